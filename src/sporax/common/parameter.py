@@ -75,6 +75,7 @@ class Parameter(Tensor):
         "joint",
         "on_host",
         "parts",
+        "row",
         "server_rows",
         "sliced",
         "stored",
@@ -301,7 +302,7 @@ class Parameter(Tensor):
             raise SporaxRuntimeError(
                 f"For 'Parameter.take_later', parameter '{self.name}' must not be in use by a step that is being traced."
             )
-        for form in ("raw", "joint", "parts"):
+        for form in ("raw", "joint", "parts", "row"):
             with suppress(AttributeError):  # it is in one of them
                 object.__delattr__(self, form)
         self._initializer = values

@@ -227,6 +227,9 @@ def change_form(variable: Variable, name: str) -> jax.Array:
     elif name == "raw" and (parts := slot(variable, "parts")) is not None:
         variable.raw = parts.whole()
         del variable.parts  # type: ignore[attr-defined]  # Parameters have it
+    elif name == "raw" and (row := slot(variable, "row")) is not None:
+        variable.raw = row.whole()
+        del variable.row  # type: ignore[attr-defined]  # Parameters have it
     elif name == "raw":
         variable.raw = to_local(here(variable, "joint"))
         del variable.joint

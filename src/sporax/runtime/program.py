@@ -16,17 +16,18 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr
 
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.blocks import Chosen
-from sporax.lowering.memory.rewrite import AUTO, compiler_options, rewritten
+from sporax.lowering.memory.flat import flat
+from sporax.lowering.memory.rewrite import AUTO, BLOCKS, compiler_options, rewritten, rewritten_with_stacks
 from sporax.planner.report.progress import doing, shown
 from sporax.runtime import (
     checks,
@@ -39,7 +40,10 @@ from sporax.runtime import (
     placed,
     state,
 )
+from sporax.runtime.discovery import Discovery, discover
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
+from sporax.runtime.signature import Signature, difference, inputs_of, is_array, sign
+from sporax.runtime.stacked_variables import Arguments, arguments_of, may_be_row
 
 if TYPE_CHECKING:
     from sporax.runtime.memory_report import MemoryReport
@@ -53,9 +57,6 @@ _log = logging.getLogger("sporax.compile")
 
 HOLDERS: set[type] = set()
 """Types that are pytree nodes of one array, kept in ``raw``: arguments of such types need no flattening."""
-
-_ARRAY_KINDS: dict[type, bool] = {}
-"""Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
 
 
 class _Array:
@@ -90,16 +91,9 @@ class Compilation:
         )
 
 
-class _Signature(NamedTuple):
-    """What a variant was traced for."""
-
-    tree: Any
-    leaves: tuple[tuple[Any, Any], ...]  # (shape, dtype) of an array, (type, value) of anything else
-
-
 @dataclass(slots=True)
 class _Variant:
-    signature: _Signature
+    signature: Signature
     name: str
     written: tuple[Any, ...] = ()
     read: tuple[Any, ...] = ()
@@ -108,6 +102,7 @@ class _Variant:
     communicates: bool = False
     tags: frozenset[str] = frozenset()
     filed: bool = False
+    stacks: Arguments | None = None
     checks: bool = False
     jitted: Any = None
     executable: Any = None
@@ -237,7 +232,7 @@ class Program:
         self.function = function
         self.name = name
         self.settings = settings
-        self._variants: dict[_Signature, list[_Variant]] = {}
+        self._variants: dict[Signature, list[_Variant]] = {}
         self._recent: _Variant | None = None
         self.compilations: list[Compilation] = []
         self.needed: state.ValueNeededError | None = None  # why the function cannot be compiled, once that is known
@@ -258,6 +253,8 @@ class Program:
         if variant.filed:
             for variable, value in zip(variant.written, new_values, strict=True):
                 filed_variables.take_back(variable, value)
+        elif variant.stacks is not None:
+            variant.stacks.keep(new_values)
         else:
             for variable, value in zip(variant.written, new_values, strict=True):
                 variable.raw = value
@@ -322,29 +319,36 @@ class Program:
         if self.needed is not None:
             raise self.needed
         leaves, tree = jax.tree.flatten((args, kwargs))
-        arrays = list(filter(_is_array, leaves))
-        variant = self._recent = self._variant(_sign(leaves, tree, self.name), arrays)
+        arrays = list(filter(is_array, leaves))
+        variant = self._recent = self._variant(sign(leaves, tree, self.name), arrays)
         if variant.holders is None and not kwargs and all(type(arg) in HOLDERS for arg in args):
             variant.holders = tuple(map(type, args))
         return variant, arrays
 
-    def _variant(self, signature: _Signature, arrays: list[jax.Array]) -> _Variant:
+    def _variant(self, signature: Signature, arrays: list[jax.Array]) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
         for variant in candidates:
             if variant.fresh():
                 return variant
+        variant = self._new_variant(signature, arrays, candidates)
+        candidates.append(variant)
+        return variant
+
+    def _new_variant(self, signature: Signature, arrays: list[jax.Array], candidates: list[_Variant]) -> _Variant:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         settings = self.settings()
-        variant = _discover(self.function, self.name, signature, _described(arrays, settings), settings is None)
+        variant, trace = _discovered(
+            self.function, self.name, signature, _described(arrays, settings), settings is None
+        )
         if settings is None and variant.asked is not None:
             settings = variant.asked
-            variant = _discover(self.function, self.name, signature, _described(arrays, settings), False)
+            variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
             _send_away(self.function, variant, _described(arrays, None))
             if placed.TAG in variant.tags:
                 placed.agree((*variant.written, *variant.read))
-            variant.jitted = _jitted(self.function, variant, self.name)
+            variant.jitted = _jitted(self.function, variant, self.name, arrays, trace)
         else:
             from sporax.runtime.planned import (
                 plan_program,  # brings the searches along: only steps that are sharded wait for it
@@ -356,51 +360,13 @@ class Program:
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
-        candidates.append(variant)
         return variant
 
-    def _reason(self, signature: _Signature, candidates: list[_Variant]) -> str:
+    def _reason(self, signature: Signature, candidates: list[_Variant]) -> str:
         if candidates:
             return candidates[-1].stale() or "configuration changed"
         compiled = [known for known, variants in self._variants.items() if variants]  # the others failed while tracing
-        return _difference(compiled[-1], signature) if compiled else "first call"
-
-
-def _is_array(leaf: Any) -> bool:
-    kind = type(leaf)
-    known = _ARRAY_KINDS.get(kind)
-    if known is None:
-        known = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
-    return known
-
-
-def _sign(leaves: list[Any], tree: Any, name: str) -> _Signature:
-    described = [(leaf.shape, leaf.dtype) if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
-    signature = _Signature(tree, tuple(described))
-    try:
-        hash(signature)
-    except TypeError:
-        culprit = next(leaf for leaf in leaves if not _is_array(leaf) and not _hashable(leaf))
-        raise SporaxTypeError(
-            f"For '{name}', an argument must be a Tensor, a number, a string or a container of these, "
-            f"but got {type(culprit).__name__}."
-        ) from None
-    return signature
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
-def _inputs(signature: _Signature, arrays: list[Any]) -> tuple[Any, Any]:
-    remaining = iter(arrays)
-    leaves = [value if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
-    args, kwargs = jax.tree.unflatten(signature.tree, leaves)
-    return args, kwargs
+        return difference(compiled[-1], signature) if compiled else "first call"
 
 
 def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
@@ -416,6 +382,8 @@ def _values(variant: _Variant, arrays: list[jax.Array]) -> tuple[list[jax.Array]
     if variant.filed:
         written, read = (list(map(filed_variables.handed_over, each)) for each in (variant.written, variant.read))
         return written, read, arrays
+    if variant.stacks is not None:
+        return *variant.stacks.values(), arrays
     return list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays
 
 
@@ -427,10 +395,10 @@ def _joint_values(
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
 
-def _discover(
-    function: Callable[..., Any], name: str, signature: _Signature, arrays: list[Any], by_rank: bool = True
-) -> _Variant:
-    """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on.
+def _discovered(
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[Any], by_rank: bool = True
+) -> tuple[_Variant, Discovery]:
+    """Trace `function` abstractly: a variant that is not compiled yet, and the trace.
 
     Args:
         function: what is traced.
@@ -439,28 +407,18 @@ def _discover(
         arrays: those among them that are arrays, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
     """
-    while True:
-        frame = state.DiscoveryFrame()
 
-        def trace(arrays: list[jax.Array], frame: state.Frame = frame) -> None:
-            args, kwargs = _inputs(signature, arrays)
-            with frame:
-                function(*args, **kwargs)
+    def call(arrays: list[Any]) -> Any:
+        args, kwargs = inputs_of(signature, arrays)
+        return function(*args, **kwargs)
 
-        inputs = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
-        try:
-            if distributed.has_peers() and by_rank:
-                jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
-            else:
-                jax.eval_shape(trace, inputs)
-        except state.Retrace:
-            continue
-        break
-    return _Variant(
+    discovery = discover(call, arrays, by_rank)
+    frame = discovery.frame
+    variant = _Variant(
         signature,
         name,
-        written=tuple(frame.written),
-        read=tuple(variable for variable in frame.found if variable not in frame.written),
+        written=discovery.written,
+        read=discovery.read,
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
@@ -468,6 +426,7 @@ def _discover(
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
+    return variant, discovery
 
 
 def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[Any]:
@@ -487,11 +446,24 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
     return described
 
 
-def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
+def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any], trace: Discovery) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
     passes = variant.tags - {placed.TAG}
-    if passes:
+    if BLOCKS in passes and not variant.communicates and not variant.filed and passes == variant.tags:
+        whole = trace.program()
+        if whole is None:
+            whole = flat(jax.make_jaxpr(program)(*_shapes(variant), arrays))
+        else:
+            _note_results(variant, trace.result)
+        variables = (*variant.written, *variant.read)
+        rows = frozenset(number for number, variable in enumerate(variables) if may_be_row(variable))
+        program, stacked = rewritten_with_stacks(
+            whole, passes, _chooser(variant, passes), len(variant.written), len(variant.read), rows, name
+        )
+        variant.stacks = arguments_of(stacked, variant.written, variant.read)
+        options = compiler_options(passes)
+    elif passes:
         filed = filed_variables.filed_arrays((*variant.written, *variant.read)) if variant.filed else {}
         files = filed_variables.files_of(passes)
         new_file = None if files is None else files.new
@@ -521,16 +493,20 @@ def _send_away(function: Callable[..., Any], variant: _Variant, arrays: list[Any
             return None
         from sporax.runtime.recompute_choice import peak_of_one_device  # brings the planner along: only such steps wait
 
-        shapes = [
-            [jax.ShapeDtypeStruct(each.raw.shape, each.raw.dtype) for each in part]
-            for part in (variant.written, variant.read)
-        ]
         program = _pure(function, variant, variant.name, planned=False)
-        return peak_of_one_device(program, variant.written, variant.read, shapes, arrays, variant.tags)
+        return peak_of_one_device(program, variant.written, variant.read, _shapes(variant), arrays, variant.tags)
 
     bring_to_host(variables, variant.tags, peak_bytes)
     filed_variables.bring_to_files(variables, variant.tags, peak_bytes)
     variant.filed = with_files and any(filed_variables.place_of(variable) is not None for variable in variables)
+
+
+def _shapes(variant: _Variant) -> list[list[jax.ShapeDtypeStruct]]:
+    """Shapes and dtypes of the variables that are updated, and of those that are only read."""
+    return [
+        [jax.ShapeDtypeStruct(each.raw.shape, each.raw.dtype) for each in part]
+        for part in (variant.written, variant.read)
+    ]
 
 
 def _chooser(variant: _Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:
@@ -562,10 +538,9 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
         values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
             data = placed.of_first_worker(arrays) if placed.TAG in variant.tags else arrays
-            args, kwargs = _inputs(variant.signature, data)
+            args, kwargs = inputs_of(variant.signature, data)
             result = function(*args, **kwargs)
-        leaves, variant.out_tree = jax.tree.flatten(result)
-        variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+        leaves = _note_results(variant, result)
         owned = {ByIdentity(value) for value in (*written, *read, *frame.values.values())}
         outputs = [
             # A variable's buffer is given away at the next step, so no output may share it.
@@ -580,15 +555,8 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
     return program
 
 
-def _difference(before: _Signature, after: _Signature) -> str:
-    if before.tree != after.tree:
-        return f"structure of the arguments changed from {before.tree} to {after.tree}"
-    for index, (old, new) in enumerate(zip(before.leaves, after.leaves, strict=True)):
-        if old != new:
-            return f"argument {index} changed from {_shown(old)} to {_shown(new)}"
-    return "inputs changed"
-
-
-def _shown(leaf: tuple[Any, Any]) -> str:
-    kind, value = leaf
-    return repr(value) if isinstance(kind, type) else f"{value}{list(kind)}"
+def _note_results(variant: _Variant, result: Any) -> list[Any]:
+    """Note the structure of a function's result; gives its leaves."""
+    leaves, variant.out_tree = jax.tree.flatten(result)
+    variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+    return leaves

@@ -25,6 +25,7 @@ import jax
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.identity import ByIdentity
+from sporax.lowering.memory.read_marks import mark_read
 from sporax.runtime.session import SESSION
 
 Result = TypeVar("Result")
@@ -34,7 +35,8 @@ class Variable(Protocol):
     """A named, mutable holder of one array. Hashes by identity.
 
     The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.joint`); the other
-    slot is empty, and reading it changes the form. A Parameter has a third, ``parts`` (see `sporax.runtime.blocked_variables`).
+    slot is empty, and reading it changes the form. A Parameter has two more, ``parts`` and ``row`` (see
+    `sporax.runtime.blocked_variables`, `sporax.runtime.stacked_variables`).
     """
 
     raw: jax.Array
@@ -169,7 +171,7 @@ class DiscoveryFrame(Frame):
 
     def __init__(self) -> None:
         super().__init__(compiled=True)
-        self.found: dict[Any, None] = {}
+        self.found: dict[Any, int] = {}  # with numbers in this order
 
     def read(self, variable: Variable) -> jax.Array:
         """Value of `variable` as a tracer, so that code which branches on it fails here as it would when compiled.
@@ -179,7 +181,7 @@ class DiscoveryFrame(Frame):
         value = self.values.get(variable)
         if value is not None:
             return value
-        self.found[variable] = None
+        number = self.found.setdefault(variable, len(self.found))
         unmade = getattr(variable, "unmade", None)
         if unmade is not None:
             array = jax.lax.full(unmade.shape, 0, unmade.dtype)
@@ -188,12 +190,11 @@ class DiscoveryFrame(Frame):
             array = jax.lax.full(variable.raw.shape, 0, variable.raw.dtype)
         else:
             array = variable.raw
-        traced: jax.Array = jax.lax.optimization_barrier(array)
-        return traced
+        return mark_read(array, number)
 
     def write(self, variable: Variable, value: jax.Array) -> None:
         """Give `variable` a new value; it counts as read too, since a program returns every variable it was given."""
-        self.found[variable] = None
+        self.found.setdefault(variable, len(self.found))
         super().write(variable, value)
 
 
@@ -244,7 +245,7 @@ def write(variable: Variable, value: jax.Array) -> None:
 def put(variable: Variable, value: jax.Array) -> None:
     """Set `variable` for good, whatever form it was in."""
     variable.raw = value
-    for form in ("joint", "parts"):
+    for form in ("joint", "parts", "row"):
         with suppress(AttributeError):  # the usual case: it was in local form already
             delattr(variable, form)
 

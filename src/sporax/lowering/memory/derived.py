@@ -110,7 +110,9 @@ def _written(program: ClosedJaxpr, run_of: dict[int, int], ways: dict[Var, list[
             for var in eqn.invars:
                 if isinstance(var, Var) and var in ways:
                     _derive(var, jaxpr.eqns, ways, copies, result)
-            eqn = eqn.replace(invars=[var if isinstance(var, Literal) else copies.get(var, var) for var in eqn.invars])
+            if any(not isinstance(var, Literal) and var in copies for var in eqn.invars):
+                invars = [var if isinstance(var, Literal) else copies.get(var, var) for var in eqn.invars]
+                eqn = eqn.replace(invars=invars)
         result.append(eqn)
     return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, jaxpr.outvars, result)
 

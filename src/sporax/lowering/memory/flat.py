@@ -10,6 +10,9 @@ from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Va
 
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 """Calls that carry no derivative rule of their own."""
+_MOST_TEXTS = 50_000
+_texts: dict[int, tuple[Any, str]] = {}
+"""Name stacks as texts, by identity of the stack: passes ask for them several times per equation."""
 
 
 def flat(closed: ClosedJaxpr, called: Callable[[JaxprEqn], ClosedJaxpr | None] | None = None) -> ClosedJaxpr:
@@ -40,7 +43,13 @@ def closed_jaxpr(
 
 def stack_of(eqn: JaxprEqn) -> str:
     """Its name stack as text."""
-    return str(eqn.source_info.name_stack)
+    stack = eqn.source_info.name_stack
+    known = _texts.get(id(stack))
+    if known is None or known[0] is not stack:
+        if len(_texts) >= _MOST_TEXTS:
+            _texts.clear()
+        known = _texts[id(stack)] = stack, str(stack)
+    return known[1]
 
 
 def is_backward(stack: str) -> bool:
@@ -82,6 +91,7 @@ class _Writer:
         self.called = called
         self.eqns: list[JaxprEqn] = []
         self.constants: dict[Var, Any] = {}
+        self.stacks: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def constant(self, var: Var, value: Any) -> Var:
         """A new variable that stands for a value which the program brings along."""
@@ -91,7 +101,7 @@ class _Writer:
 
     def write(self, jaxpr: Jaxpr, env: dict[Any, Any], stack: Any) -> None:
         for eqn in jaxpr.eqns:
-            info = eqn.source_info if stack is None else _within(eqn.source_info, stack)
+            info = eqn.source_info if stack is None else self.within(eqn.source_info, stack)
             atoms = [_atom(env, var) for var in eqn.invars]
             body = self.called(eqn)
             if body is None:
@@ -100,6 +110,13 @@ class _Writer:
             else:
                 results = self._call(eqn, body, atoms, info)
             env.update(zip(eqn.outvars, results, strict=True))
+
+    def within(self, info: Any, stack: Any) -> Any:
+        """Source information in a call with a name stack; equal stacks are one object, so that they are read once."""
+        known = self.stacks.get((id(stack), id(info.name_stack)))
+        if known is None:  # with what they are made of, so that the identities stay taken
+            known = self.stacks[id(stack), id(info.name_stack)] = stack + info.name_stack, (stack, info.name_stack)
+        return info.replace(name_stack=known[0])
 
     def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, atoms: list[Any], info: Any) -> list[Any]:
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
@@ -117,10 +134,6 @@ class _Writer:
 
 def _atom(env: dict[Any, Any], var: Any) -> Any:
     return var if isinstance(var, Literal) else env[var]
-
-
-def _within(info: Any, stack: Any) -> Any:
-    return info.replace(name_stack=stack + info.name_stack)
 
 
 def _plain_call(eqn: JaxprEqn) -> ClosedJaxpr | None:

@@ -17,8 +17,8 @@ and copy what they read and write.
 
 What a block of a forward pass leaves for the backward pass is stacked; `derived` makes that as little as the compiler would keep
 without loops. Results that are read outside leave the loop as rows of a stack. A later loop that takes these rows in the same
-order, or in reverse as backward passes do, takes the stack itself. Parameters are stacked in the program, so between steps they
-are what they always are, and checkpoints do not change.
+order, or in reverse as backward passes do, takes the stack itself. Parameters are stacked in the program, unless the step takes
+their stacks (`stacked_arguments`).
 
 Blocks that differ in anything (an operator's strategy, a shape, a setting) stay out.
 """
@@ -26,8 +26,9 @@ Blocks that differ in anything (an operator's strategy, a shape, a setting) stay
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -91,6 +92,29 @@ class Loop:
     inside: dict[tuple[int, int], tuple[str, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a value is to be had: a row of a stack."""
+
+    stack: Var
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """A program with loops.
+
+    Attributes:
+        program: the equations.
+        stacks: the stacks of arguments that it reads and does not make, by these arguments.
+        rows: the values that it takes from stacks.
+    """
+
+    program: ClosedJaxpr
+    stacks: Mapping[tuple[Any, ...], Var]
+    rows: Mapping[Var, Row]
+
+
 def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
     """The same program with runs of equal blocks as loops.
 
@@ -98,20 +122,36 @@ def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
         program: flat.
         limit: how many equations may be taken away at most; None for any number.
     """
-    first = _loops(program, limit)
-    if len(first) > 1:
-        runs = [(loop.run.start, loop.run.stop) for loop in first]
-        program = with_derived_values(program, runs)
-        first = _loops(program, limit)
-    return _Writer(program, sorted(first, key=lambda each: each.run.start)).run() if first else program
+    return looped(program, limit).program
 
 
-def _loops(program: ClosedJaxpr, limit: int | None) -> list[Loop]:
+def looped(program: ClosedJaxpr, limit: int | None = None, given: Collection[Var] = ()) -> Looped:
+    """As `in_loops`, with what is known of its stacks.
+
+    Args:
+        program, limit: as for `in_loops`.
+        given: arguments whose stacks will be given to the program.
+    """
+    likeness: dict[int, Any] = {}
+    loops = _loops(program, limit, likeness)
+    if len(loops) > 1:
+        runs = [(loop.run.start, loop.run.stop) for loop in loops]
+        derived = with_derived_values(program, runs)
+        if derived is not program:
+            program, loops = derived, _loops(derived, limit, likeness)
+    if not loops:
+        return Looped(program, {}, {})
+    writer = _Writer(program, sorted(loops, key=lambda each: each.run.start), given)
+    written = writer.run()
+    return Looped(written, writer.stacks, writer.slices)
+
+
+def _loops(program: ClosedJaxpr, limit: int | None, likeness: dict[int, Any]) -> list[Loop]:
     """The runs of a program that become loops."""
     eqns = program.jaxpr.eqns
     loops: list[Loop] = []
     taken_away = 0
-    for run in find_runs(numbered(eqns), [_layer(stack_of(eqn)) for eqn in eqns]):
+    for run in find_runs(numbered(eqns, likeness), [_layer(stack_of(eqn)) for eqn in eqns]):
         loop = _shrunk_until_it_fits(eqns, run)
         if loop is None or not loop.carried:
             continue
@@ -125,28 +165,55 @@ def _loops(program: ClosedJaxpr, limit: int | None) -> list[Loop]:
 # ------------------------------------------------------------------------------------------------------------- alike
 
 
-def numbered(eqns: Sequence[JaxprEqn]) -> np.ndarray[Any, Any]:
-    """A number for each equation, equal for those that can stand for each other."""
+def numbered(eqns: Sequence[JaxprEqn], likeness: dict[int, Any] | None = None) -> np.ndarray[Any, Any]:
+    """A number for each equation, equal for those that can stand for each other.
+
+    Args:
+        eqns: the equations.
+        likeness: what is known of equations by identity, from an earlier look at a program that shares them.
+    """
+    likeness = {} if likeness is None else likeness
     known: dict[Any, int] = {}
-    return np.array([known.setdefault(_likeness(place, eqn), len(known)) for place, eqn in enumerate(eqns)], np.int64)
+    numbers = np.empty(len(eqns), np.int64)
+    for place, eqn in enumerate(eqns):
+        if eqn.effects:
+            numbers[place] = known.setdefault(place, len(known))
+            continue
+        own = likeness.get(id(eqn))
+        if own is None:
+            own = likeness[id(eqn)] = _likeness(eqn)
+        numbers[place] = known.setdefault(own, len(known))
+    return numbers
 
 
-def _likeness(place: int, eqn: JaxprEqn) -> Any:
-    if eqn.effects:
-        return place
-    params = tuple((name, _comparable(eqn.params[name])) for name in sorted(eqn.params))
-    avals = tuple(str(getattr(var, "aval", None)) for var in (*eqn.invars, *eqn.outvars))
-    where = _DIGITS.sub("#", stack_of(eqn))
-    return str(eqn.primitive.name), params, avals, where, str(eqn.ctx.compute_type)
+def _likeness(eqn: JaxprEqn) -> Any:
+    params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
+    avals = tuple(_type_of(var) for var in (*eqn.invars, *eqn.outvars))
+    where = _without_numbers(stack_of(eqn))
+    return eqn.primitive, params, avals, where, eqn.ctx.compute_type
 
 
-def _comparable(value: Any) -> Any:
+@lru_cache(maxsize=4096)
+def _without_numbers(stack: str) -> str:
+    return _DIGITS.sub("#", stack)
+
+
+def _type_of(atom: Any) -> Any:
+    """What distinguishes types of values."""
+    aval = atom.aval
+    if type(aval) is not jax.core.ShapedArray:
+        return str(aval)
+    return aval.shape, aval.dtype, aval.weak_type, aval.memory_space
+
+
+def comparable(value: Any) -> Any:
+    """A parameter of an equation as a value that is equal for equal ones."""
     if isinstance(value, OperatorMark):
         return ("mark", value.operator, value.side, value.in_strategy, value.out_strategy, value.attributes)
     if isinstance(value, LayoutMark):
         return ("layout", value.asker, value.layouts)
     if isinstance(value, DerivativeMark):
-        return ("derivative", _comparable(value.of), value.positions, value.backward)
+        return ("derivative", comparable(value.of), value.positions, value.backward)
     if isinstance(value, np.ndarray | jax.Array):
         return (value.shape, str(value.dtype), np.asarray(value).tobytes())
     if isinstance(value, ClosedJaxpr):
@@ -154,7 +221,7 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, Jaxpr):
         return str(value)
     if isinstance(value, tuple | list):
-        return tuple(map(_comparable, value))
+        return tuple(map(comparable, value))
     return repr(value)
 
 
@@ -271,10 +338,10 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
                 second = made[1]
                 if second is None or any(each != (block, *second[1:]) for block, each in enumerate(made[1:])):
                     return None
-                key = (_key(atoms[0]), atoms[1])
+                key = (literal_key(atoms[0]), atoms[1])
                 inside[place, operand] = "carried", carried.setdefault(key, len(carried))
                 continue
-            keys = tuple(map(_key, atoms))
+            keys = tuple(map(literal_key, atoms))
             if len(set(keys)) == 1:
                 constants.setdefault(keys[0], atoms[0])
                 inside[place, operand] = "constant", list(constants).index(keys[0])
@@ -282,7 +349,7 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
                 rows.setdefault(keys, atoms)
                 inside[place, operand] = "rows", list(rows).index(keys)
     starts = {
-        _key(eqns[run.start + place].invars[operand]): eqns[run.start + place].invars[operand]
+        literal_key(eqns[run.start + place].invars[operand]): eqns[run.start + place].invars[operand]
         for (place, operand), (kind, _) in inside.items()
         if kind == "carried"
     }
@@ -292,7 +359,7 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
     return Loop(run, pairs, tuple(constants.values()), tuple(rows.values()), inside)
 
 
-def _key(atom: Any) -> Any:
+def literal_key(atom: Any) -> Any:
     """What tells atoms apart: literals are equal when their values are."""
     return ("literal", str(atom.aval), np.asarray(atom.val).tobytes()) if isinstance(atom, Literal) else atom
 
@@ -300,23 +367,18 @@ def _key(atom: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------- writing
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Where a value is to be had: a row of a stack."""
-
-    stack: Var
-    index: int
-
-
 @dataclass(slots=True)
 class _Writer:
     program: ClosedJaxpr
     loops: list[Loop]
+    given: Collection[Var]
     env: dict[Var, Any] = field(default_factory=dict)
-    rows: dict[Var, _Row] = field(default_factory=dict)
+    rows: dict[Var, Row] = field(default_factory=dict)
     result: list[JaxprEqn] = field(default_factory=list)
     outside: dict[Var, None] = field(default_factory=dict)
     constants: dict[Var, Any] = field(default_factory=dict)
+    stacks: dict[tuple[Any, ...], Var] = field(default_factory=dict)
+    slices: dict[Var, Row] = field(default_factory=dict)
 
     def run(self) -> ClosedJaxpr:
         jaxpr = self.program.jaxpr
@@ -354,8 +416,9 @@ class _Writer:
             return atom
         row = self.rows.get(atom)
         if row is not None and atom not in self.env:
-            index = row.index
-            (self.env[atom],) = self._apply(lambda stack: jax.lax.index_in_dim(stack, index, keepdims=False), row.stack)
+            eqns, taken = row_equations(row)
+            self.result += eqns
+            self.env[atom], self.slices[taken] = taken, row
         return self.env.get(atom, atom)
 
     def _apply(self, function: Any, *atoms: Any) -> list[Any]:
@@ -377,7 +440,7 @@ class _Writer:
         num_carried, num_constants = len(init), len(constants)
         call = jaxpr_as_fun(body)
 
-        def looped(*values: Any) -> list[Any]:
+        def rounds(*values: Any) -> list[Any]:
             fixed, start = values[:num_constants], values[num_constants : num_constants + num_carried]
 
             def one(carry: Any, row: Any) -> tuple[Any, Any]:
@@ -393,7 +456,7 @@ class _Writer:
             )
             return [*end, *made]
 
-        results = self._apply(looped, *constants, *init, *stacks)
+        results = self._apply(rounds, *constants, *init, *stacks)
         last = (run.num_blocks - 1) * run.period
         for (_, var), result in zip(loop.carried, results[:num_carried], strict=True):
             place, number = next(
@@ -403,7 +466,7 @@ class _Writer:
         for (place, number), stack in zip(leaving, results[num_carried:], strict=True):
             for block in range(run.num_blocks):
                 var = eqns[run.start + block * run.period + place].outvars[number]
-                self.rows[var] = _Row(stack, run.num_blocks - 1 - block if backwards else block)
+                self.rows[var] = Row(stack, run.num_blocks - 1 - block if backwards else block)
 
     def _leaving(self, loop: Loop, eqns: Sequence[JaxprEqn]) -> list[tuple[int, int]]:
         """Places of a block, and numbers of results there, that are read outside, other than the last values carried."""
@@ -451,8 +514,42 @@ class _Writer:
             var = Var(jax.core.ShapedArray((len(ordered), *aval.shape), aval.dtype))
             self.constants[var] = jnp.asarray(np.stack([np.asarray(each.val, aval.dtype) for each in ordered]))
             return var
-        (stack,) = self._apply(lambda *rows: jnp.stack(rows), *map(self._value, ordered))
-        return stack
+        values = tuple(map(self._value, ordered))
+        if not all(isinstance(value, Var) and value in self.given for value in values):
+            (stack,) = self._apply(lambda *rows: jnp.stack(rows), *values)
+            return stack
+        if values not in self.stacks:
+            self.stacks[values] = Var(stacked_aval(values))
+        return self.stacks[values]
+
+
+def stacked_aval(rows: Sequence[Any]) -> Any:
+    """Shape and dtype of a stack of values that are alike."""
+    return jax.core.ShapedArray((len(rows), *rows[0].aval.shape), rows[0].aval.dtype)
+
+
+def row_equations(row: Row) -> tuple[list[JaxprEqn], Var]:
+    """Equations that take a row from its stack, and the result."""
+    aval: Any = row.stack.aval
+    eqns, result = _first_row(aval.shape, aval.dtype)
+    env: dict[Any, Any] = {eqns[0].invars[0]: row.stack}
+    written = []
+    for eqn in eqns:
+        params = eqn.params
+        if eqn.primitive is jax.lax.slice_p:
+            start, limit = params["start_indices"], params["limit_indices"]
+            params = {**params, "start_indices": (row.index, *start[1:]), "limit_indices": (row.index + 1, *limit[1:])}
+        results = [Var(var.aval) for var in eqn.outvars]
+        written.append(eqn.replace(invars=[env.get(var, var) for var in eqn.invars], outvars=results, params=params))
+        env.update(zip(eqn.outvars, results, strict=True))
+    return written, env[result]
+
+
+@lru_cache(maxsize=1024)
+def _first_row(shape: tuple[int, ...], dtype: Any) -> tuple[list[JaxprEqn], Var]:
+    stack = Var(jax.core.ShapedArray(shape, dtype))
+    eqns, (result,), _ = equations_of(lambda stack: jax.lax.squeeze(jax.lax.slice_in_dim(stack, 0, 1), (0,)), stack)
+    return eqns, result
 
 
 def _some_rows(stack: Any, low: int, count: int, down: bool) -> Any:

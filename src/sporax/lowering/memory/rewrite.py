@@ -28,14 +28,17 @@ from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import to_device, to_host, without_round_trips
 from sporax.lowering.memory.host_work import in_host_memory
 from sporax.lowering.memory.offload import offloaded
-from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
-from sporax.lowering.memory.repeated_blocks import in_loops
+from sporax.lowering.memory.recompute import PlanFacts, Recomputation, Recomputed, recompute
+from sporax.lowering.memory.repeated_blocks import in_loops, looped
 from sporax.lowering.memory.row_updates import by_rows, row_update_p
+from sporax.lowering.memory.stacked_arguments import Stacked, with_stacked_arguments
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
 KEPT_IN_FILES = "offload to files"
 """The tag of steps that keep in files what recomputed Cells need."""
+BLOCKS = "blocks"
+"""The tag of steps whose repeated blocks become loops."""
 _DISABLED = "xla_disable_hlo_passes"
 
 
@@ -105,6 +108,39 @@ def with_hosts(
     return program
 
 
+def rewritten_with_stacks(
+    whole: ClosedJaxpr,
+    tags: Collection[str],
+    choose: Callable[[ClosedJaxpr], Chosen] | None,
+    num_updated: int,
+    num_read: int,
+    rows: frozenset[int],
+    name: str,
+) -> tuple[Callable[..., Any], Stacked]:
+    """A step with repeated blocks after the passes; it takes and returns the variables of its loops as stacks.
+
+    Args:
+        whole: flat, of updated variables, other variables and data; its first results are the new values of the first.
+        tags, choose: as for `rewritten`.
+        num_updated, num_read: how many variables it updates and only reads.
+        rows: the positions of the variables that may be in stacks.
+        name: of the program.
+    """
+    before, _ = _passed_before_loops(whole, tags, None, None if choose is None else choose(whole), None)
+    given = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
+    loops = looped(before, reuse_limit(os.environ), frozenset(given))
+    stacked = with_stacked_arguments(loops, num_updated, num_read, rows.__contains__)
+    num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
+    run = jaxpr_as_fun(stacked.program)
+
+    def program(*args: Any) -> Any:
+        results = run(*jax.tree.leaves(args))
+        return list(results[:num_first]), list(results[num_first:])
+
+    program.__name__ = program.__qualname__ = name
+    return program, stacked
+
+
 def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The program in the form that passes work on, with every call written out that a plan sees into, but updates of rows."""
     return flat(closed, lambda eqn: None if eqn.primitive is row_update_p else written_out(eqn))
@@ -126,7 +162,22 @@ def passed(
         chosen: what is computed again next to what is marked.
         new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
     """
-    recomputation = recompute(program, facts, chosen)
+    program, calls = _passed_before_loops(program, tags, facts, chosen, new_file)
+    if BLOCKS in tags:
+        program = in_loops(program, reuse_limit(os.environ))
+    return program, calls
+
+
+def _passed_before_loops(
+    program: ClosedJaxpr,
+    tags: Collection[str],
+    facts: PlanFacts | None,
+    chosen: Chosen | None,
+    new_file: NewFile | None,
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
+    """As `passed`, without the loops."""
+    marked = bool({"recompute", AUTO}.intersection(tags)) or chosen is not None
+    recomputation = recompute(program, facts, chosen) if marked else Recomputation(program)
     program = recomputation.program
     if {"offload", "offload kept", KEPT_IN_FILES}.intersection(tags):
         sent = {"offload kept", KEPT_IN_FILES}.intersection(tags)
@@ -136,8 +187,6 @@ def passed(
         if facts is None:  # in steps of a plan, each device's program is rewritten
             program = in_host_memory(by_rows(program))
         program = without_round_trips(program)
-    if "blocks" in tags:
-        program = in_loops(program, reuse_limit(os.environ))
     return program, recomputation.calls
 
 

@@ -1,0 +1,78 @@
+"""What a program was traced for: the structure of its arguments, shapes and dtypes of arrays, values of everything else."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+
+from sporax.ir.errors import SporaxTypeError
+
+_ARRAY_KINDS: dict[type, bool] = {}
+"""Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
+
+
+class Signature(NamedTuple):
+    """What a variant was traced for."""
+
+    tree: Any
+    leaves: tuple[tuple[Any, Any], ...]  # (shape, dtype) of an array, (type, value) of anything else
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array."""
+    kind = type(leaf)
+    known = _ARRAY_KINDS.get(kind)
+    if known is None:
+        known = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
+    return known
+
+
+def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
+    """The signature of a call of the program with this name.
+
+    Raises:
+        SporaxTypeError: an argument is neither an array nor hashable.
+    """
+    described = [(leaf.shape, leaf.dtype) if is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
+    signature = Signature(tree, tuple(described))
+    try:
+        hash(signature)
+    except TypeError:
+        culprit = next(leaf for leaf in leaves if not is_array(leaf) and not _hashable(leaf))
+        raise SporaxTypeError(
+            f"For '{name}', an argument must be a Tensor, a number, a string or a container of these, "
+            f"but got {type(culprit).__name__}."
+        ) from None
+    return signature
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def inputs_of(signature: Signature, arrays: list[Any]) -> tuple[Any, Any]:
+    """Arguments with such a signature and these arrays, by position and by name."""
+    remaining = iter(arrays)
+    leaves = [value if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
+    args, kwargs = jax.tree.unflatten(signature.tree, leaves)
+    return args, kwargs
+
+
+def difference(before: Signature, after: Signature) -> str:
+    """What differs between two signatures, in words."""
+    if before.tree != after.tree:
+        return f"structure of the arguments changed from {before.tree} to {after.tree}"
+    for index, (old, new) in enumerate(zip(before.leaves, after.leaves, strict=True)):
+        if old != new:
+            return f"argument {index} changed from {_shown(old)} to {_shown(new)}"
+    return "inputs changed"
+
+
+def _shown(leaf: tuple[Any, Any]) -> str:
+    kind, value = leaf
+    return repr(value) if isinstance(kind, type) else f"{value}{list(kind)}"
