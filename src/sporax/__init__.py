@@ -36,7 +36,7 @@ _MODULES = {
     """,
     "sporax.common.tensor": "Tensor tensor",
     "sporax.common.parameter": "Parameter ParameterTuple",
-    "sporax.common.sparse_tensor": "RowTensor",
+    "sporax.common.sparse_tensor": "COOTensor CSRTensor RowTensor SparseTensor",
     "sporax.common.symbol": "Symbol",
     "sporax.common.seed": "set_seed get_seed",
     "sporax.common.generator": "Generator default_generator seed manual_seed initial_seed get_rng_state set_rng_state",
@@ -80,7 +80,10 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 _WITH_OPERATORS = frozenset(
     [
         "Tensor",
+        "COOTensor",
+        "CSRTensor",
         "RowTensor",
+        "SparseTensor",
         "Parameter",
         "ParameterTuple",
         "tensor",

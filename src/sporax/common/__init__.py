@@ -17,7 +17,7 @@ from sporax.common.jit import jit, jit_class, lazy_inline, recompilations
 from sporax.common.jit_config import JitConfig
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.seed import get_seed, set_seed
-from sporax.common.sparse_tensor import RowTensor
+from sporax.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, SparseTensor
 from sporax.common.tensor import Tensor
 from sporax.common.toplevel import mutable
 from sporax.ir.missing import missing_names
@@ -43,7 +43,10 @@ __all__ = [
     "manual_seed",
     "get_seed",
     "set_seed",
+    "COOTensor",
+    "CSRTensor",
     "RowTensor",
+    "SparseTensor",
     "Tensor",
     "mutable",
 ]

@@ -217,6 +217,7 @@ from sporax.nn.pooling import (
 )
 from sporax.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from sporax.nn.similarity import MSSSIM, SSIM
+from sporax.nn.sparse import SparseTensorDenseMatmul, SparseToDense
 from sporax.nn.utils import no_init_parameters
 from sporax.nn.wrap import (
     ForwardValueAndGrad,

@@ -12,7 +12,7 @@ from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
 
 # Importing a family registers its operators.
-from sporax.ops import _collectives, array, control, image, linalg, math, nn, random
+from sporax.ops import _collectives, array, control, image, linalg, math, nn, random, sparse
 from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Primitive
 from sporax.ops._core.shard import shard
 

@@ -3,6 +3,7 @@
 from sporax.ops.control import (
     assign,
     composition,
+    custom,
     debug,
     float_status,
     flow,
