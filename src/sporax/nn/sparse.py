@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax import ops
 from sporax.common.sparse_tensor import COOTensor
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.nn.cell import Cell
+from sporax.ops._core.operator import PRIMITIVES
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
@@ -37,7 +37,7 @@ class SparseTensorDenseMatmul(Cell):
         super().__init__()
         self.adj_st = adjoint_st
         self.adj_dt = adjoint_dt
-        self.sparse_dense_matmul = ops.SparseTensorDenseMatmul(adjoint_st, adjoint_dt)
+        self.sparse_dense_matmul = PRIMITIVES["SparseTensorDenseMatmul"](adjoint_st, adjoint_dt)
 
     def construct(self, indices: Tensor, values: Tensor, sparse_shape: tuple[int, ...], dense: Tensor) -> Any:
         """The product of the (entries, 2) `indices`, (entries,) `values` and the dense matrix."""

@@ -18,6 +18,7 @@ from sporax.ops._core.shard import shard
 
 # Names and methods made of what the families registered.
 from sporax.ops import aliases, tensor_methods, tensor_operators  # isort: skip
+from sporax.ops import method_overloads  # isort: skip
 
 # Made of the registers that the modules above have filled.
 from sporax.ops import composite, functional, operations  # isort: skip

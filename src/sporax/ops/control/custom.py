@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -199,7 +199,7 @@ class PyFunc(Custom):
 class CustomOpBuilder:
     """Refused: builds C++ sources against MindSpore's own libraries."""
 
-    def __init__(self, name: str, sources: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    def __init__(self, name: str, sources: Any, *args: Any, **kwargs: Any) -> None:
         raise SporaxNotImplementedError(
             f"For 'CustomOpBuilder', building '{name}' is not offered: C++ sources need MindSpore's own libraries. "
             "Write the operator as ops.Custom(func, …, 'pyfunc'), or with operators."
