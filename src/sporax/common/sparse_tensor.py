@@ -324,24 +324,24 @@ def _check_room(name: str, shape: tuple[int, ...], values: Tensor) -> None:
 
 def _unflatten_rows(shape: tuple[int, ...], children: tuple[Tensor, Tensor]) -> RowTensor:
     """Without checks, as the next two: JAX puts other things than Tensors there for a while."""
-    made = object.__new__(RowTensor)
-    made.indices, made.values = children
-    made.dense_shape = shape
-    return made
+    rows = object.__new__(RowTensor)
+    rows.indices, made.values = children
+    rows.dense_shape = shape
+    return rows
 
 
 def _unflatten_coo(fixed: tuple[type[COOTensor], tuple[int, ...]], children: tuple[Tensor, Tensor]) -> COOTensor:
-    made = object.__new__(fixed[0])
-    made.indices, made.values = children
-    made.shape = fixed[1]
-    return made
+    rows = object.__new__(fixed[0])
+    rows.indices, made.values = children
+    rows.shape = fixed[1]
+    return rows
 
 
 def _unflatten_csr(shape: tuple[int, ...], children: tuple[Tensor, Tensor, Tensor]) -> CSRTensor:
-    made = object.__new__(CSRTensor)
-    made.indptr, made.indices, made.values = children
-    made.shape = shape
-    return made
+    rows = object.__new__(CSRTensor)
+    rows.indptr, made.indices, made.values = children
+    rows.shape = shape
+    return rows
 
 
 jax.tree_util.register_pytree_node(

@@ -199,7 +199,16 @@ class PyFunc(Custom):
 class CustomOpBuilder:
     """Refused: builds C++ sources against MindSpore's own libraries."""
 
-    def __init__(self, name: str, sources: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        sources: Any,
+        backend: str | None = None,
+        include_paths: Any = None,
+        cflags: str | None = None,
+        ldflags: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         raise SporaxNotImplementedError(
             f"For 'CustomOpBuilder', building '{name}' is not offered: C++ sources need MindSpore's own libraries. "
             "Write the operator as ops.Custom(func, …, 'pyfunc'), or with operators."
