@@ -325,23 +325,23 @@ def _check_room(name: str, shape: tuple[int, ...], values: Tensor) -> None:
 def _unflatten_rows(shape: tuple[int, ...], children: tuple[Tensor, Tensor]) -> RowTensor:
     """Without checks, as the next two: JAX puts other things than Tensors there for a while."""
     rows = object.__new__(RowTensor)
-    rows.indices, made.values = children
+    rows.indices, rows.values = children
     rows.dense_shape = shape
     return rows
 
 
 def _unflatten_coo(fixed: tuple[type[COOTensor], tuple[int, ...]], children: tuple[Tensor, Tensor]) -> COOTensor:
-    rows = object.__new__(fixed[0])
-    rows.indices, made.values = children
-    rows.shape = fixed[1]
-    return rows
+    matrix = object.__new__(fixed[0])
+    matrix.indices, matrix.values = children
+    matrix.shape = fixed[1]
+    return matrix
 
 
 def _unflatten_csr(shape: tuple[int, ...], children: tuple[Tensor, Tensor, Tensor]) -> CSRTensor:
-    rows = object.__new__(CSRTensor)
-    rows.indptr, made.indices, made.values = children
-    rows.shape = shape
-    return rows
+    matrix = object.__new__(CSRTensor)
+    matrix.indptr, matrix.indices, matrix.values = children
+    matrix.shape = shape
+    return matrix
 
 
 jax.tree_util.register_pytree_node(
