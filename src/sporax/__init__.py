@@ -27,6 +27,8 @@ _MODULES = {
     "sporax._run_check": "run_check",
     "sporax.runtime.plain": "plan",
     "sporax.profiler": "Profiler",
+    "sporax.mindrecord": "FileReader FileWriter MindPage set_dec_mode set_enc_key set_enc_mode",
+    "sporax.log": "get_level get_log_config",
     "sporax.common.dtype": """
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
         byte short int_ long ubyte ushort uint ulong half float_ single double
