@@ -1,6 +1,6 @@
 """Tensors, Parameters, dtypes, initializers, seeds, compilation and differentiation: `mindspore.common`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sporax.common import dtype, initializer, seed
 from sporax.common.api import _no_grad as _no_grad
@@ -20,7 +20,7 @@ from sporax.common.seed import get_seed, set_seed
 from sporax.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, SparseTensor
 from sporax.common.tensor import Tensor
 from sporax.common.toplevel import mutable
-from sporax.ir.missing import missing_names
+from sporax.ir.missing import missing_name
 
 __all__ = [
     "dtype",
@@ -52,4 +52,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        if not name.startswith("__") and name in vars(dtype):
+            return getattr(dtype, name)
+        return missing_name(__name__, name)

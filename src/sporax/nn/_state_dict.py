@@ -49,10 +49,10 @@ class StateDict:
         """
         destination, prefix = (*args, *(destination, prefix)[len(args) :])[:2]
         values = OrderedDict[str, Any]() if destination is None else destination
-        values.update((prefix + path, value) for path, value in self._state(""))
+        values.update((prefix + path, value) for path, value in self._values_by_path(""))
         return values
 
-    def _state(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
+    def _values_by_path(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
         for name, parameter in self._params.items():
             if parameter is not None:
                 yield prefix + name, parameter
@@ -61,7 +61,7 @@ class StateDict:
                 yield prefix + name, buffer
         for name, child in self._cells.items():
             if child is not None:
-                yield from child._state(f"{prefix}{name}.")
+                yield from child._values_by_path(f"{prefix}{name}.")
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Take over values by path. Nothing is changed when something does not fit.
@@ -82,7 +82,7 @@ class StateDict:
             raise SporaxTypeError(
                 f"For 'load_state_dict', 'state_dict' must be a dict, but got {type(state_dict).__name__}."
             )
-        own = dict(self._state(""))
+        own = dict(self._values_by_path(""))
         keys = IncompatibleKeys(
             [key for key in own if key not in state_dict], [key for key in state_dict if key not in own]
         )

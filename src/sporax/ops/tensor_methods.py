@@ -231,3 +231,17 @@ for _method in (
     _uniform_, _uniform, _random_, _exponential_, _bernoulli, _bernoulli_, _cauchy, _log_normal,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)
+
+
+def _in_place(name: str) -> Any:
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result: Tensor = getattr(input, name)(*args, **kwargs)
+        return result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`Tensor.{name}` as a function: `input` gets the values."
+    return function
+
+
+for _name in ("clamp_", "erfinv_", "normal_", "random_", "uniform_"):
+    FUNCTIONS[_name] = _in_place(_name)

@@ -10,4 +10,5 @@ from sporax.ops.control import (
     gradient_hooks,
     python_values,
     summary,
+    taylor,
 )
