@@ -233,15 +233,33 @@ for _method in (
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)
 
 
-def _in_place(name: str) -> Any:
-    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        result: Tensor = getattr(input, name)(*args, **kwargs)
-        return result
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`Tensor.{name}` as a function: `input` gets the values."
-    return function
+def clamp_(input: Tensor, min: Any = None, max: Any = None) -> Any:
+    """`Tensor.clamp_` as a function: `input` gets the values."""
+    return _called("clamp_", input, min, max)
 
 
-for _name in ("clamp_", "erfinv_", "normal_", "random_", "uniform_"):
-    FUNCTIONS[_name] = _in_place(_name)
+def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Any:
+    """`Tensor.normal_` as a function: `input` gets the values."""
+    return _called("normal_", input, mean, std, generator=generator)
+
+
+def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None) -> Any:
+    """`Tensor.uniform_` as a function: `input` gets the values."""
+    return _called("uniform_", input, from_, to, generator=generator)
+
+
+def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Any:
+    """`Tensor.random_` as a function: `input` gets the values."""
+    return _called("random_", input, from_, to, generator=generator)
+
+
+def erfinv_(input: Tensor) -> Any:
+    """`Tensor.erfinv_` as a function: `input` gets the values."""
+    return _called("erfinv_", input)
+
+
+def _called(name: str, input: Tensor, *args: Any, **settings: Any) -> Any:
+    return getattr(input, name)(*args, **settings)
+
+
+FUNCTIONS.update(clamp_=clamp_, normal_=normal_, uniform_=uniform_, random_=random_, erfinv_=erfinv_)
