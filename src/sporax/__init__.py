@@ -28,6 +28,8 @@ _MODULES = {
     "sporax.runtime.plain": "plan",
     "sporax.runtime.parameter_server": "sample_ranges",
     "sporax.profiler": "Profiler",
+    "sporax.mindrecord": "FileReader FileWriter MindPage set_dec_mode set_enc_key set_enc_mode",
+    "sporax.log": "get_level get_log_config",
     "sporax.common.dtype": """
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
         byte short int_ long ubyte ushort uint ulong half float_ single double
@@ -37,7 +39,7 @@ _MODULES = {
     """,
     "sporax.common.tensor": "Tensor tensor",
     "sporax.common.parameter": "Parameter ParameterTuple",
-    "sporax.common.sparse_tensor": "RowTensor",
+    "sporax.common.sparse_tensor": "COOTensor CSRTensor RowTensor SparseTensor",
     "sporax.common.symbol": "Symbol",
     "sporax.common.seed": "set_seed get_seed",
     "sporax.common.generator": "Generator default_generator seed manual_seed initial_seed get_rng_state set_rng_state",
@@ -81,7 +83,10 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 _WITH_OPERATORS = frozenset(
     [
         "Tensor",
+        "COOTensor",
+        "CSRTensor",
         "RowTensor",
+        "SparseTensor",
         "Parameter",
         "ParameterTuple",
         "tensor",

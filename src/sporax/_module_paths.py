@@ -50,6 +50,7 @@ _PATHS_OF = {
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
     "sporax.boost": "boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation",
+    "sporax.nn.sparse": "nn.sparse.sparse",
     "sporax.nn.step_parts": "nn.wrap.cell_wrapper nn.wrap.loss_scale",
     "sporax.profiler": "profiler.common profiler.profiling profiler.profiler",
     "sporax.parallel._transformer": """

@@ -8,15 +8,26 @@ from sporax import ops
 from sporax.common import dtype as mstype
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
-from sporax.ir.missing import missing_names
+from sporax.ir.missing import missing_name
 from sporax.nn.cell import Cell
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
+_NOT_OFFERED = frozenset(
+    "AutoBoost AdaSum OptimizerProcess ParameterProcess BoostTrainOneStepCell GradientFreeze".split()
+)
+
 __all__ = ["GradientAccumulation", "gradient_accumulation_op", "gradient_clear_op"]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        reason = (
+            "the other parts of this library change what a network learns (fewer batch norms, frozen gradients, adaptive "
+            "sums). Train with Model(…, boost_level='O0')"
+        )
+        return missing_name(__name__, name, reason if name in _NOT_OFFERED else None)
+
 
 gradient_accumulation_op = ops.MultitypeFuncGraph("gradient_accumulation_op")
 gradient_clear_op = ops.MultitypeFuncGraph("gradient_clear_op")

@@ -62,3 +62,16 @@ def test_arguments_that_do_not_fit_are_refused():
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+def test_functions_in_place():
+    x = Tensor([-1.0, 0.5, 3.0])
+    assert ops.clamp_(x, 0, 1) is x
+    np.testing.assert_array_equal(x.asnumpy(), [0, 0.5, 1])
+    ops.uniform_(x, 2, 3)
+    assert ((x.asnumpy() >= 2) & (x.asnumpy() < 3)).all()
+    ops.random_(x, 5, 6)
+    np.testing.assert_array_equal(x.asnumpy(), [5, 5, 5])
+    ops.normal_(x, 100, 0.1)
+    assert (abs(x.asnumpy() - 100) < 5).all()
+    np.testing.assert_allclose(ops.erfinv_(Tensor([0.0, 0.5])).asnumpy(), [0, 0.4769363], rtol=1e-5)

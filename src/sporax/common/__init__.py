@@ -1,6 +1,6 @@
 """Tensors, Parameters, dtypes, initializers, seeds, compilation and differentiation: `mindspore.common`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sporax.common import dtype, initializer, seed
 from sporax.common.api import _no_grad as _no_grad
@@ -17,10 +17,10 @@ from sporax.common.jit import jit, jit_class, lazy_inline, recompilations
 from sporax.common.jit_config import JitConfig
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.seed import get_seed, set_seed
-from sporax.common.sparse_tensor import RowTensor
+from sporax.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, SparseTensor
 from sporax.common.tensor import Tensor
 from sporax.common.toplevel import mutable
-from sporax.ir.missing import missing_names
+from sporax.ir.missing import missing_name
 
 __all__ = [
     "dtype",
@@ -43,10 +43,17 @@ __all__ = [
     "manual_seed",
     "get_seed",
     "set_seed",
+    "COOTensor",
+    "CSRTensor",
     "RowTensor",
+    "SparseTensor",
     "Tensor",
     "mutable",
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        if not name.startswith("__") and name in vars(dtype):
+            return getattr(dtype, name)
+        return missing_name(__name__, name)

@@ -20,6 +20,7 @@ import numpy as np
 
 from sporax import context
 from sporax.common.parameter import Parameter
+from sporax.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.marks import GradientMark, LossMark
@@ -34,7 +35,8 @@ class Call:
     Args:
         fn: function of Tensors.
         args, kwargs: what it is called with.
-        positions: which arguments to differentiate, counted over `args` and then `kwargs`; only Tensors among them are.
+        positions: which arguments to differentiate, counted over `args` and then `kwargs`; only Tensors and the
+            values of COOTensors and CSRTensors among them are.
         weights: Parameters to differentiate; those that do not require a gradient are not.
         has_aux: only the first output is differentiated.
     """
@@ -52,7 +54,7 @@ class Call:
         self.names = tuple(kwargs)
         self.values = [*args, *kwargs.values()]
         _check_positions(fn, args, kwargs, positions)
-        self.positions = tuple(position for position in positions if isinstance(self.values[position], Tensor))
+        self.positions = tuple(position for position in positions if is_differentiable(self.values[position]))
         self.weights = tuple(weight for weight in weights if weight.requires_grad)
         for weight in weights:
             state.depend_on(weight)
@@ -61,7 +63,8 @@ class Call:
     @property
     def inputs(self) -> list[jax.Array]:
         """Arrays of the differentiated inputs."""
-        return [self.values[position].array for position in self.positions]
+        given = [self.values[position] for position in self.positions]
+        return [(value if isinstance(value, Tensor) else value.values).array for value in given]
 
     @property
     def parameters(self) -> list[jax.Array]:
@@ -81,6 +84,8 @@ class Call:
             given = values[position]
             if isinstance(given, Parameter) and given not in frame:
                 frame[given] = array  # the function may also read it by another way
+            elif not isinstance(given, Tensor):
+                values[position] = with_values(given, wrap(array))
             else:
                 values[position] = wrap(array)
         split = len(values) - len(self.names)
@@ -265,6 +270,11 @@ def _check_positions(
         name = getattr(fn, "__name__", type(fn).__name__)
         raise SporaxTypeError(f"For 'grad', the function '{name}' cannot be called like this: {error}.") from None
     raise SporaxIndexError(f"For 'grad', 'grad_position' is {wrong}, but the call has {count} arguments.")
+
+
+def is_differentiable(value: Any) -> bool:
+    """Whether an argument has a gradient: Tensors, and sparse matrices (the gradient of their values, as in PYNATIVE_MODE)."""
+    return isinstance(value, Tensor | COOTensor | CSRTensor)
 
 
 def _is_inexact(array: Any) -> bool:

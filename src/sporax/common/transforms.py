@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sporax.common._pullback import Call, Pullback, pushforward, zeros_like
+from sporax.common._pullback import Call, Pullback, is_differentiable, pushforward, zeros_like
 from sporax.common.jit import compiled_in_graph_mode
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
@@ -124,7 +124,7 @@ class GradOperation:
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
             args, sens = _without_sens(args, self.sens_param)
-            positions = tuple(index for index, arg in enumerate(args) if isinstance(arg, Tensor))
+            positions = tuple(index for index, arg in enumerate(args) if is_differentiable(arg))
             if not self.get_all:
                 positions = () if self.get_by_list else positions[:1]
             pullback = Pullback(Call(fn, args, kwargs, positions, chosen or ()))

@@ -64,6 +64,7 @@ from sporax.nn.dynamic_lr import (
     warmup_lr,
 )
 from sporax.nn.embedding import EmbeddingLookup, MultiFieldEmbeddingLookup
+from sporax.nn.former_functions import Moments, Range, Roll
 from sporax.nn.grad_reducer import DistributedGradReducer
 from sporax.nn.graph_cell import GraphCell
 from sporax.nn.image import (
@@ -217,6 +218,7 @@ from sporax.nn.pooling import (
 )
 from sporax.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from sporax.nn.similarity import MSSSIM, SSIM
+from sporax.nn.sparse import SparseTensorDenseMatmul, SparseToDense
 from sporax.nn.utils import no_init_parameters
 from sporax.nn.wrap import (
     ForwardValueAndGrad,
@@ -242,6 +244,11 @@ _METRICS = frozenset(  # part of `nn` before 2.0
     BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
     """.split()
 )
+_SECOND_ORDER = (
+    "the second-order optimizer THOR and its layers are not there. Use Dense, Conv2d and Embedding with an "
+    "optimizer of `nn` or `experimental.optim`"
+)
+_REASONS = dict.fromkeys(("thor", "DenseThor", "Conv2dThor", "EmbeddingThor", "EmbeddingLookupThor"), _SECOND_ORDER)
 _HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
 __all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]
@@ -267,4 +274,4 @@ else:  # checkers should see a missing name themselves
             from sporax.train import metrics  # likewise
 
             return getattr(metrics, name)
-        return missing_name(__name__, name)
+        return missing_name(__name__, name, _REASONS.get(name))

@@ -23,6 +23,7 @@ class CellFlags:
     """
 
     _buffers: dict[str, Parameter | None]
+    _transient_buffers: frozenset[str]
     _flags: dict[str, Any]
     _cell_name: str
     phase: str = "train"
@@ -108,7 +109,7 @@ class CellFlags:
         Args:
             name: the attribute.
             tensor: the values, or None.
-            persistent: accepted; checkpoints hold Parameters.
+            persistent: part of `state_dict`; checkpoints hold Parameters only.
 
         Raises:
             SporaxAttributeError: before ``super().__init__()``.
@@ -129,6 +130,8 @@ class CellFlags:
             )
         buffer = None if tensor is None else Parameter(tensor, name=name, requires_grad=False)
         self._buffers[name] = buffer
+        if not persistent:
+            object.__setattr__(self, "_transient_buffers", self._transient_buffers | {name})
         object.__setattr__(self, name, buffer)
         state.touch()
 

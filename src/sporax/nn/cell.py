@@ -29,6 +29,7 @@ from sporax.ir.missing import missing_name
 from sporax.nn._flags import CellFlags
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
+from sporax.nn._state_dict import StateDict
 from sporax.ops._core.marking import kept_batch_parallel
 from sporax.ops._core.operator import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
@@ -57,7 +58,7 @@ if not TYPE_CHECKING:  # checkers shall see a missing name themselves
         return missing_name(__name__, name)
 
 
-class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
+class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     """Base class of all networks and layers. Subclasses define ``construct``.
 
     In GRAPH_MODE calling a Cell runs one compiled program; in PYNATIVE_MODE, or inside another compiled program,

@@ -12,12 +12,13 @@ from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
 
 # Importing a family registers its operators.
-from sporax.ops import _collectives, array, control, image, linalg, math, nn, random
+from sporax.ops import _collectives, array, control, image, linalg, math, nn, random, sparse
 from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Primitive
 from sporax.ops._core.shard import shard
 
 # Names and methods made of what the families registered.
 from sporax.ops import aliases, tensor_methods, tensor_operators  # isort: skip
+from sporax.ops import method_overloads  # isort: skip
 
 # Made of the registers that the modules above have filled.
 from sporax.ops import composite, functional, operations  # isort: skip

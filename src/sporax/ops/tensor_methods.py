@@ -9,14 +9,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.common import dtype as dtypes
 from sporax.common import seed as seeds
 from sporax.common.dtype import DType
+from sporax.common.sparse_tensor import COOTensor, CSRTensor
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, operator
+from sporax.ops.sparse.functions import dense_to_sparse_coo, dense_to_sparse_csr
 
 # ------------------------------------------------------------------------------------------------------- shapes and types
 
@@ -174,8 +177,89 @@ def _log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
     return PRIMITIVES["LogNormalReverse"](mean, std)(self)  # type: ignore[no-any-return]  # operators are made at run time
 
 
+def _itemset(self: Tensor, *args: Any) -> Tensor:
+    """A copy with one element replaced: ``itemset(value)``, or ``itemset(index, value)`` with a flat index or one per dim."""
+    if len(args) not in (1, 2):
+        raise SporaxValueError(f"For 'itemset', there must be an index and a value, or a value alone, but got {args}.")
+    if len(args) == 1 and self.size != 1:
+        raise SporaxIndexError(f"For 'itemset', the index must be given for a Tensor of shape {self.shape}.")
+    where = args[0] if len(args) == 2 else 0
+    if isinstance(where, int):
+        if not -self.size <= where < self.size:
+            raise SporaxIndexError(f"For 'itemset', the index must be below {self.size}, but got {where}.")
+        where = np.unravel_index(where % self.size, self.shape)
+    result = self.copy()
+    result[tuple(int(place) for place in where)] = args[-1]
+    return result
+
+
+def _value(self: Tensor) -> Tensor:
+    """A copy."""
+    return self.copy()
+
+
+def _storage_offset(self: Tensor) -> int:
+    """0: every Tensor has memory of its own."""
+    return 0
+
+
+def _flush_from_cache(self: Tensor) -> None:
+    """Nothing: no Tensor is cached elsewhere."""
+
+
+def _move_to(self: Tensor, to: str, blocking: bool = True) -> Tensor:
+    """A copy; where it is belongs to the context and to plans, so `to` is only checked."""
+    if to not in ("CPU", "GPU", "Ascend"):
+        raise SporaxValueError(f"For 'move_to', 'to' must be 'CPU', 'GPU' or 'Ascend', but got {to!r}.")
+    return self.copy()
+
+
+def _to_coo(self: Tensor) -> COOTensor:
+    """The elements that are not 0, with their coordinates; the values must be known."""
+    return dense_to_sparse_coo(self)
+
+
+def _to_csr(self: Tensor) -> CSRTensor:
+    """The elements that are not 0, row after row; the values must be known."""
+    return dense_to_sparse_csr(self)
+
+
+Tensor.data = property(lambda self: self, doc="The Tensor itself.")  # type: ignore[attr-defined]  # a Parameter has its own
 for _method in (
+    _itemset, _value, _storage_offset, _flush_from_cache, _move_to, _to_coo, _to_csr,
     _short, _type, _stride, _resize, _sum_to_size, _new_empty, _choose, _fill_diagonal, _fill_diagonal_, _normal_,
     _uniform_, _uniform, _random_, _exponential_, _bernoulli, _bernoulli_, _cauchy, _log_normal,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)
+
+
+def clamp_(input: Tensor, min: Any = None, max: Any = None) -> Any:
+    """`Tensor.clamp_` as a function: `input` gets the values."""
+    return _called("clamp_", input, min, max)
+
+
+def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Any:
+    """`Tensor.normal_` as a function: `input` gets the values."""
+    return _called("normal_", input, mean, std, generator=generator)
+
+
+def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None) -> Any:
+    """`Tensor.uniform_` as a function: `input` gets the values."""
+    return _called("uniform_", input, from_, to, generator=generator)
+
+
+def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Any:
+    """`Tensor.random_` as a function: `input` gets the values."""
+    return _called("random_", input, from_, to, generator=generator)
+
+
+def erfinv_(input: Tensor) -> Any:
+    """`Tensor.erfinv_` as a function: `input` gets the values."""
+    return _called("erfinv_", input)
+
+
+def _called(name: str, input: Tensor, *args: Any, **settings: Any) -> Any:
+    return getattr(input, name)(*args, **settings)
+
+
+FUNCTIONS.update(clamp_=clamp_, normal_=normal_, uniform_=uniform_, random_=random_, erfinv_=erfinv_)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sporax.common.dtype import DType
+from sporax.common.sparse_tensor import COOTensor, CSRTensor
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.ops._core import check
@@ -51,6 +52,8 @@ def _refuse(name: str, other: Any) -> None:
 def _forward(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
         if not isinstance(other, Tensor):
+            if isinstance(other, COOTensor | CSRTensor):
+                return NotImplemented  # they know what a dense tensor on their left side gives
             _refuse(name, other)
         return function(self, other)
 

@@ -6,6 +6,7 @@ where it may be looked up and changed at any time.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -76,6 +77,7 @@ class Optimizer(nn.Optimizer):
         self.param_groups: list[ParameterGroup] = []
         self.group_start_id = [0]
         self._slots: dict[str, ParameterTuple] = {}
+        self._notes: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         groups = _groups(type(self).__name__, params)
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self._append(group)
@@ -93,6 +95,11 @@ class Optimizer(nn.Optimizer):
             for index, group in enumerate(self.param_groups)
         ]
         return f"{type(self).__name__} (\n" + "\n".join(groups) + ")"
+
+    @property
+    def state(self) -> defaultdict[Any, dict[str, Any]]:
+        """Notes of the program's own by Parameter, empty at first as in MindSpore; arrays such as `exp_avg` are attributes."""
+        return self._notes
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Optimize more Parameters, with settings of their own; their state starts at zero.

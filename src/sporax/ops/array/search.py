@@ -76,3 +76,40 @@ def _invert_permutation(input_x: tuple[int, ...]) -> tuple[int, ...]:
             f"For 'InvertPermutation', 'input_x' must hold the numbers 0 to {len(numbers) - 1}, but got {numbers}."
         )
     return tuple(numbers.index(number) for number in range(len(numbers)))
+
+
+@operator("SubAndFilter()", function="", composed=True)
+def _sub_and_filter(input_x: Any, max_num: Any, offset: Any) -> Any:
+    """Of ``input_x - offset`` the elements in [0, max_num), and where they are (int32).
+
+    The result's shape depends on the values, so this cannot be part of a compiled step.
+    """
+    values = known("SubAndFilter", "input_x", input_x) - np.asarray(offset, input_x.dtype.np_dtype)
+    places = np.flatnonzero((values >= 0) & (values < np.asarray(max_num)))
+    return wrap_numpy(values[places]), wrap_numpy(places.astype(np.int32))
+
+
+@operator("NoRepeatNGram(ngram_size)", function="")
+def _no_repeat_ngram(state_seq: Array, log_probs: Array, ngram_size: int = 1) -> Array:
+    """`log_probs`, with the least number of the dtype for words that would repeat the last words of a sequence.
+
+    Args:
+        state_seq: (batch, beams, length), the words so far.
+        log_probs: (batch, beams, words).
+        ngram_size: how many words in a row must not occur twice.
+    """
+    name = "NoRepeatNGram"
+    check.rank(name, 3, state_seq=state_seq, log_probs=log_probs)
+    check.integral(name, state_seq=state_seq)
+    length, size = state_seq.shape[-1], ngram_size
+    if not 0 < size < length or state_seq.shape[:2] != log_probs.shape[:2]:
+        raise SporaxValueError(
+            f"For '{name}', 'ngram_size' must be in (0, {length}) and the batches equal, but got {size}, "
+            f"{state_seq.shape} and {log_probs.shape}."
+        )
+    starts = jnp.arange(length - size + 1)
+    windows = state_seq[..., starts[:, None] + jnp.arange(size)]
+    begins_alike = (windows[..., :-1] == state_seq[..., None, length - size + 1 :]).all(-1)
+    words = jnp.arange(log_probs.shape[-1])
+    is_banned = (begins_alike[..., None] & (windows[..., -1:] == words)).any(-2)
+    return jnp.where(is_banned, jnp.finfo(log_probs.dtype).min, log_probs)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
-from sporax.ops._core.operator import Array, operator
+from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, operator
 from sporax.ops.array.scatter import scattered
 from sporax.ops.array.sorting import known
 
@@ -113,3 +113,22 @@ _sorted("Prod", "mul", 1, "Products")
 _sorted("Max", "max", 0, "Maxima")
 _sorted("Min", "min", 0, "Minima")
 _sorted("Mean", "mean", 0, "Means")
+
+
+@operator(function="sparse_segment_mean", composed=True)
+def sparse_segment_mean(x: Any, indices: Any, segment_ids: Any) -> Any:
+    """Means of the rows of `x` at `indices` that have one number in the ascending `segment_ids`.
+
+    The number of segments follows from the last number, so this is for outside of compiled steps, or for known numbers.
+
+    Args:
+        x: (rows, …).
+        indices: (n,) int32 or int64, which rows.
+        segment_ids: (n,) of the same dtype.
+    """
+    if indices.dtype != segment_ids.dtype or indices.shape != segment_ids.shape:
+        raise SporaxValueError(
+            "For 'sparse_segment_mean', 'indices' and 'segment_ids' must have the same shape and dtype, but got "
+            f"{indices.dtype}{list(indices.shape)} and {segment_ids.dtype}{list(segment_ids.shape)}."
+        )
+    return PRIMITIVES["SegmentMean"]()(FUNCTIONS["gather"](x, indices, 0), segment_ids)

@@ -3,10 +3,12 @@
 from sporax.ops.control import (
     assign,
     composition,
+    custom,
     debug,
     float_status,
     flow,
     gradient_hooks,
     python_values,
     summary,
+    taylor,
 )

@@ -11,7 +11,7 @@ import jax
 
 from sporax.common.dtype import DType
 from sporax.common.parameter import Parameter
-from sporax.common.sparse_tensor import RowTensor
+from sporax.common.sparse_tensor import COOTensor, CSRTensor, RowTensor
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core.operator import PRIMITIVES, Array, export, operator
@@ -38,8 +38,8 @@ _PYTHON_TYPES: dict[str, Any] = {
     "bool": bool,
     "Function": types.FunctionType,
     "RowTensor": RowTensor,
-    "CSRTensor": (),
-    "COOTensor": (),
+    "CSRTensor": CSRTensor,
+    "COOTensor": COOTensor,
     "MapTensor": (),
     "Env": (),
     "EnvType": (),

@@ -6,6 +6,7 @@ from sporax.ops.nn import (
     attention,
     convolution,
     ctc,
+    deformable,
     distance_loss,
     fractional_pooling,
     inference_attention,
