@@ -3,9 +3,9 @@
 A dataset describes where rows come from and what happens to them; iterators read it. See docs/dataset.md.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sporax.dataset import config, text, transforms, vision
+from sporax.dataset import callback, config, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._dataset import zip_datasets as zip
@@ -89,6 +89,7 @@ from sporax.dataset._steps import (
     TakeDataset,
     ZipDataset,
 )
+from sporax.dataset.callback import DSCallback
 from sporax.dataset.samplers import (
     DistributedSampler,
     IterSampler,
@@ -100,7 +101,7 @@ from sporax.dataset.samplers import (
     SubsetSampler,
     WeightedRandomSampler,
 )
-from sporax.ir.missing import missing_names
+from sporax.ir.missing import missing_name
 
 __all__ = [
     "AGNewsDataset",
@@ -119,6 +120,7 @@ __all__ = [
     "CocoDataset",
     "DBpediaDataset",
     "DIV2KDataset",
+    "DSCallback",
     "Dataset",
     "DistributedSampler",
     "EMnistDataset",
@@ -199,6 +201,7 @@ __all__ = [
     "ConcatDataset",
     "BucketBatchByLengthDataset",
     "BatchDataset",
+    "callback",
     "config",
     "text",
     "transforms",
@@ -207,4 +210,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        if name == "WaitedDSCallback":  # of a layer above
+            return callback.WaitedDSCallback
+        return missing_name(__name__, name)

@@ -20,7 +20,7 @@ from sporax.dataset._operations import (
     on_values,
 )
 from sporax.dataset._random import RowKey
-from sporax.dataset._rows import Array, Column, as_value
+from sporax.dataset._rows import Array, Column, as_value, is_pillow
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
@@ -316,6 +316,11 @@ class Compose(Transform):
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("Compose", transforms)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Apply to one row's values; of a Pillow image the result is a tuple of one, as in MindSpore."""
+        result = super().__call__(*inputs)
+        return (result,) if len(inputs) == 1 and is_pillow(inputs[0]) and not isinstance(result, tuple) else result
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""

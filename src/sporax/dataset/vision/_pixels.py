@@ -11,6 +11,7 @@ from sporax.dataset._checks import check_bool, check_int, check_number, numpy_dt
 from sporax.dataset._operations import Elementwise, OneToOne, Transform, Values
 from sporax.dataset._rows import Array
 from sporax.dataset.vision._images import check_fill, check_image, check_pixels
+from sporax.dataset.vision._pillow import ByPillow
 from sporax.dataset.vision.enums import SliceMode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
@@ -118,8 +119,10 @@ class HWC2CHW(OneToOne):
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2))
 
 
-class ToTensor(OneToOne):
+class ToTensor(ByPillow, OneToOne):
     """(H, W[, C]) in [0, 255] to (C, H, W) in [0, 1].
+
+    As in MindSpore, pixels of Pillow images are divided in double precision, those of arrays in single precision.
 
     Args:
         output_type: dtype of the result, float32 by default.
@@ -133,14 +136,18 @@ class ToTensor(OneToOne):
     def _one(self, value: Array) -> Array:
         check_image("ToTensor", value)
         planes = value[None] if value.ndim == 2 else value.transpose(2, 0, 1)
-        scaled = np.multiply(planes, _F(1 / 255), dtype=np.float32, casting="unsafe", order="C")
-        return scaled.astype(self._dtype, copy=False)
+        return self._scaled(planes)
 
     def _many(self, values: Array) -> Array | None:
         if values.ndim not in (3, 4):
             return None
-        planes = values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2)
-        scaled = np.multiply(planes, _F(1 / 255), dtype=np.float32, casting="unsafe", order="C")
+        return self._scaled(values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2))
+
+    def _scaled(self, planes: Array) -> Array:
+        if self.by_pillow:
+            scaled = np.divide(planes, 255.0, dtype=np.float64, casting="unsafe", order="C")
+        else:
+            scaled = np.multiply(planes, _F(1 / 255), dtype=np.float32, casting="unsafe", order="C")
         return scaled.astype(self._dtype, copy=False)
 
 

@@ -178,7 +178,8 @@ def deepcopy(input_x: Array) -> Array:
 @operator("StopGradient", function="stop_gradient")
 def stop_gradient(value: Array) -> Array:
     """The values, as a constant for differentiation."""
-    return jax.lax.stop_gradient(value)
+    # Integers have gradients as well (`sporax.common._integer_slopes`), which end at a copy.
+    return jax.lax.stop_gradient(value) if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.copy(value)
 
 
 for _method in ("astype", "to"):
