@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 
+import sporax.dataset as ds
 from sporax.dataset import config
 
 WITHOUT_EFFECT = [
@@ -55,6 +56,13 @@ def test_what_would_change_the_rows_is_an_error():
     assert config.get_error_samples_mode() is config.ErrorSamplesMode.RETURN and not config.get_debug_mode()
     with pytest.raises(ValueError, match="'start_method'"):
         config.set_multiprocessing_start_method("thread")
+
+
+def test_what_has_no_counterpart_says_so():
+    with pytest.raises(NotImplementedError, match="For 'DatasetCache'.*Dataset.save"):
+        ds.DatasetCache(session_id=1, size=0)
+    with pytest.raises(NotImplementedError, match="For 'TransferDataset'"):
+        ds.TransferDataset(None)
 
 
 def test_load(tmp_path):

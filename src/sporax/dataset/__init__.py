@@ -5,11 +5,13 @@ A dataset describes where rows come from and what happens to them; iterators rea
 
 from typing import TYPE_CHECKING, Any
 
-from sporax.dataset import callback, config, text, transforms, vision
+from sporax.dataset import _callbacks, config, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
+from sporax.dataset._callbacks import DSCallback
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._dataset import zip_datasets as zip
 from sporax.dataset._mappable import MappableDataset
+from sporax.dataset._refused import DatasetCache, TransferDataset
 from sporax.dataset._sources.arrays import (
     Cifar10Dataset,
     Cifar100Dataset,
@@ -89,7 +91,6 @@ from sporax.dataset._steps import (
     TakeDataset,
     ZipDataset,
 )
-from sporax.dataset.callback import DSCallback
 from sporax.dataset.samplers import (
     DistributedSampler,
     IterSampler,
@@ -122,6 +123,7 @@ __all__ = [
     "DIV2KDataset",
     "DSCallback",
     "Dataset",
+    "DatasetCache",
     "DistributedSampler",
     "EMnistDataset",
     "EnWik9Dataset",
@@ -177,6 +179,7 @@ __all__ = [
     "TFRecordDataset",
     "TedliumDataset",
     "TextFileDataset",
+    "TransferDataset",
     "UDPOSDataset",
     "USPSDataset",
     "VOCDataset",
@@ -201,7 +204,6 @@ __all__ = [
     "ConcatDataset",
     "BucketBatchByLengthDataset",
     "BatchDataset",
-    "callback",
     "config",
     "text",
     "transforms",
@@ -213,5 +215,5 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         if name == "WaitedDSCallback":  # of a layer above
-            return callback.WaitedDSCallback
+            return _callbacks.WaitedDSCallback
         return missing_name(__name__, name)

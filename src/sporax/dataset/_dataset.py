@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sporax.dataset import _batching, _checks
+from sporax.dataset._callbacks import DSCallback, check_callbacks
 from sporax.dataset._described import Described
 from sporax.dataset._flows import in_order
 from sporax.dataset._gates import Gate
@@ -38,7 +39,6 @@ from sporax.dataset._rows import Row, opened, shown
 from sporax.dataset._saving import save_rows
 from sporax.dataset._sizes import split_counts
 from sporax.dataset._tables import ENDLESS
-from sporax.dataset.callback import DSCallback, check_callbacks
 from sporax.ir.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 #: Methods of MindSpore's that serve its C++ runtime.

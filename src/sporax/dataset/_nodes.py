@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sporax.dataset._callbacks import DSCallback, Events
 from sporax.dataset._flows import (
     Flow,
     Stream,
@@ -42,7 +43,6 @@ from sporax.dataset._tables import (
     Window,
     Zipped,
 )
-from sporax.dataset.callback import DSCallback, Events
 from sporax.dataset.samplers import BuiltinSampler
 from sporax.ir.errors import SporaxRuntimeError
 

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from sporax.dataset import config
-from sporax.dataset.callback import DSCallback, DSRunContext
+from sporax.dataset._callbacks import DSCallback, DSRunContext
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.train.callback._callback import Callback, RunContext
 
