@@ -42,7 +42,7 @@ def test_the_random_stream_continues_where_it_was():
         ms.set_rng_state(Tensor([1.0]))
 
 
-def test_deterministic():
+def test_set_deterministic_sets_the_context():
     ms.set_deterministic(False)
     assert ms.get_context("deterministic") == "OFF"
     with pytest.raises(TypeError, match="'deterministic' must be bool, but got int"):

@@ -53,10 +53,10 @@ def test_operators_keep_their_name_and_cell_path_through_differentiation(graph_m
 
     jaxpr = jax.make_jaxpr(gradient)
     x = np.ones((2, 4), np.float32)
-    found = list(calls(jaxpr(x).jaxpr))
-    paths = [path for name, path in found if name == "MatMul"]
-    assert any("jvp" in path and "first/matmul" in path for path in paths), found
-    assert any("transpose" in path and "second/matmul" in path for path in paths), found
+    actual = list(calls(jaxpr(x).jaxpr))
+    paths = [path for name, path in actual if name == "MatMul"]
+    assert any("jvp" in path and "first/matmul" in path for path in paths), actual
+    assert any("transpose" in path and "second/matmul" in path for path in paths), actual
 
 
 def test_a_step_is_one_program_with_donated_state(graph_mode):

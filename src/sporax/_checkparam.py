@@ -68,24 +68,24 @@ def check(
     """`arg_value`, which must be in the relation `rel` to `value`, called `value_name`; or be in it (`IN`, a range)."""
     if rel in _RELATIONS:
         sign, holds = _RELATIONS[rel]
-        good, wanted = holds(arg_value, value), f"{sign} {value_name}: {value}"
+        good, expected = holds(arg_value, value), f"{sign} {value_name}: {value}"
     elif rel in _RANGES:
         text, within = _RANGES[rel]
-        good, wanted = within(arg_value, *value), f"in range of {text.format(*value)}"
+        good, expected = within(arg_value, *value), f"in range of {text.format(*value)}"
     else:
-        good, wanted = (arg_value in value) == (rel == IN), f"{'in' if rel == IN else 'not in'} {value_name}: {value}"
+        good, expected = (arg_value in value) == (rel == IN), f"{'in' if rel == IN else 'not in'} {value_name}: {value}"
     if not good:
-        raise excp_cls(f"{_the(arg_name, prim_name)} should be {wanted}, but got {arg_value}.")
+        raise excp_cls(f"{_the(arg_name, prim_name)} should be {expected}, but got {arg_value}.")
     return arg_value
 
 
 def _related(kind: type, arg_value: Any, value: Any, rel: int, arg_name: Name, prim_name: Name) -> Any:
     sign, holds = _RELATIONS[rel]
-    wanted = f"{_the(arg_name, prim_name)} must be {kind.__name__} and must {sign} {value}, but got"
+    text = f"{_the(arg_name, prim_name)} must be {kind.__name__} and must {sign} {value}, but got"
     if not isinstance(arg_value, kind) or (isinstance(arg_value, bool) and kind is not bool):
-        raise SporaxTypeError(f"{wanted} '{arg_value}' with type '{type(arg_value).__name__}'.")
+        raise SporaxTypeError(f"{text} '{arg_value}' with type '{type(arg_value).__name__}'.")
     if not holds(arg_value, value):
-        raise SporaxValueError(f"{wanted} '{arg_value}' with type '{type(arg_value).__name__}'.")
+        raise SporaxValueError(f"{text} '{arg_value}' with type '{type(arg_value).__name__}'.")
     return arg_value
 
 
@@ -140,9 +140,9 @@ def check_equal_int(arg_value: Any, value: int, arg_name: Name = None, prim_name
 
 def check_is_number(arg_value: Any, arg_type: type, arg_name: Name = None, prim_name: Name = None) -> Any:
     """`arg_value`, which must be a finite number of the type `arg_type`."""
-    wanted = _the(arg_name, prim_name).replace("the '", "the type of '").replace("The '", "The type of '")
+    text = _the(arg_name, prim_name).replace("the '", "the type of '").replace("The '", "The type of '")
     if not isinstance(arg_value, arg_type) or (isinstance(arg_value, bool) and arg_type is not bool):
-        raise SporaxTypeError(f"{wanted} must be '{arg_type.__name__}', but got '{type(arg_value).__name__}'.")
+        raise SporaxTypeError(f"{text} must be '{arg_type.__name__}', but got '{type(arg_value).__name__}'.")
     if isinstance(arg_value, float) and not np.isfinite(arg_value):
         raise SporaxValueError(f"{_the(arg_name, prim_name)} must be finite, but got {arg_value}.")
     return arg_value
@@ -229,10 +229,10 @@ def check_value_type(arg_name: str, arg_value: Any, valid_types: Any, prim_name:
     if isinstance(arg_value, types) and (bool in types or not isinstance(arg_value, bool)):
         return arg_value
     names = [kind.__name__ for kind in types]
-    wanted = f"one of '{names}'" if len(names) > 1 else f"'{names[0]}'"
+    expected = f"one of '{names}'" if len(names) > 1 else f"'{names[0]}'"
     opening = f"For '{prim_name}', the" if prim_name else "The"
     raise SporaxTypeError(
-        f"{opening} type of '{arg_name}' should be {wanted}, but got type '{type(arg_value).__name__}'."
+        f"{opening} type of '{arg_name}' should be {expected}, but got type '{type(arg_value).__name__}'."
     )
 
 
@@ -248,8 +248,8 @@ def check_type_name(arg_name: str, arg_type: Any, valid_types: Any, prim_name: N
     types = valid_types if isinstance(valid_types, (list, tuple, set, frozenset)) else [valid_types]
     if arg_type not in types:
         names = [_name_of(kind) for kind in types]
-        wanted = f"one of {names}" if len(names) > 1 else names[0]
-        raise SporaxTypeError(f"{_the(arg_name, prim_name)} should be {wanted}, but got '{_name_of(arg_type)}'.")
+        expected = f"one of {names}" if len(names) > 1 else names[0]
+        raise SporaxTypeError(f"{_the(arg_name, prim_name)} should be {expected}, but got '{_name_of(arg_type)}'.")
     return arg_type
 
 
@@ -264,9 +264,9 @@ def check_subclass(
             return
     names = [_name_of(kind) for kind in types]
     opening = f"For '{prim_name}', the" if prim_name else "The"
-    wanted = f"one of {names}" if len(names) > 1 else names[0]
+    expected = f"one of {names}" if len(names) > 1 else names[0]
     raise SporaxTypeError(
-        f"{opening} element of '{arg_name}' must be {wanted}, but got {_name_of(type_)}.{addition_error_info or ''}"
+        f"{opening} element of '{arg_name}' must be {expected}, but got {_name_of(type_)}.{addition_error_info or ''}"
     )
 
 

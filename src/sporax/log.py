@@ -52,10 +52,10 @@ def get_level() -> str:
 
 def get_log_config() -> dict[str, str]:
     """The settings of the environment that hold."""
-    found = {"GLOG_v": get_level(), "GLOG_logtostderr": os.environ.get("GLOG_logtostderr", "1")}  # noqa: SIM112 - MindSpore's spelling
+    settings = {"GLOG_v": get_level(), "GLOG_logtostderr": os.environ.get("GLOG_logtostderr", "1")}  # noqa: SIM112 - MindSpore's spelling
     if "GLOG_log_dir" in os.environ:
-        found["GLOG_log_dir"] = os.environ["GLOG_log_dir"]  # noqa: SIM112 - MindSpore's spelling
-    return found
+        settings["GLOG_log_dir"] = os.environ["GLOG_log_dir"]  # noqa: SIM112 - MindSpore's spelling
+    return settings
 
 
 def _handler(config: dict[str, str]) -> logging.Handler:

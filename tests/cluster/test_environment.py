@@ -47,7 +47,7 @@ def test_a_worker_started_by_hand_has_no_number_yet():
         ("MS_WORKER", Role.WORKER, 1),
     ],
 )
-def test_roles(name: str, role: Role, rank: int | None):
+def test_a_role_is_read_and_rank_id_counts_workers(name: str, role: Role, rank: int | None):
     """RANK_ID counts workers; launch scripts often export it to scheduler and servers too."""
     place = read(CLUSTER | {"MS_ROLE": name, "MS_SERVER_NUM": "2", "RANK_ID": "1"})
     assert (place.role, place.rank, place.server_num) == (role, rank, 2)

@@ -39,16 +39,16 @@ def gathered(*members: Member, server_num: int = 0) -> tuple[Cluster, dict[str, 
 
 
 def test_everyone_is_welcomed_when_the_last_has_come():
-    cluster, told = gathered(member("a", 2), member("b", 0), member("c", 1))
+    cluster, welcomes = gathered(member("a", 2), member("b", 0), member("c", 1))
     assert cluster.phase is Phase.RUNNING
-    assert {name: welcome.rank for name, welcome in told.items()} == {"a": 2, "b": 0, "c": 1}
-    assert {welcome.coordinator_address for welcome in told.values()} == {"h:1000"}
+    assert {name: welcome.rank for name, welcome in welcomes.items()} == {"a": 2, "b": 0, "c": 1}
+    assert {welcome.coordinator_address for welcome in welcomes.values()} == {"h:1000"}
 
 
 @given(st.permutations([f"worker-{number}" for number in range(12)]))
 def test_numbers_follow_names_whatever_the_order_of_arrival(names: list[str]):
-    _, told = gathered(*(member(name, size=12) for name in names))
-    assert {name: welcome.rank for name, welcome in told.items()} == {f"worker-{n}": n for n in range(12)}
+    _, welcomes = gathered(*(member(name, size=12) for name in names))
+    assert {name: welcome.rank for name, welcome in welcomes.items()} == {f"worker-{n}": n for n in range(12)}
 
 
 def test_workers_are_awaited_when_all_of_other_machines_wait():
@@ -197,7 +197,7 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
     cluster = Cluster(3, 1, 60)
     heard: set[int] = set()
     for connection in range(25):
-        known = [*cluster.members, *cluster.watchers, 99]
+        connections = [*cluster.members, *cluster.watchers, 99]
         newcomer = member(
             f"n{dice.randrange(6)}", dice.choice([None, None, 0, 1, 2]), role=dice.choice([Role.WORKER, Role.SERVER])
         )
@@ -206,7 +206,7 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
                 Registered(connection, newcomer),
                 Registered(connection, newcomer),
                 Watching(connection, "n"),
-                Left(dice.choice(known), dice.choice([None, "is gone"])),
+                Left(dice.choice(connections), dice.choice([None, "is gone"])),
                 TimeIsUp() if dice.random() < 0.1 else Registered(connection, newcomer),
             ]
         )

@@ -10,12 +10,12 @@ import sporax as ms
 from sporax.common import dtype as dtypes
 
 
-def test_names():
+def test_dtypes_are_printed_with_names_of_mindspore():
     assert (str(ms.float32), repr(ms.float32), str(ms.bool_)) == ("Float32", "mindspore.float32", "Bool")
     assert (ms.half, ms.double, ms.long) == (ms.float16, ms.float64, ms.int64)
 
 
-def test_identity():
+def test_a_dtype_equals_no_numpy_type():
     assert ms.float32 != np.float32
     assert ms.float32 != "float32"
     assert len({ms.float32, ms.single, ms.int32}) == 2
@@ -31,7 +31,7 @@ def test_round_trip(dtype):
     assert dtype.itemsize == np.zeros(1, dtype.np_dtype).itemsize
 
 
-def test_kinds():
+def test_dtypes_know_their_kind():
     assert [ms.bfloat16.is_floating_point, ms.int8.is_floating_point, ms.complex64.is_complex] == [True, False, True]
     assert [ms.int8.is_signed, ms.uint8.is_signed, ms.bool_.is_signed] == [True, False, False]
 

@@ -97,7 +97,7 @@ def test_inside_compiled_functions():
         ms.jit(lambda x: x[x > 0])(Tensor([1.0]))
 
 
-def test_gradients():
+def test_gradients_of_reads_and_writes_by_index():
     grad = ms.grad(lambda x: x[Tensor([0, 0, 2])] * Tensor([1.0, 2.0, 3.0]))(Tensor([5.0, 6.0, 7.0]))
     np.testing.assert_array_equal(grad.asnumpy(), [3, 0, 3])
 

@@ -45,7 +45,7 @@ DISTRIBUTIONS = [
 
 
 @pytest.mark.parametrize(("init", "deviation", "bound"), DISTRIBUTIONS, ids=lambda value: type(value).__name__)
-def test_distributions(init, deviation, bound):
+def test_initial_values_have_the_spread_of_their_distribution(init, deviation, bound):
     values = draw(init)
     assert values.std() == pytest.approx(deviation, rel=0.02)
     assert values.mean() == pytest.approx(0, abs=0.02 * deviation)
@@ -59,13 +59,13 @@ def test_truncation_bounds_are_absolute():
     assert draw(I.Normal(0.5, 3.0)).mean() == pytest.approx(3, abs=0.01)
 
 
-def test_constants():
+def test_constant_initializers_fill_with_one_value():
     for init, value in (("zeros", 0), ("ones", 1), (I.Constant(2.5), 2.5), (3, 3), (I.One(), 1), (I.Zero(), 0)):
         np.testing.assert_array_equal(draw(init, (2, 3)), np.full((2, 3), value, "f"))
     assert draw("ones", (2,), ms.float16).dtype == np.float16
 
 
-def test_structured():
+def test_identity_orthogonal_and_sparse_matrices():
     np.testing.assert_array_equal(draw("identity", (2, 3)), np.eye(2, 3))
     rows = draw(I.Orthogonal(2.0), (3, 2, 4)).reshape(3, 8)
     np.testing.assert_allclose(rows @ rows.T, 4 * np.eye(3), atol=1e-5)
@@ -83,7 +83,7 @@ def test_dirac_passes_its_input_through():
     np.testing.assert_array_equal(kernel, expected)
 
 
-def test_seeds():
+def test_the_seed_fixes_initial_values():
     first, second = draw("normal", (3,)), draw("normal", (3,))
     ms.set_seed(11)
     np.testing.assert_array_equal(first, draw("normal", (3,)))

@@ -152,7 +152,7 @@ def test_input_signature():
         f()
 
 
-def test_options():
+def test_options_without_counterpart_warn_and_unknown_ones_are_refused():
     with pytest.warns(UserWarning, match="'jit_level' has no counterpart"):
         assert jit(double, jit_level="O2")(X).asnumpy().tolist() == [2, 4]
     with pytest.warns(UserWarning, match="'hash_args'"):

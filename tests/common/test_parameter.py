@@ -16,7 +16,7 @@ def weight():
     return Parameter(Tensor([1.0, 2.0]), name="weight")
 
 
-def test_defaults(weight):
+def test_a_parameter_has_the_defaults_of_mindspore(weight):
     assert (weight.requires_grad, weight.layerwise_parallel, weight.parallel_optimizer) == (True, False, True)
     assert (weight.comm_fusion, weight.name, weight.has_init) == (1, "weight", False)
     assert repr(weight) == "Parameter (name=weight, shape=(2,), dtype=Float32, requires_grad=True)"
@@ -25,7 +25,7 @@ def test_defaults(weight):
     assert Parameter(1.5).dtype == ms.float32
 
 
-def test_names():
+def test_a_parameter_without_a_name_gets_a_unique_one():
     unnamed, other = Parameter(1.0), Parameter(1.0, name="")
     assert unnamed.name.startswith("Parameter#")
     assert unnamed.name != other.name
@@ -65,7 +65,7 @@ def test_arithmetic_gives_tensors(weight):
     assert (type(rebound), float(weight[0])) == (Tensor, 1)
 
 
-def test_clone(weight):
+def test_a_clone_keeps_settings_and_has_values_of_its_own(weight):
     weight.requires_grad = False
     weight.comm_fusion = 3
     twin = weight.clone()
@@ -105,7 +105,7 @@ def test_a_lazy_parameter_is_made_when_a_step_needs_it():
     assert not lazy.has_init
 
 
-def test_tuples(weight):
+def test_parameter_tuples_clone_and_refuse_equal_names(weight):
     other = Parameter(Tensor([3.0]), name="other")
     both = ParameterTuple([weight, other])
     assert [each.name for each in both.clone("moment", "zeros")] == ["moment.weight", "moment.other"]

@@ -15,7 +15,7 @@ def test_it_seeds_numpy_too():
 
 
 @pytest.mark.parametrize(("seed", "kind"), [(-1, ValueError), (1.5, TypeError), (True, TypeError), ("a", TypeError)])
-def test_refused(seed, kind):
+def test_seeds_that_make_no_sense_are_refused(seed, kind):
     before = ms.get_seed()
     with pytest.raises(kind, match="For 'set_seed', the argument 'seed' must be"):
         ms.set_seed(seed)

@@ -64,7 +64,7 @@ def test_it_owns_its_memory():
     assert float(original) == 1
 
 
-def test_lazy():
+def test_lazy_tensors_get_values_at_first_use():
     ms.set_seed(0)
     lazy = Tensor(shape=(2, 3), dtype=ms.float32, init=Normal())
     assert (lazy.has_init, lazy.shape, lazy.dtype) == (True, (2, 3), ms.float32)
@@ -76,7 +76,7 @@ def test_lazy():
     np.testing.assert_array_equal(Tensor(shape=(2,), dtype=ms.float32).asnumpy(), [0, 0])
 
 
-def test_scalars():
+def test_one_element_converts_to_python_numbers():
     one = Tensor([[3.5]])
     assert (float(one), int(one), bool(one), one.item(), complex(one)) == (3.5, 3, True, 3.5, 3.5 + 0j)
     assert [10, 20][Tensor(1)] == 20
@@ -135,7 +135,7 @@ def test_changes_in_place():
     np.testing.assert_array_equal(same.asnumpy(), [7, 8])
 
 
-def test_repr():
+def test_repr_is_that_of_mindspore():
     assert repr(Tensor([1.0, 2.5])) == "Tensor(shape=[2], dtype=Float32, value= [ 1.00000000e+00,  2.50000000e+00])"
     assert repr(Tensor([[1, -2]])) == "Tensor(shape=[1, 2], dtype=Int64, value=\n[[ 1, -2]])"
     assert repr(Tensor(True)) == "Tensor(shape=[], dtype=Bool, value= True)"

@@ -45,7 +45,7 @@ def product(x, y):
     ("position", "expected"),
     [(0, [6, 16]), (1, [1, 4]), ((0,), [6, 16]), ((1, 0), ([1, 4], [6, 16])), ((0, 1), ([6, 16], [1, 4]))],
 )
-def test_positions(position, expected):
+def test_grad_differentiates_by_position(position, expected):
     assert values(ms.grad(product, position)(X, Y)) == expected
 
 
@@ -54,7 +54,7 @@ def test_named_arguments_count_after_the_others():
     assert values(ms.grad(product, (0, 1))(X, y=Y)) == ([6, 16], [1, 4])
 
 
-def test_weights(w, b):
+def test_grad_differentiates_by_weights(w, b):
     f = lambda x: x * w + b
     assert values(ms.grad(f, None, w)(X)) == [1, 2]
     assert values(ms.grad(f, None, [w, b])(X)) == ([1, 2], [1, 1])
@@ -115,7 +115,7 @@ def test_a_parameter_as_an_output(w):
     assert (values(gradient), values(out[1])) == ([2, 3], [5, 6])
 
 
-def test_ids(w, b):
+def test_gradients_come_with_ids_where_asked_for(w, b):
     f = lambda x, y: x * y * w + b
     gradients = ms.grad(f, (0, 1), [w, b], return_ids=True)(X, Y)
     assert values(gradients)[0][0] == (0, [15, 24])
@@ -130,7 +130,7 @@ def test_ids(w, b):
         ms.get_grad(gradients, "w")
 
 
-def test_sensitivities():
+def test_a_sensitivity_scales_the_gradients():
     assert values(ms.grad(product, sens_param=True)(X, Y, Tensor([1.0, 10.0]))) == [6, 160]
     assert values(ms.value_and_grad(lambda x: (x, x * x), sens_param=True)(X, (X, Y))[1]) == [7, 18]
 
@@ -196,7 +196,7 @@ def test_grad_operation_of_weights(w, b):
 # ------------------------------------------------------------------------------------------------ jvp and vjp
 
 
-def test_jvp():
+def test_jvp_gives_values_and_directional_derivatives():
     out, slope = ms.jvp(product, (X, Y), (Tensor([1.0, 1.0]), Tensor([0.0, 1.0])))
     assert (values(out), values(slope)) == ([3, 16], [6, 20])
     out, slope, aux = ms.jvp(lambda x: (x * x, x, "a"), X, Y, has_aux=True)
@@ -204,7 +204,7 @@ def test_jvp():
     assert values(ms.jvp(lambda x, i: (x * i, i), (X, Tensor([2, 3])), (Y, Tensor([0, 0])))[1]) == ([6, 12], [0, 0])
 
 
-def test_vjp(w):
+def test_vjp_gives_values_and_a_function_of_cotangents(w):
     out, pull = ms.vjp(product, X, Y)
     assert (values(out), values(pull(Tensor([1.0, 2.0])))) == ([3, 16], ([6, 32], [1, 8]))
     out, pull = ms.vjp(lambda x: x * w, X, weights=w)

@@ -27,6 +27,6 @@ def test_processes_train_like_one_with_all_devices(check_ranks, tmp_path):
 
 def compare_checkpoints(one, many):
     saved, expected = ms.load_checkpoint(str(many)), ms.load_checkpoint(str(one))
-    assert {name: each.shape for name, each in saved.items()} == {"up": (16, 32), "down": (32, 8)}
+    assert {name: item.shape for name, item in saved.items()} == {"up": (16, 32), "down": (32, 8)}
     for name, parameter in expected.items():
         np.testing.assert_allclose(saved[name].asnumpy(), parameter.asnumpy(), rtol=1e-4, atol=1e-6)

@@ -47,7 +47,7 @@ def test_defaults_and_changes():
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_refused(settings, error):
+def test_switches_that_make_no_sense_are_refused(settings, error):
     with pytest.raises(error, match="For 'set_context'"):
         context.set_context(**settings)
 

@@ -49,6 +49,6 @@ def test_defaults_and_changes():
         ([], SporaxTypeError),
     ],
 )
-def test_refused(settings, error):
+def test_offload_settings_that_make_no_sense_are_refused(settings, error):
     with pytest.raises(error, match="For 'set_offload_context'"):
         context.set_offload_context(settings)

@@ -55,7 +55,7 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("key", DEFAULTS)
-def test_default(key):
+def test_settings_have_the_defaults_of_mindspore(key):
     assert get(key) == DEFAULTS[key]
 
 

@@ -33,7 +33,7 @@ def test_defaults_and_changes():
         ({"config_file_path": 3}, SporaxTypeError),
     ],
 )
-def test_refused(settings, error):
+def test_settings_of_parameter_servers_are_checked(settings, error):
     with pytest.raises(error, match="For 'set_ps_context'"):
         context.set_ps_context(**settings)
 

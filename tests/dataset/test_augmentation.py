@@ -262,7 +262,7 @@ def test_five_crop_makes_five_columns():
     assert np.array_equal(row["d"], IMAGE[-4:, -4:])
 
 
-def test_files(tmp_path):
+def test_images_are_written_and_read_back(tmp_path):
     pytest.importorskip("PIL")
     path = str(tmp_path / "a.png")
     vision.write_png(path, IMAGE)

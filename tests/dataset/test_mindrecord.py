@@ -84,7 +84,7 @@ def test_shuffling_by_file_keeps_files_together(ours):
     assert sorted(labels(f"{ours}0")) == list(range(7))
 
 
-def test_samplers(ours):
+def test_samplers_choose_rows_of_mindrecord_files(ours):
     assert labels(f"{ours}0", sampler=ds.SubsetSampler([5, 1])) == [5, 1]
     assert labels(f"{ours}0", num_samples=3, shuffle=False) == [0, 1, 2]
     assert labels(f"{ours}0", sampler=ds.PKSampler(1, class_column="label")) == list(range(7))

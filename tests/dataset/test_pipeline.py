@@ -180,7 +180,7 @@ def test_bucket_batch_by_length():
             buckets(edges, sizes)
 
 
-def test_split():
+def test_splits_are_disjoint_and_stay_the_same():
     whole = ds.NumpySlicesDataset(np.arange(10), "x", shuffle=False)
     assert [column(part) for part in whole.split([3, 7], randomize=False)] == [[0, 1, 2], [3, 4, 5, 6, 7, 8, 9]]
     for data in (whole, whole.map(lambda x: x, "x"), ds.GeneratorDataset(lambda: iter(range(10)), "x")):

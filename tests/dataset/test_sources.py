@@ -154,7 +154,7 @@ def test_a_failing_source_is_named():
 # -- MNIST -----------------------------------------------------------------------------------------------------------
 
 
-def test_mnist(tmp_path):
+def test_mnist_files_are_read_by_usage(tmp_path):
     images, train = write_mnist(tmp_path, 16)
     _, test = write_mnist(tmp_path, 8, "t10k", seed=1)
     folder = str(tmp_path)
@@ -387,7 +387,7 @@ def test_text_file_errors(texts):
         column(ds.TextFileDataset(name))
 
 
-def test_csv(tmp_path):
+def test_csv_columns_have_the_given_types_and_names(tmp_path):
     (tmp_path / "a.csv").write_text('1,2.5,x\n3,4,"y,z"\n5,6,w\n')
     (tmp_path / "h.csv").write_text("p,q\n1,2\n3,4\n")
     typed = ds.CSVDataset(str(tmp_path / "a.csv"), ",", [0, 0.0, ""], ["a", "b", "c"], shuffle=False)

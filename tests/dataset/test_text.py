@@ -82,16 +82,16 @@ def results(transform, *inputs):
         (text.Lookup(WORDS, "<unk>"), ["zz"], 0),
     ],
 )
-def test_results(transform, inputs, expected):
+def test_a_transform_gives_the_documented_result(transform, inputs, expected):
     assert results(transform, *inputs) == expected
 
 
-def test_wordpieces():
+def test_words_are_cut_into_pieces_of_the_vocabulary():
     pieces = text.WordpieceTokenizer(text.Vocab.from_list(["he", "##llo", "[UNK]"]))
     assert results(pieces, ["hello", "zzz"]) == ["he", "##llo", "[UNK]"]
 
 
-def test_vocabularies(tmp_path):
+def test_vocabularies_number_words_by_list_file_or_frequency(tmp_path):
     assert WORDS.vocab() == {"<unk>": 0, "a": 1, "b": 2, "c": 3}
     last = text.Vocab.from_list(["a"], special_tokens=["<unk>"], special_first=False)
     assert last.vocab() == {"a": 0, "<unk>": 1}

@@ -46,7 +46,7 @@ class Int16:
         (t.Slice(..., 1), [[[5, 6, 7]]], "int64", [[6]]),
     ],
 )
-def test_results(transform, inputs, dtype, expected):
+def test_a_transform_gives_the_documented_result(transform, inputs, dtype, expected):
     result = transform(*(np.asarray(value) for value in inputs))
     assert result.dtype == dtype
     assert np.allclose(result, expected)
@@ -90,7 +90,7 @@ IMAGE = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DOUBLE = vision.Rescale(2.0, 0.0)
 
 
-def test_compositions():
+def test_compositions_apply_their_members():
     assert t.Compose([DOUBLE, vision.HWC2CHW()])(IMAGE).shape == (3, 2, 4)
     assert t.Compose([lambda x: x + 1, t.TypeCast(np.float32)])(np.array(1)) == np.float32(2)
     assert t.RandomApply([DOUBLE], 1.0)(IMAGE)[0, 0, 1] == 2

@@ -230,7 +230,7 @@ def test_random_crop_reaches_every_place_equally():
     assert min(corners.count(corner) for corner in set(corners)) > 60
 
 
-def test_decode():
+def test_decode_gives_the_pixels_of_a_file():
     pillow = pytest.importorskip("PIL.Image")
     import io
 

@@ -50,7 +50,7 @@ def test_the_virtual_axis_counts_no_devices():
         ((2,), (), (-1, 0)),
     ],
 )
-def test_refused(arguments):
+def test_shapes_and_names_that_do_not_fit_are_refused(arguments):
     with pytest.raises(SporaxValueError, match="For 'DeviceMatrix'"):
         DeviceMatrix(*arguments)
 

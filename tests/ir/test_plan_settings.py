@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_refused(environ):
         (1.5e9, 1_500_000_000),
     ],
 )
-def test_sizes(text, size):
+def test_texts_of_sizes_are_read_as_bytes(text, size):
     assert parse_bytes(text, "For 'x', 'size'") == size
 
 

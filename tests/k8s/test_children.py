@@ -32,9 +32,9 @@ def test_a_process_learns_its_place_from_the_original_variables():
 
 
 def test_the_scheduler_listens_on_its_own_address():
-    found = variables(job(), Role.SCHEDULER)
-    assert found["MS_ROLE"] == "MS_SCHED"
-    assert found["MS_SCHED_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    actual = variables(job(), Role.SCHEDULER)
+    assert actual["MS_ROLE"] == "MS_SCHED"
+    assert actual["MS_SCHED_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
 
 
 def test_one_worker_on_its_own_gets_no_variables():
@@ -45,8 +45,8 @@ def test_a_place_that_the_user_set_is_replaced_and_other_variables_are_kept():
     body = job()
     container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "MS_WORKER_NUM", "value": "7"}, {"name": "GLOG_v", "value": "1"}]
-    found = variables(body)
-    assert (found["MS_WORKER_NUM"], found["GLOG_v"]) == ("4", "1")
+    actual = variables(body)
+    assert (actual["MS_WORKER_NUM"], actual["GLOG_v"]) == ("4", "1")
 
 
 def test_a_pod_has_a_fixed_name_labels_a_host_name_and_an_owner():
@@ -72,10 +72,10 @@ def test_the_users_template_is_kept_and_never_changed():
 
 
 def test_exit_codes_are_looked_at_by_the_operator_so_the_kubelet_restarts_nothing():
-    for policy, told in (("ExitCode", "Never"), ("OnFailure", "OnFailure"), ("Never", "Never"), ("Always", "Always")):
+    for policy, report in (("ExitCode", "Never"), ("OnFailure", "OnFailure"), ("Never", "Never"), ("Always", "Always")):
         body = job()
         body["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] = policy
-        assert children.pod(read_job(body), Role.WORKER, 0, SIZES, None)["spec"]["restartPolicy"] == told
+        assert children.pod(read_job(body), Role.WORKER, 0, SIZES, None)["spec"]["restartPolicy"] == report
 
 
 def test_servers_may_have_volumes_of_their_own():
@@ -119,9 +119,9 @@ def test_the_job_may_be_closed_to_others_and_its_secret_given_to_its_processes()
 def test_a_token_reaches_every_process_without_the_operator_reading_it():
     body = job(servers=1, securityPolicy={"token": {"secretRef": {"name": "mine"}}})
     for kind in Role:
-        found = variables(body, kind)
-        assert found["SPORAX_TOKEN"] == {"secretKeyRef": {"name": "mine", "key": "token"}}
-        assert not {"MS_PS_INSECURE", "MS_PS_KEYS"} & set(found)
+        actual = variables(body, kind)
+        assert actual["SPORAX_TOKEN"] == {"secretKeyRef": {"name": "mine", "key": "token"}}
+        assert not {"MS_PS_INSECURE", "MS_PS_KEYS"} & set(actual)
 
 
 def test_every_pod_has_a_name_in_the_dns_before_it_is_ready():

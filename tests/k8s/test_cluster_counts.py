@@ -113,8 +113,8 @@ def test_servers_join_and_leave_a_running_job_and_no_update_is_lost(site, tmp_pa
     for servers in (3, 2):
         patch = {"spec": {"msReplicaSpecs": {"PS": {"replicas": servers}}}}
         site.plane.kubectl("patch", "msjob", name, "--type=merge", "-p", json.dumps(patch))
-        wanted = {*all_pods(name, 2), *(f"{name}-ps-{index}" for index in range(servers))}
-        seconds = site.until(lambda wanted=wanted: running(site, name) == wanted and site.is_replicated(name), 60)
+        expected = {*all_pods(name, 2), *(f"{name}-ps-{index}" for index in range(servers))}
+        seconds = site.until(lambda expected=expected: running(site, name) == expected and site.is_replicated(name), 60)
         record_property(f"seconds_to_{servers}_servers", seconds)
         membership = site.read_membership(name)
         assert membership.servers == servers

@@ -59,14 +59,14 @@ def granted() -> set[Right]:
 
 def calls(site: Site) -> list[tuple[Right, int]]:
     """What the operator asked for so far, and the answers' status codes."""
-    found = []
+    actual = []
     for line in (site.plane.folder / "audit.log").read_text().splitlines():
         entry = json.loads(line)
         if (place := entry.get("objectRef")) is not None:
             resource = "/".join(filter(None, (place["resource"], place.get("subresource"))))
             right = (place.get("apiGroup", ""), resource, entry["verb"])
-            found.append((right, entry.get("responseStatus", {}).get("code", 0)))
-    return found
+            actual.append((right, entry.get("responseStatus", {}).get("code", 0)))
+    return actual
 
 
 def test_every_right_is_used_and_none_is_missing(site, tmp_path):

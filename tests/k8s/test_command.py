@@ -33,11 +33,11 @@ def commands():
 
 def test_the_command_line_is_frozen():
     """A changed name or default breaks scripts of users: change it here only on purpose."""
-    found = {
+    actual = {
         name: {action.dest: action.default for action in parser._actions if action.dest != "help"}
         for name, parser in commands().items()
     }
-    assert found == FLAGS
+    assert actual == FLAGS
 
 
 def test_every_flag_has_a_help_text():

@@ -48,9 +48,9 @@ def test_both_stages_have_the_python_that_the_package_needs():
     assert version is not None
     images = {value.split(" AS ")[0] for word, value in INSTRUCTIONS if word == "FROM"}
     assert len(images) == 1  # what is installed with one Python is run with the same
-    found = re.fullmatch(r"python:(\d+)\.(\d+)-slim", images.pop())
-    assert found is not None
-    assert tuple(map(int, found.groups())) >= tuple(map(int, version.groups()))
+    actual = re.fullmatch(r"python:(\d+)\.(\d+)-slim", images.pop())
+    assert actual is not None
+    assert tuple(map(int, actual.groups())) >= tuple(map(int, version.groups()))
 
 
 def test_what_is_copied_is_there():

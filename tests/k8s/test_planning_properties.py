@@ -113,10 +113,10 @@ def test_every_story_ends_in_a_state_that_asks_for_nothing_more(body, story):
     for role, most in simulation.largest.items():
         assert most <= allowed[role]
     if not simulation.status.is_finished:
-        wanted = [name for role in ("Scheduler", "PS", "Worker") for name in wanted_names(simulation, role)]
+        expected = [name for role in ("Scheduler", "PS", "Worker") for name in wanted_names(simulation, role)]
         records = simulation.status.pods
-        assert simulation.names() == sorted(n for n in wanted if n in simulation.pods)
-        assert all(n in simulation.pods or records[n].result for n in wanted)
+        assert simulation.names() == sorted(n for n in expected if n in simulation.pods)
+        assert all(n in simulation.pods or records[n].result for n in expected)
 
 
 def wanted_names(simulation: Simulation, role: str) -> list[str]:

@@ -39,7 +39,7 @@ def test_mistakes_are_one_message(tmp_path, capsys, words, message):
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "link.json").symlink_to("nowhere/mine.json")
     assert cli.main(["calibrate", *words]) == 2
-    told = capsys.readouterr()
-    assert message in told.err
-    assert told.err.count("\n") == 1
-    assert told.out == ""
+    report = capsys.readouterr()
+    assert message in report.err
+    assert report.err.count("\n") == 1
+    assert report.out == ""

@@ -11,7 +11,7 @@ def test_packages_by_group():
     assert packages_by_group(lines) == {"required": ["numpy"], "cuda": ["jax"], "dev": ["ruff"]}
 
 
-def test_report(run):
+def test_info_reports_versions_and_devices(run):
     done = run("info", JAX_PLATFORMS="cpu")
     assert done.returncode == 0
     assert f"sporax {sporax.__version__}" in done.stdout

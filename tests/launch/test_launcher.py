@@ -244,10 +244,10 @@ def test_a_failure_on_one_node_ends_the_other(write, start, joined: bool):
     ending = "if os.environ['RANK_ID'] == '3': os.kill(os.getpid(), 9)\n"
     script = JOIN + ending + "time.sleep(300)" if joined else "import os\n" + ending + JOIN
     nodes = two_nodes(start, write("script.py", script))
-    told = [node.communicate(timeout=60)[1] for node in nodes]
+    answers = [node.communicate(timeout=60)[1] for node in nodes]
     assert [node.returncode for node in nodes] == [137, 1]
-    assert "rank 3 (process" in told[0]
-    assert "rank 3 (" in told[1]
+    assert "rank 3 (process" in answers[0]
+    assert "rank 3 (" in answers[1]
 
 
 def test_a_cluster_started_by_hand(write, environ, tmp_path):
@@ -279,7 +279,7 @@ else:
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
-def test_mpirun(write, environ, tmp_path):
+def test_ranks_started_by_mpirun_form_one_job(write, environ, tmp_path):
     report = "open(f'rank{me.rank}', 'w').write(f'{me.size} {me.local_rank} {me.local_size} {me.coordinator_address}')"
     script = write("script.py", JOIN + report)
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-m", "sporax", "run"]

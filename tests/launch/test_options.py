@@ -84,7 +84,7 @@ def test_a_dry_run_of_too_many_ranks_imitates_the_first(capsys: pytest.CaptureFi
     assert "only rank 0" in capsys.readouterr().err
 
 
-def test_bindings():
+def test_core_bindings_are_read_from_tables_and_switches():
     table = '{"device0": ["0-2", "5"], "device1": ["6,7"], "scheduler": ["3"]}'
     assert parse("--worker_num=2", "--bind_core", table).bind_core == {0: (0, 1, 2, 5), 1: (6, 7), SCHEDULER: (3,)}
     assert parse("--worker_num=2", "--bind_core=False").bind_core is False

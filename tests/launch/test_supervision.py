@@ -75,8 +75,8 @@ def test_one_rank_alone_fails():
 
 
 def test_a_signal_is_passed_on_and_becomes_the_exit_code(job: Supervision):
-    told, others, passed_on, grace = job.handle(SignalCame(signal.SIGINT))
-    assert told == Tell("got SIGINT (signal 2)")
+    report, others, passed_on, grace = job.handle(SignalCame(signal.SIGINT))
+    assert report == Tell("got SIGINT (signal 2)")
     assert others == TellOthers()
     assert passed_on == SignalRanks((0, 1, 2), signal.SIGINT)
     assert grace == StartGrace(GRACE_SECONDS)
@@ -92,8 +92,8 @@ def test_a_second_signal_does_not_wait(job: Supervision):
 def test_ranks_that_wait_for_one_that_is_gone_do_not_wait_for_the_time_out(job: Supervision, ends_first: bool):
     first, second = RanksEnded({1: 0}), RankJoined(0)
     assert job.handle(first if ends_first else second) == []
-    told, *rest = job.handle(second if ends_first else first)
-    assert told == Tell("local ranks [1] ended without joining the job, for which local ranks [0] wait")
+    answers, *rest = job.handle(second if ends_first else first)
+    assert answers == Tell("local ranks [1] ended without joining the job, for which local ranks [0] wait")
     assert rest == [TellOthers(), SignalRanks((0, 2), signal.SIGTERM), StartGrace(GRACE_SECONDS)]
 
 
@@ -192,7 +192,7 @@ def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision)
     join_all(job)
     job.handle(ClusterEnded("rank 1 ended with an exception", 1))
     instructions = job.handle(RanksEnded({0: 1, 1: 1}))
-    assert [each for each in instructions if isinstance(each, BlameRank)] == [BlameRank(1, 1)]
+    assert [item for item in instructions if isinstance(item, BlameRank)] == [BlameRank(1, 1)]
 
 
 def test_ranks_that_save_and_leave_when_asked_have_not_failed():

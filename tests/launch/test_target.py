@@ -96,7 +96,7 @@ def test_simulated_devices(write, run):
     assert "JAX_PLATFORMS must be 'cpu'" in run("run", "--local_devices", 4, script, JAX_PLATFORMS="cuda").stderr
 
 
-def test_resolve(write, tmp_path, monkeypatch: pytest.MonkeyPatch):
+def test_a_target_is_a_script_a_module_or_an_executable(write, tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     write("train.py", "")
     write("tool", "#!/bin/sh\n").chmod(0o755)

@@ -109,7 +109,7 @@ def test_attention_by_heads(devices):
 
 
 @pytest.mark.parametrize("rows", [(), (2,)])
-def test_scan(devices, rows):
+def test_a_sharded_scan_equals_one_device(devices, rows):
     def function(w, x):
         def loss(w):
             carry, sums = jax.lax.scan(lambda c, wi: (jnp.tanh(c @ wi), c.sum()), x, w)

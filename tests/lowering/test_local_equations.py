@@ -95,7 +95,7 @@ def run_on_devices(devices, sample, assignment):
 
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_neighbours(devices, name):
+def test_operations_that_fetch_borders_equal_one_device(devices, name):
     """Every way to cut a dimension along which ranks talk."""
     sample = example(*NEIGHBOURS[name])
     rule = rule_for(describe(sample.eqn))

@@ -102,7 +102,7 @@ def test_axes_of_other_sizes(devices, everywhere, shape):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_parts(devices, dtype):
+def test_partial_values_become_complete_and_move(devices, dtype):
     """Parts become complete, move as parts, and are made from copies, for every reduction."""
     small = np.random.default_rng(0).integers(1, 4, SHAPE).astype(dtype)
     places = [

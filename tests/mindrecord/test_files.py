@@ -63,7 +63,7 @@ def test_a_call_is_spread_over_the_files_in_runs(tmp_path):
     assert [row["label"] for row in read([first])] == [0, 1, 2]
 
 
-def test_appending(tmp_path):
+def test_rows_are_appended_behind_those_of_a_file(tmp_path):
     path = write(tmp_path / "grows", LABELS | {"data": {"type": "bytes"}}, [{"label": 1, "data": b"q"}])
     writer = FileWriter.open_for_append(path)
     writer.write_raw_data([{"label": 2, "data": b"z" * 32000}, {"label": 3, "data": b"r" * 9000}])

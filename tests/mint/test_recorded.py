@@ -56,7 +56,7 @@ def problem(expected, found):
 
 
 @pytest.mark.parametrize(("source", "kind", "name"), list(cases()))
-def test_recorded(source, kind, name):
+def test_a_call_gives_what_mindspore_gave(source, kind, name):
     difference = problem(RECORDED[source][kind][name], our(kind, name))
     why = next((why for why, entries in DEVIATIONS.items() if (source, name) in entries), None)
     if why is None:

@@ -54,7 +54,7 @@ def test_similarity_has_gradients_for_the_images_only():
     assert np.abs(ms.grad(layer)(left, right).asnumpy()).max() > 1e-4
 
 
-def test_matrices():
+def test_matrix_layers_equal_numpy():
     matrix = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.5], [0.5, 1.0]]])
     np.testing.assert_allclose(nn.MatDet()(Tensor(matrix)).asnumpy(), np.linalg.det(matrix))
     np.testing.assert_allclose(nn.MatInverse()(Tensor(matrix)).asnumpy(), np.linalg.inv(matrix))

@@ -70,7 +70,7 @@ def cases():
 
 
 @pytest.mark.parametrize(("topic", "case"), list(cases()))
-def test_recorded(topic, case):
+def test_a_call_gives_what_mindspore_gave(topic, case):
     expected = RECORDED[topic][case]
     actual = fact_format.outcome(ms, case, fact_format.namespace(ms, TOPICS[topic].prelude))
     why = next((why for why, entries in DEVIATIONS.items() if case in entries), None)

@@ -77,8 +77,8 @@ class Case:
 
     def primitive(self, strategy: Any = None) -> Any:
         """The operator with a strategy."""
-        made = getattr(ops, self.name)(*self.attributes)
-        return made if strategy is None else made.shard(strategy)
+        result = getattr(ops, self.name)(*self.attributes)
+        return result if strategy is None else result.shard(strategy)
 
     def run(self, primitive: Any, *tensors: Any) -> Any:
         """Call it."""

@@ -120,4 +120,4 @@ def losses(places, micro, step_class=nn.TrainOneStepCell, optimizer=nn.Adam, ste
     update = optimizer(net.trainable_params(), 1e-2)
     step = make(cell, update) if make else step_class(cell, update, sens=1 / micro)
     results = [step(Tensor(IDS), Tensor(LABELS)) for _ in range(steps)]
-    return [float(each[0] if isinstance(each, tuple) else each) for each in results], net, step
+    return [float(result[0] if isinstance(result, tuple) else result) for result in results], net, step

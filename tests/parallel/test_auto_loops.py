@@ -57,10 +57,14 @@ def test_layers_in_a_loop_are_cut(strategy):
     alone, _ = train()
     losses, step = train(strategy, search_mode="dynamic_programming")
     np.testing.assert_allclose(losses, alone, rtol=2e-5)
-    found = step.program.plan(Tensor(X), Tensor(Y))
-    check_plan(found.graph, found.plan)
-    loops = [plan for each, plan in zip(found.graph.operators, found.plan.operators, strict=True) if each.bodies]
+    actual = step.program.plan(Tensor(X), Tensor(Y))
+    check_plan(actual.graph, actual.plan)
+    loops = [
+        plan for operator, plan in zip(actual.graph.operators, actual.plan.operators, strict=True) if operator.bodies
+    ]
     assert len(loops) == 2
-    assert all(any(any(each.assignment) for each in loop.bodies[0].operators) for loop in loops)
-    up = next(place for each, place in zip(found.graph.inputs, found.plan.inputs, strict=True) if each.name == "up")
-    assert up.parts(found.plan.mesh) == ((1, 1, 4) if strategy else (1, 1, 1))
+    assert all(any(any(operator.assignment) for operator in loop.bodies[0].operators) for loop in loops)
+    up = next(
+        place for operator, place in zip(actual.graph.inputs, actual.plan.inputs, strict=True) if operator.name == "up"
+    )
+    assert up.parts(actual.plan.mesh) == ((1, 1, 4) if strategy else (1, 1, 1))

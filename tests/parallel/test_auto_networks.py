@@ -85,8 +85,8 @@ class Experts(nn.Cell):
         slot = self.slots * expert + ((ops.cumsum(chosen, 0) - 1) * chosen).sum(-1).astype(ms.int32)
         empty = ops.zeros((len(UP) * self.slots, 32), ms.float32)
         sent = ops.reshape(self.scatter(empty, ops.expand_dims(slot, 1), x), (len(UP), self.slots, 32))
-        made = ops.bmm(ops.relu(ops.bmm(sent, self.up)), self.down)
-        y = ops.gather(ops.reshape(made, (-1, 32)), slot, 0)
+        result = ops.bmm(ops.relu(ops.bmm(sent, self.up)), self.down)
+        y = ops.gather(ops.reshape(result, (-1, 32)), slot, 0)
         return self.head(x + y * (shares * chosen).sum(-1, keepdims=True))
 
 
@@ -151,7 +151,7 @@ def test_losses_are_those_of_one_device(name, monkeypatch):
         step = make_step(network)
         planned = step.program.plan(*map(Tensor, data))
         check_plan(planned.graph, planned.plan)
-        assert any(any(each.assignment) for each in planned.plan.operators)
+        assert any(any(operator.assignment) for operator in planned.plan.operators)
         if planned.plan not in trained:
             trained.append(planned.plan)
             np.testing.assert_allclose(losses(step, data), expected, rtol=5e-5, err_msg=mode)
@@ -197,10 +197,10 @@ def fit(wrap):
     net = Layers()
     net.relu.recompute()
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
-    cell, told = wrap(PipelineCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), 4)), Losses()
+    cell, report = wrap(PipelineCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), 4)), Losses()
     data = NumpySlicesDataset({"image": IMAGES, "label": CLASSES}, shuffle=False).batch(16)
-    Model(cell, optimizer=optimizer).train(2, data, callbacks=[told], dataset_sink_mode=True)
-    return told.values
+    Model(cell, optimizer=optimizer).train(2, data, callbacks=[report], dataset_sink_mode=True)
+    return report.values
 
 
 def test_micro_batches_recomputation_and_optimizer_parallelism_under_a_search():
@@ -212,9 +212,9 @@ def test_micro_batches_recomputation_and_optimizer_parallelism_under_a_search():
     context.set_world(8, 0)
 
     def wrapped(cell):
-        found = AutoParallel(cell, parallel_mode="recursive_programming")
-        found.hsdp()
-        found.pipeline(stages=1)
-        return found
+        actual = AutoParallel(cell, parallel_mode="recursive_programming")
+        actual.hsdp()
+        actual.pipeline(stages=1)
+        return actual
 
     np.testing.assert_allclose(fit(wrapped), alone, rtol=2e-5)

@@ -109,7 +109,7 @@ def test_stages_without_a_stage_for_any_cell_are_refused(parallel):
         ("recursive_programming", ("auto_parallel", "recursive_programming")),
     ],
 )
-def test_modes(net, mode, expected):
+def test_a_mode_sets_parallel_and_search_modes(net, mode, expected):
     context.set_world(4, 1)
     config = AutoParallel(net, mode).parallel_config
     assert (config.parallel_mode, config.search_mode) == expected

@@ -16,7 +16,7 @@ def test_positions_and_sizes_of_fusion():
     assert settings.get_all_reduce_fusion_split_indices() == settings.get_all_reduce_fusion_split_sizes() == []
 
 
-def test_refused():
+def test_fusion_settings_of_wrong_types_are_refused():
     settings = auto_parallel_context()
     with pytest.raises(SporaxTypeError):
         settings.set_all_reduce_fusion_split_sizes(3)

@@ -60,9 +60,9 @@ def train(strategy=None, steps=4, asked=None, **settings):
 
 
 def planned(step):
-    found = step.program.plan(Tensor(X), Tensor(Y))
-    check_plan(found.graph, found.plan)
-    return found
+    actual = step.program.plan(Tensor(X), Tensor(Y))
+    check_plan(actual.graph, actual.plan)
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def test_our_own_searches_can_be_asked_for(alone, monkeypatch, mode):
     losses, step = train(search_mode="recursive_programming", steps=2)
     np.testing.assert_allclose(losses, alone[:2], rtol=2e-5)
     assert dict(planned(step).model.links.merged)["all_reduce"] > 0
-    found = planned(step).search
-    assert found.method == {"ilp": "ilp", "repeated_blocks": "repeated"}[mode]
-    assert found.bound_seconds <= found.cost_seconds
+    actual = planned(step).search
+    assert actual.method == {"ilp": "ilp", "repeated_blocks": "repeated"}[mode]
+    assert actual.bound_seconds <= actual.cost_seconds
 
 
 @pytest.mark.parametrize("search_mode", SEARCHES)
@@ -96,20 +96,20 @@ def test_losses_are_those_of_one_device(alone, search_mode, sharded_optimizer):
     }
     losses, step = train(search_mode=search_mode, **settings)
     np.testing.assert_allclose(losses, alone, rtol=2e-5)
-    found = planned(step)
-    assert found.search.cost_seconds > 0
-    assert any(any(each.assignment) for each in found.plan.operators)
-    assert not found.model.links.merged  # it was said what travels together
+    actual = planned(step)
+    assert actual.search.cost_seconds > 0
+    assert any(any(operator.assignment) for operator in actual.plan.operators)
+    assert not actual.model.links.merged  # it was said what travels together
 
 
 @pytest.mark.parametrize("search_mode", SEARCHES)
 def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode):
     losses, step = train(((2, 1), (1, 4)), search_mode=search_mode)
     np.testing.assert_allclose(losses, alone, rtol=2e-5)
-    found = planned(step)
-    placed = {each.name: place for each, place in zip(found.graph.inputs, found.plan.inputs, strict=True)}
+    actual = planned(step)
+    placed = {item.name: place for item, place in zip(actual.graph.inputs, actual.plan.inputs, strict=True)}
     if search_mode != "recursive_programming":
-        assert placed["weight"].parts(found.plan.mesh) == (1, 4)
+        assert placed["weight"].parts(actual.plan.mesh) == (1, 4)
 
 
 @pytest.mark.parametrize("strategy", [((2, 1), (1, 4)), ((2, 4), (4, 1))])
@@ -117,21 +117,21 @@ def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode
 def test_the_users_cuts_are_priced_as_they_run(strategy, search_mode):
     """Cut alike in the plan that was searched and in the one that runs, which costs what was searched for."""
     context.set_algo_parameters(recursive_keeps_strategies=True)
-    found = plan_only(strategy=strategy, search_mode=search_mode)
-    [product] = products(found)
+    actual = plan_only(strategy=strategy, search_mode=search_mode)
+    [product] = products(actual)
     cut = ((2, 1), (1, 4)) if strategy[0] == (2, 1) else ((2, 4), (4, 1))
-    for plan in (found.plan, found.search.plan):
+    for plan in (actual.plan, actual.search.plan):
         assert tuple(where.parts(plan.mesh) for where in plan.operators[product].operands) == cut
-    finished = cost_of(found.graph, found.plan, found.model).seconds
-    assert finished == pytest.approx(found.search.cost_seconds, rel=0.03)
+    finished = cost_of(actual.graph, actual.plan, actual.model).seconds
+    assert finished == pytest.approx(actual.search.cost_seconds, rel=0.03)
 
 
-def products(found):
+def products(actual):
     """The operators' numbers of the product that strategies are for, forward."""
     return [
         number
-        for number, each in enumerate(found.graph.operators)
-        if each.name == "dot_general" and each.path.endswith("product") and not each.backward
+        for number, item in enumerate(actual.graph.operators)
+        if item.name == "dot_general" and item.path.endswith("product") and not item.backward
     ]
 
 
@@ -153,11 +153,11 @@ def products(found):
 def test_results_lie_where_the_user_wants_them(alone, strategy, asked, lies, search_mode):
     losses, step = train(strategy, steps=2, search_mode=search_mode, asked=asked)
     np.testing.assert_allclose(losses, alone[:2], rtol=2e-5)
-    found = planned(step)
-    [product] = products(found)
-    result = found.graph.operators[product].results[0]
-    exit_mark = next(number for number, each in enumerate(found.graph.operators) if result in each.operands)
-    assert found.plan.operators[exit_mark].operands[0].parts(found.plan.mesh) == lies
+    actual = planned(step)
+    [product] = products(actual)
+    result = actual.graph.operators[product].results[0]
+    exit_mark = next(number for number, item in enumerate(actual.graph.operators) if result in item.operands)
+    assert actual.plan.operators[exit_mark].operands[0].parts(actual.plan.mesh) == lies
 
 
 def test_where_data_lies_is_no_seed():
@@ -170,22 +170,22 @@ def test_where_data_lies_is_no_seed():
 
 def test_recursive_programming_can_be_asked_to_keep_them():
     context.set_algo_parameters(recursive_keeps_strategies=True)
-    found = plan_only(strategy=((2, 1), (1, 4)), search_mode="recursive_programming")
-    placed = {each.name: place for each, place in zip(found.graph.inputs, found.plan.inputs, strict=True)}
-    assert placed["weight"].parts(found.plan.mesh) == (1, 4)
+    actual = plan_only(strategy=((2, 1), (1, 4)), search_mode="recursive_programming")
+    placed = {item.name: place for item, place in zip(actual.graph.inputs, actual.plan.inputs, strict=True)}
+    assert placed["weight"].parts(actual.plan.mesh) == (1, 4)
 
 
 def test_a_plan_fits_the_memory_that_there_is(alone):
     _, free = train(steps=1, search_mode="dynamic_programming")
-    found = planned(free)
-    assert found.search.method == "dynamic"
-    needed = int(0.95 * memory_of(found.graph, found.search.plan).peak_bytes)
+    actual = planned(free)
+    assert actual.search.method == "dynamic"
+    needed = int(0.95 * memory_of(actual.graph, actual.search.plan).peak_bytes)
     context.set_cost_model_context(device_memory_capacity=float(needed))
     losses, step = train(steps=3, search_mode="dynamic_programming")
     np.testing.assert_allclose(losses, alone[:3], rtol=2e-5)
-    found = planned(step)
-    assert found.search.statistics["method"] == "messages for memory"
-    assert found.search.statistics["peak_bytes"] <= needed
+    actual = planned(step)
+    assert actual.search.statistics["method"] == "messages for memory"
+    assert actual.search.statistics["peak_bytes"] <= needed
     context.set_cost_model_context(device_memory_capacity=1e5)
     with pytest.raises(SporaxRuntimeError, match="memory"):
         train(steps=1, search_mode="dynamic_programming")
@@ -218,7 +218,7 @@ def test_numbers_of_the_cost_model_choose_the_cost_model():
     assert isinstance(free.model, Roofline)
     assert isinstance(dear.model, Symbolic)
     assert cheap.model.config.costmodel_beta == 1e-3
-    cuts = [sum(map(any, (each.assignment for each in found.plan.operators))) for found in (dear, cheap)]
+    cuts = [sum(map(any, (item.assignment for item in actual.plan.operators))) for actual in (dear, cheap)]
     assert cuts[0] < cuts[1]
     assert "weighted bytes" in str(cheap.summary())
     assert "weighted bytes" in str(cheap.explain("product"))
@@ -268,15 +268,15 @@ def test_what_one_search_found_is_taken_up_from_a_file(tmp_path):
 
 
 def test_other_plans_of_a_step_can_be_asked_for():
-    found = plan_only(search_mode="dynamic_programming")
-    others, sizes = found.alternatives(2), found.trade_offs(3)
+    actual = plan_only(search_mode="dynamic_programming")
+    others, sizes = actual.alternatives(2), actual.trade_offs(3)
 
     assert len(others) == 2
-    for each in (*others, *sizes):
-        check_plan(each.graph, each.plan)
-    assert others[0].plan != found.plan
-    assert found.diff(others[0])
-    assert [each.search.cost_seconds for each in sizes] == sorted(each.search.cost_seconds for each in sizes)
+    for size in (*others, *sizes):
+        check_plan(size.graph, size.plan)
+    assert others[0].plan != actual.plan
+    assert actual.diff(others[0])
+    assert [size.search.cost_seconds for size in sizes] == sorted(size.search.cost_seconds for size in sizes)
 
 
 def test_changed_search_settings_make_a_new_plan():

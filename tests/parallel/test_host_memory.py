@@ -43,7 +43,7 @@ def trained(**settings):
     """Losses, Parameters, the step, and the text of the lowered program after three steps."""
     step, batch = built(**settings)
     losses = [step(*batch).asnumpy().item() for _ in range(3)]
-    values = {each.name: each.asnumpy() for each in step.get_parameters()}
+    values = {parameter.name: parameter.asnumpy() for parameter in step.get_parameters()}
     return losses, values, step, step.program.lower(*batch).as_text()
 
 
@@ -56,7 +56,7 @@ def test_tables_and_updates_lie_on_the_host_and_nothing_else_changes(mode):
     """Parameters and their state stay in pinned host memory, the program computes on the host, values are equal."""
     losses, values, _, plain = trained(parallel_mode=mode)
     host_losses, host_values, step, text = trained(on_host=True, target="CPU", parallel_mode=mode)
-    where = {each.name: each.raw.sharding.memory_kind for each in step.get_parameters()}
+    where = {item.name: item.raw.sharding.memory_kind for item in step.get_parameters()}
     away = [name for name, kind in where.items() if kind == "pinned_host"]
     assert sum("table" in name for name in away) == 3 and sum(name.endswith("weight") for name in away) == 3
     assert by_host(plain) == 0 and by_host(text) > 10

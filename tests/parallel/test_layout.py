@@ -85,7 +85,7 @@ def test_the_virtual_axis():
         (((2, 3), ("a", "interleaved_parallel")), SporaxValueError),
     ],
 )
-def test_refused(arguments, error):
+def test_layouts_that_make_no_sense_are_refused(arguments, error):
     with pytest.raises(error, match=r"For '(Layout|DeviceMatrix)'"):
         Layout(*arguments)
 

@@ -28,12 +28,12 @@ class Net(nn.Cell):
 @pytest.fixture(scope="module")
 def expected():
     """By rank the norms of weight, bias and both, from the rows that the rank has."""
-    found = []
+    actual = []
     for rows in X.reshape(8, 2, 8):
         slope = 2 * rows @ W
         parts = [np.linalg.norm(rows.T @ slope), np.linalg.norm(slope.sum(0))]
-        found.append([*parts, np.hypot(*parts)])
-    return np.array(found)
+        actual.append([*parts, np.hypot(*parts)])
+    return np.array(actual)
 
 
 def make_step():
@@ -56,8 +56,8 @@ def test_norms_are_saved_for_every_rank_parameter_and_step(expected, settings, t
     jax.effects_barrier()
     names = ("local_norm__weight", "local_norm__bias", "device_local_norm")
     for number in range(2):
-        found = [[saved(tmp_path, rank, name, number) for name in names] for rank in range(8)]
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        actual = [[saved(tmp_path, rank, name, number) for name in names] for rank in range(8)]
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_norms_are_printed_where_nothing_is_said_of_files(expected, capfd, monkeypatch):

@@ -83,8 +83,8 @@ def gather(primitive):
 
 
 def embedding(*strategy):
-    found = shard(ops.embedding, *strategy)
-    return lambda table, ids: found(ids, table)
+    actual = shard(ops.embedding, *strategy)
+    return lambda table, ids: actual(ids, table)
 
 
 BY_ROW = ((8, 1), (1, 1))
@@ -113,22 +113,22 @@ def test_a_cut_table_finds_what_a_whole_one_does(name):
     make, combined = CASES[name]
     value, gradient, _ = slopes(lambda table, ids: ops.gather(table, ids, 0))
     on_devices()
-    found, slope, step = slopes(make())
-    np.testing.assert_allclose(found, value, rtol=1e-5)
+    actual, slope, step = slopes(make())
+    np.testing.assert_allclose(actual, value, rtol=1e-5)
     np.testing.assert_allclose(slope, gradient, rtol=1e-5)
     planned = plan_of(step, Tensor(IDS))
     assert planned.plan.notes == ()
     assert planned_bytes(planned) == collective_bytes(planned.lower())
     (row,) = (row for row in planned.summary().operators if row.phase == "forward" and row.name in READERS)
-    assert [each.kind for each in row.collectives] == ([] if combined is None else [combined])
+    assert [collective.kind for collective in row.collectives] == ([] if combined is None else [combined])
 
 
 def test_a_lookup_may_count_from_an_offset():
     lookup = ops.EmbeddingLookup()
     value, gradient, _ = slopes(lambda table, ids: lookup(table, ids, 3))
     on_devices()
-    found, slope, _ = slopes(lambda table, ids: lookup.shard(BY_ROW)(table, ids, 3))
-    np.testing.assert_allclose(found, value, rtol=1e-5)
+    actual, slope, _ = slopes(lambda table, ids: lookup.shard(BY_ROW)(table, ids, 3))
+    np.testing.assert_allclose(actual, value, rtol=1e-5)
     np.testing.assert_allclose(slope, gradient, rtol=1e-5)
 
 
@@ -136,8 +136,8 @@ def test_rows_are_all_reduced_where_the_batch_does_not_divide():
     ids = IDS[:6]
     value, gradient, _ = slopes(lambda table, ids: ops.gather(table, ids, 0), ids)
     on_devices()
-    found, slope, step = slopes(gather(ops.Gather().shard(BY_ROW)), ids)
-    np.testing.assert_allclose(found, value, rtol=1e-5)
+    actual, slope, step = slopes(gather(ops.Gather().shard(BY_ROW)), ids)
+    np.testing.assert_allclose(actual, value, rtol=1e-5)
     np.testing.assert_allclose(slope, gradient, rtol=1e-5)
     assert "reduce_scatter" not in planned_bytes(plan_of(step, Tensor(ids)))
 
@@ -236,7 +236,7 @@ def test_uneven_parts_train_as_one_device_does_and_nothing_travels():
     assert slice_shape(net.table) == (max(ROWS), WIDTH)
     assert planned_bytes(planned) == collective_bytes(planned.lower())
     reduced = re.findall(r"= (.*?) all-reduce\(", planned.lower().compile().as_text())
-    shapes = {shape for each in reduced for shape in re.findall(r"f32\[[\d,]*\]", each)}  # XLA may merge them
+    shapes = {shape for item in reduced for shape in re.findall(r"f32\[[\d,]*\]", item)}  # XLA may merge them
     assert shapes == {"f32[]", f"f32[{CLASSES},{FIELDS * WIDTH}]", f"f32[{CLASSES}]"}  # loss, fc.weight, fc.bias
     rows = [row for row in planned.summary().operators if row.name == "Gather"]
     assert {row.phase for row in rows} == {"forward", "backward"}
@@ -265,7 +265,7 @@ def test_columns_may_be_cut_besides():
     net, _, planned = both(lambda: Net(((4, 2), (1, 4)), manual_split=rows), ids=ids_in(rows))
     assert slice_shape(net.table) == (14, WIDTH // 2)
     places = planned.graph.inputs, planned.plan.inputs
-    (table,) = (where for each, where in zip(*places, strict=True) if each.name == "table")
+    (table,) = (where for item, where in zip(*places, strict=True) if item.name == "table")
     assert table.dims == ((0, 1), (2,))  # rank r has part r // 2
 
 
@@ -281,7 +281,7 @@ OPTIMIZERS = {
 def test_optimizers_update_the_rows_that_there_are(name):
     _, step, planned = both(uneven, optimizer=OPTIMIZERS[name])
     assert not brought_together(planned)
-    state = [each for each in step.get_parameters() if hasattr(each, "parts")]
+    state = [item for item in step.get_parameters() if hasattr(item, "parts")]
     assert len(state) == len(planned.blocked) >= 2
 
 
@@ -307,9 +307,9 @@ def test_offsets_count_each_field_from_where_it_likes():
 def test_an_index_outside_its_part_finds_zeros():
     on_devices()
     net = Net(manual_split=ROWS)
-    found = ms.jit(lambda ids: net.gather(net.table, ids, 0))(Tensor(np.full((1, FIELDS), 7, np.int32))).asnumpy()
-    assert np.flatnonzero(found[0].any(1)).tolist() == [2, 3]  # the second part has rows 5 to 13
-    np.testing.assert_array_equal(found[0, 2], net.table.asnumpy()[7])
+    actual = ms.jit(lambda ids: net.gather(net.table, ids, 0))(Tensor(np.full((1, FIELDS), 7, np.int32))).asnumpy()
+    assert np.flatnonzero(actual[0].any(1)).tolist() == [2, 3]  # the second part has rows 5 to 13
+    np.testing.assert_array_equal(actual[0, 2], net.table.asnumpy()[7])
 
 
 def test_equal_parts_need_no_spare_rows():
@@ -516,7 +516,7 @@ def test_layers_are_cut_by_their_slice_mode(mode, target):
     planned = step.program.plan(Tensor(SPLIT_IDS), Tensor(LABELS))
     assert not brought_together(planned)
     rows = [row for row in planned.summary().operators if row.name == "EmbeddingLookup" and row.phase == "forward"]
-    used = {each.kind for row in rows for each in row.collectives}
+    used = {item.kind for row in rows for item in row.collectives}
     assert used == kinds - {"all_reduce"}  # with a cut batch, the gradient alone is combined
 
 
@@ -621,10 +621,10 @@ def test_wide_and_deep_trains_as_on_one_device():
     planned = step.program.plan(Tensor(ids), Tensor(clicks))
     assert not brought_together(planned)
     assert planned_bytes(planned) == collective_bytes(planned.lower())
-    assert slice_shape(next(each for each in step.get_parameters() if each.name.endswith("moment1.net.deep"))) == (
+    assert slice_shape(next(item for item in step.get_parameters() if item.name.endswith("moment1.net.deep"))) == (
         9,
         WIDTH,
     )
-    measured = sum(np.prod(slice_shape(each), dtype=int) * each.dtype.itemsize for each in step.get_parameters())
+    measured = sum(np.prod(slice_shape(item), dtype=int) * item.dtype.itemsize for item in step.get_parameters())
     predicted = sum(row.num_bytes for row in planned.summary().tensors if row.role != "data")
     assert abs(measured - predicted) <= 0.1 * measured

@@ -71,11 +71,11 @@ def gradient(recompute):
     return step(x).asnumpy(), step.program.lower(x).as_text()
 
 
-def test_recompute():
+def test_recomputed_blocks_run_their_products_twice():
     """The scores of every block but for those that are still there run twice."""
     plain, text = gradient(recompute=False)
     again, recomputed_text = gradient(recompute=True)
-    products = [len(re.findall(r"stablehlo\.dot_general", each)) for each in (text, recomputed_text)]
+    products = [len(re.findall(r"stablehlo\.dot_general", item)) for item in (text, recomputed_text)]
     assert products[1] >= products[0] + LAYERS
     np.testing.assert_allclose(again, plain, rtol=1e-5, atol=1e-7)
 

@@ -41,7 +41,7 @@ class Losses(Callback):
         outputs = run_context.original_args().net_outputs
         loss, *rest = outputs if isinstance(outputs, tuple) else (outputs,)
         self.losses.append(float(loss))
-        self.overflows += [bool(each.asnumpy().all()) for each in rest[:1]]
+        self.overflows += [bool(item.asnumpy().all()) for item in rest[:1]]
 
 
 def data(x=X):
@@ -75,12 +75,12 @@ def run(model, sink=False, x=X):
     return seen.losses, seen.overflows, metrics, model.predict(Tensor(X[:16])).asnumpy()
 
 
-def assert_alike(found, expected, rtol):
-    np.testing.assert_allclose(found[0], expected[0], rtol=rtol)
-    assert found[1] == expected[1]
-    assert found[2]["accuracy"] == pytest.approx(expected[2]["accuracy"], abs=0.04 if rtol > 1e-3 else 0)
-    assert found[2]["loss"] == pytest.approx(expected[2]["loss"], rel=rtol)
-    np.testing.assert_allclose(found[3], expected[3], rtol=rtol, atol=100 * rtol * 1e-2)
+def assert_alike(actual, expected, rtol):
+    np.testing.assert_allclose(actual[0], expected[0], rtol=rtol)
+    assert actual[1] == expected[1]
+    assert actual[2]["accuracy"] == pytest.approx(expected[2]["accuracy"], abs=0.04 if rtol > 1e-3 else 0)
+    assert actual[2]["loss"] == pytest.approx(expected[2]["loss"], rel=rtol)
+    np.testing.assert_allclose(actual[3], expected[3], rtol=rtol, atol=100 * rtol * 1e-2)
 
 
 @pytest.mark.parametrize("sink", [False, True])
@@ -102,7 +102,7 @@ def test_training_evaluation_and_prediction_are_those_of_one_device(sink, settin
 def test_groups_of_steps_are_cut_like_single_steps():
     rules = {kind: {"mode": "auto", "config": None} for kind in ("allgather", "reducescatter", "allreduce")}
     threshold = {"parallel_optimizer_threshold": 0}
-    found = {}
+    actual = {}
     for level in ("level1", "level3"):
         config = {**threshold, "optimizer_level": level}
         expected = run(make(semi_auto=False), True)[0]
@@ -112,9 +112,9 @@ def test_groups_of_steps_are_cut_like_single_steps():
         batches = tuple(Tensor(np.stack([array[:16], array[16:]])) for array in (X, Y))
         planned = model._steps.program.plan(batches)
         summary = planned.summary()
-        found[level] = {each.kind: each.count for each in summary.totals.traffic}
+        actual[level] = {item.kind: item.count for item in summary.totals.traffic}
         assert {row.name: row.slice_shape for row in summary.tensors}["input 0"] == (2, 2, 16)
-    assert found["level3"]["all_gather"] > found["level1"]["all_gather"]
+    assert actual["level3"]["all_gather"] > actual["level1"]["all_gather"]
 
 
 @pytest.mark.parametrize("level", ["O2", "O3", "auto"])
@@ -134,13 +134,13 @@ def test_overflow_of_one_device_is_known_to_all(sink):
 
     expected = run(make(semi_auto=False, level="O0", manager=manager), sink, hot)
     model = make(level="O0", manager=manager, gradient_fp32_sync=True)
-    found = run(model, sink, hot)
-    np.testing.assert_allclose(found[0], expected[0], rtol=5e-5)
-    assert found[1] == expected[1]
+    actual = run(model, sink, hot)
+    np.testing.assert_allclose(actual[0], expected[0], rtol=5e-5)
+    assert actual[1] == expected[1]
     if not sink:
-        assert True in found[1]
-        assert False in found[1]
-    np.testing.assert_allclose(found[3], expected[3], rtol=1e-4, atol=1e-5)
+        assert True in actual[1]
+        assert False in actual[1]
+    np.testing.assert_allclose(actual[3], expected[3], rtol=1e-4, atol=1e-5)
 
 
 def test_a_wrapped_network_brings_its_settings():
@@ -181,7 +181,7 @@ def test_layouts_for_prediction():
     model = make(dataset_strategy="full_batch")
     layouts = model.infer_predict_layout(Tensor(X))
     assert layouts["up.weight"][:3] == ((2, 4), (0, -1), (8, 16))
-    assert set(layouts) == {each.name for each in model.predict_network.get_parameters()}
+    assert set(layouts) == {item.name for item in model.predict_network.get_parameters()}
     assert model.predict(Tensor(X)).shape == (32, 8)
 
 

@@ -50,7 +50,7 @@ def test_tied_embedding_and_dropout(stages, micro, schedule):
 
 
 @pytest.mark.parametrize(
-    ("stages", "micro"), [(2, 4), (4, 4), *(pytest.param(*each, marks=SOAK) for each in [(2, 8), (4, 8)])]
+    ("stages", "micro"), [(2, 4), (4, 4), *(pytest.param(*item, marks=SOAK) for item in [(2, 8), (4, 8)])]
 )
 def test_interleaved_segments(stages, micro):
     more = {"interleave": True, "pipeline_segments": 2}
@@ -90,7 +90,7 @@ def test_batch_norm_statistics():
 
 
 @SOAK
-def test_recompute():
+def test_recomputation_changes_no_result_of_a_pipeline():
     assert_as_on_one_device(straight(2, 2), 2, 4, recompute=True)
 
 

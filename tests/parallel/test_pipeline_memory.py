@@ -19,7 +19,7 @@ class Block(nn.Cell):
 
     def construct(self, x):
         parts = ops.split(self.qkv(self.norm1(x)), WIDTH, 2)
-        q, k, v = (each.reshape(-1, LENGTH, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3) for each in parts)
+        q, k, v = (part.reshape(-1, LENGTH, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3) for part in parts)
         mixed = ops.matmul(ops.softmax(ops.matmul(q, k.transpose(0, 1, 3, 2)), -1), v)
         x = x + self.project(mixed.transpose(0, 2, 1, 3).reshape(-1, LENGTH, WIDTH))
         return x + self.down(ops.relu(self.up(self.norm2(x))))
@@ -57,10 +57,10 @@ def peaks(schedule, micro):
 @pytest.mark.slow
 def test_memory_is_as_simulated():
     context.set_context(mode=context.GRAPH_MODE)
-    found = {case: peaks(*case) for case in [("1f1b", 4), ("1f1b", 8), ("gpipe", 4), ("gpipe", 8)]}
-    for case, (simulated, measured) in found.items():
+    actual = {case: peaks(*case) for case in [("1f1b", 4), ("1f1b", 8), ("gpipe", 4), ("gpipe", 8)]}
+    for case, (simulated, measured) in actual.items():
         np.testing.assert_allclose(simulated, measured, rtol=0.1, err_msg=str(case))
-    measured = {case: np.array(both[1]) for case, both in found.items()}
+    measured = {case: np.array(both[1]) for case, both in actual.items()}
     np.testing.assert_allclose(measured["1f1b", 8], measured["1f1b", 4], rtol=0.02)
     assert (measured["gpipe", 8] > 1.6 * measured["gpipe", 4]).all(), measured
     assert (measured["gpipe", 8] > 1.6 * measured["1f1b", 8]).all(), measured

@@ -49,8 +49,8 @@ def test_a_cell_and_a_compiled_function_have_plans():
 @pytest.mark.usefixtures("semi_auto")
 def test_an_operator_is_explained_by_its_path():
     planned = plan_of(Net(), X)
-    (told,) = planned.explain("Net.matmul")
-    assert told.chosen.assignment == planned.plan.operators[told.operator].assignment
+    (report,) = planned.explain("Net.matmul")
+    assert report.chosen.assignment == planned.plan.operators[report.operator].assignment
     assert "compared with the chosen one" in str(planned.explain("matmul"))
     assert planned.diff(planned) == ""
 
@@ -59,9 +59,9 @@ def test_an_operator_is_explained_by_its_path():
 @pytest.mark.parametrize("name", ["MatMul", "matmul MatMul", "Net.matmul dot_general"])
 def test_an_operator_is_explained_by_the_name_that_summaries_give_it(name):
     planned = plan_of(Net(), X)
-    (told,) = planned.explain(name)
-    assert planned.graph.operators[told.operator].name == "dot_general"
-    assert "dot_general (MatMul) at Net.matmul" in told.title
+    (answers,) = planned.explain(name)
+    assert planned.graph.operators[answers.operator].name == "dot_general"
+    assert "dot_general (MatMul) at Net.matmul" in answers.title
     with pytest.raises(SporaxValueError, match="'MatMul'"):
         planned.explain("MatMull")
 
@@ -120,6 +120,6 @@ def test_a_layout_is_drawn():
 def test_parameters_that_a_step_only_reads_stay_where_it_needs_them():
     """Otherwise they would travel to all devices at every call."""
     net = Net()
-    wanted = np.asarray(net(X).asnumpy())
+    expected = np.asarray(net(X).asnumpy())
     assert net.w.array.addressable_shards[0].data.shape == (16, 2)
-    np.testing.assert_allclose(net(X).asnumpy(), wanted)
+    np.testing.assert_allclose(net(X).asnumpy(), expected)

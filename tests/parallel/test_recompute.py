@@ -86,7 +86,7 @@ def trained(mark, parallel=False, optimizer_parallel=False, dropout=True):
     x = Tensor(np.random.default_rng(1).normal(size=(BATCH, WIDTH)).astype(np.float32))
     losses = [step(x).asnumpy().item() for _ in range(3)]
     compiled = step.program.lower(x).compile()
-    parameters = [each.asnumpy() for each in net.get_parameters()]
+    parameters = [parameter.asnumpy() for parameter in net.get_parameters()]
     return losses, parameters, compiled.as_text(), compiled.memory_analysis().temp_size_in_bytes
 
 
@@ -197,6 +197,6 @@ def test_the_plan_says_what_recomputation_saves_and_costs():
         block.recompute()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train()
     x = Tensor(np.ones((BATCH, WIDTH), np.float32))
-    notes = [each for each in step.program.plan(x).plan.notes if each.startswith("recompute")]
+    notes = [note for note in step.program.plan(x).plan.notes if note.startswith("recompute")]
     assert len(notes) == LAYERS and "blocks.0" in notes[0]
     assert float(notes[0].split(", ")[-1].split()[0]) >= 2 * 2 * BATCH * WIDTH * 4 * WIDTH

@@ -52,15 +52,15 @@ def _untouched():
 @pytest.fixture
 def decisions(monkeypatch):
     """What was chosen, in order."""
-    made = []
+    result = []
     original = recompute_choice.choose
 
     def choose(*args):
-        made.append(original(*args))
-        return made[-1]
+        result.append(original(*args))
+        return result[-1]
 
     monkeypatch.setattr(recompute_choice, "choose", choose)
-    return made
+    return result
 
 
 def trained(recompute="", megabytes=None, mode=None):
@@ -74,7 +74,7 @@ def trained(recompute="", megabytes=None, mode=None):
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train()
     x = Tensor(np.random.default_rng(1).normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float32))
     losses = [step(x).asnumpy().item() for _ in range(2)]
-    return losses, [each.asnumpy() for each in net.get_parameters()], step, x
+    return losses, [parameter.asnumpy() for parameter in net.get_parameters()], step, x
 
 
 def temporary_bytes(step, x):

@@ -43,13 +43,13 @@ def trained(parallel=False, prepare=lambda net: None, block=Block):
         ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
     ms.set_seed(3)
     net = Net(block)
-    for each in net.blocks if parallel else ():
-        each.matmul.shard(((2, 4), (4, 1)))
+    for parameter in net.blocks if parallel else ():
+        parameter.matmul.shard(((2, 4), (4, 1)))
     prepare(net)
     step = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 0.01)).set_train()
     x = Tensor(np.random.default_rng(1).normal(size=(8, WIDTH)).astype(np.float32))
     losses = [step(x).asnumpy().item() for _ in range(3)]
-    names = {each.name: each.asnumpy() for each in net.get_parameters()}
+    names = {parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}
     return losses, names, step.program.lower(x).as_text()
 
 

@@ -42,7 +42,7 @@ def train(build, batch, steps=STEPS, optimizer=nn.Adam, **settings):
     net = build()
     net.set_train()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer(net.trainable_params(), 0.01))
-    tensors = [Tensor(each) for each in batch]
+    tensors = [Tensor(item) for item in batch]
     return [float(step(*tensors)) for _ in range(steps)], step, tensors
 
 
@@ -164,9 +164,9 @@ def test_optimizer_parallel_scatters_gradients_and_gathers_weights():
     _, step, tensors = train(build, batch, steps=1, dataset_strategy="full_batch", **settings)
     by_name = {parameter.name: parameter for parameter in step.get_parameters()}
     assert slice_shape(by_name["up"]) == slice_shape(by_name["moment1.up"]) == (8, 8)  # cut once more, over 2 ranks
-    found = collectives(step, tensors)
-    assert found["reduce-scatter"] == 2
-    assert found["all-gather"] >= 2
+    actual = collectives(step, tensors)
+    assert actual["reduce-scatter"] == 2
+    assert actual["all-gather"] >= 2
 
 
 def test_small_parameters_and_those_marked_stay_whole():
@@ -225,8 +225,8 @@ def test_gradients_of_integer_inputs_are_zeros(mode, by_list):
     net = Lookup()
     expected = ms.grad(net, None, net.trainable_params())(ids)[0].asnumpy()
     context.set_auto_parallel_context(parallel_mode=mode, device_num=8, dataset_strategy="full_batch")
-    found = AllGradients(net, by_list)(ids)
-    of_inputs, of_weights = found if by_list else (found, None)
+    actual = AllGradients(net, by_list)(ids)
+    of_inputs, of_weights = actual if by_list else (actual, None)
     np.testing.assert_array_equal(of_inputs[0].asnumpy(), np.zeros((8, 2), np.int32))
     assert of_inputs[0].dtype == ms.int32
     if by_list:
@@ -244,9 +244,9 @@ def test_groups_of_the_given_size_share_a_weight():
     np.testing.assert_allclose(cut, alone, rtol=2e-5)
     by_name = {parameter.name: parameter for parameter in step.get_parameters()}
     assert slice_shape(by_name["up"]) == (8, 32)
-    found = collectives(step, tensors)
-    assert found["reduce-scatter"] == 2
-    assert found["all-reduce"] >= 2  # between the groups
+    actual = collectives(step, tensors)
+    assert actual["reduce-scatter"] == 2
+    assert actual["all-reduce"] >= 2  # between the groups
 
 
 def deep(layers=6):
@@ -317,7 +317,7 @@ def test_gradients_mean_divides_by_the_ranks_that_repeat_a_parameter():
     start = train(build, batch, steps=0, optimizer=nn.SGD)[1]
     _, mean, _ = train(build, batch, steps=1, optimizer=nn.SGD, dataset_strategy="data_parallel", gradients_mean=True)
     before, whole, divided = (
-        {each.name: each.asnumpy() for each in step.get_parameters()}["up"] for step in (start, first, mean)
+        {item.name: item.asnumpy() for item in step.get_parameters()}["up"] for step in (start, first, mean)
     )
     np.testing.assert_allclose((whole - before) / 8, divided - before, atol=1e-7)
 
@@ -357,7 +357,7 @@ def test_reshard_and_shard():
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, dataset_strategy="full_batch")
     np.testing.assert_allclose(net(x).asnumpy(), alone, rtol=1e-5, atol=1e-6)
     plan = net.program.plan(x)
-    placed = {each.name: each_plan for each, each_plan in zip(plan.graph.inputs, plan.plan.inputs, strict=True)}
+    placed = {item.name: each_plan for item, each_plan in zip(plan.graph.inputs, plan.plan.inputs, strict=True)}
     assert placed["block.0.weight"].parts(plan.plan.mesh) == (1, 8)
     assert placed["weight"].parts(plan.plan.mesh) == (4, 1)
     moved = reshard(x, Layout((8,), ("all",))("None", "all"))
@@ -410,7 +410,7 @@ def test_a_planned_step_keeps_no_values_of_its_own():
     build, batch = MODELS["mlp"]
     _, step, tensors = train(build, batch, steps=2, dataset_strategy="full_batch")
     held = step.program.plan(*tensors).arguments
-    assert not any(isinstance(each.array, jax.Array) for each in held)
+    assert not any(isinstance(item.array, jax.Array) for item in held)
 
 
 class AddsTiled(nn.Cell):

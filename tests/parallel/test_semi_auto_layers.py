@@ -30,13 +30,13 @@ def semi_auto(**settings):
 
 def cuts_of(planned):
     """By path and name of the operator, how its inputs are cut."""
-    found = {}
+    actual = {}
     for operator, cut in zip(planned.graph.operators, planned.plan.operators, strict=True):
         mark = operator.operation.params["mark"] if operator.name == MARK else None
         if isinstance(mark, OperatorMark) and mark.side is Side.IN:
             path = operator.path.rpartition(".")[2]
-            found[path, mark.operator] = tuple(each.parts(planned.plan.mesh) for each in cut.operands)
-    return found
+            actual[path, mark.operator] = tuple(operand.parts(planned.plan.mesh) for operand in cut.operands)
+    return actual
 
 
 def dense(cut):
@@ -170,7 +170,7 @@ def train(make, cut):
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9))
     tensor = Tensor(data)
     losses = [float(step(tensor)) for _ in range(3)]
-    return losses, [each.asnumpy() for each in net.get_parameters()], step.program.plan(tensor), step, tensor
+    return losses, [parameter.asnumpy() for parameter in net.get_parameters()], step.program.plan(tensor), step, tensor
 
 
 @pytest.mark.parametrize("make", LAYERS, ids=lambda make: make.__name__)
@@ -191,11 +191,11 @@ def test_layers_that_nothing_was_said_of_run_one_operator():
     ms.reset_auto_parallel_context()
     semi_auto(dataset_strategy="full_batch")
     _, _, planned, *_ = train(dense, cut=True)
-    found = cuts_of(planned)
-    assert found["matmul", "MatMul"] == ((2, 1), (4, 1))
-    assert found["bias_add", "BiasAdd"] == ((2, 4), (4,))
-    assert found["relu", "ReLU"] == ((2, 4),)
-    assert not any(name == "dense" for _, name in found)
+    actual = cuts_of(planned)
+    assert actual["matmul", "MatMul"] == ((2, 1), (4, 1))
+    assert actual["bias_add", "BiasAdd"] == ((2, 4), (4,))
+    assert actual["relu", "ReLU"] == ((2, 4),)
+    assert not any(name == "dense" for _, name in actual)
 
 
 def test_the_message_names_the_primitive_in_its_layer():

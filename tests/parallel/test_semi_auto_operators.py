@@ -50,14 +50,14 @@ class Operators(nn.Cell):
 
     def results(self, case, primitive, tensors):
         def squares(*inputs):
-            found = _tensors(case.run(primitive, *inputs))
-            return sum(ms.ops.square(each).sum() for each in found if each.dtype == ms.float32), found
+            actual = _tensors(case.run(primitive, *inputs))
+            return sum(ms.ops.square(item).sum() for item in actual if item.dtype == ms.float32), actual
 
         if not case.slopes:
             return _tensors(case.run(primitive, *tensors))
         positions = tuple(number for number, value in enumerate(case.values) if value.dtype == "float32")
-        (loss, found), slopes = ms.value_and_grad(squares, positions, has_aux=True)(*tensors)
-        return [loss, *found, *_tensors(slopes)]
+        (loss, actual), slopes = ms.value_and_grad(squares, positions, has_aux=True)(*tensors)
+        return [loss, *actual, *_tensors(slopes)]
 
 
 def _tensors(results):
@@ -76,7 +76,7 @@ def run(members, **settings):
     inputs = [Tensor(array) for array in arrays(members)]
     results = net(*inputs)
     return (
-        jax.tree.map(lambda each: each.asnumpy(), results, is_leaf=lambda each: isinstance(each, Tensor)),
+        jax.tree.map(lambda item: item.asnumpy(), results, is_leaf=lambda item: isinstance(item, Tensor)),
         net,
         inputs,
     )
@@ -101,7 +101,7 @@ def legal(case):
     every = list(itertools.product(*(splits(value.shape) for value in case.values)))
     random.Random(zlib.crc32(case.name.encode())).shuffle(every)
     return list(
-        itertools.islice((each for each in every if np.max(np.concatenate(each)) > 1 and fits(each)), case.draws)
+        itertools.islice((item for item in every if np.max(np.concatenate(item)) > 1 and fits(item)), case.draws)
     )
 
 
@@ -118,8 +118,8 @@ def test_cut_operators_equal_whole_ones(members):
     cut, net, inputs = run(
         members, parallel_mode="semi_auto_parallel", device_num=NUM_DEVICES, dataset_strategy="full_batch"
     )
-    for (case, strategy), found in zip(members, cut, strict=True):
-        for one, other in zip(whole[case], found, strict=True):
+    for (case, strategy), actual in zip(members, cut, strict=True):
+        for one, other in zip(whole[case], actual, strict=True):
             assert one.dtype == other.dtype and one.shape == other.shape, (case.name, strategy)
             scale = np.max(np.abs(one), initial=1e-6) if one.dtype == np.float32 else 0
             np.testing.assert_allclose(other, one, rtol=0, atol=1e-5 * scale, err_msg=f"{case.name} {strategy}")
@@ -128,14 +128,14 @@ def test_cut_operators_equal_whole_ones(members):
     assert not planned.plan.notes
 
 
-def _assert_same_collectives(found, planned, members):
+def _assert_same_collectives(actual, planned, members):
     """Kinds and bytes agree, where XLA does not merge equal ones.
 
     Borders of windows are compared by presence: those of two dimensions overlap in corners, which a plan leaves out.
     """
-    assert found.pop("permute", 0) >= planned.pop("permute", 0)
+    assert actual.pop("permute", 0) >= planned.pop("permute", 0)
     if any(case.merges for case, _ in members):
-        assert found.keys() == planned.keys()
-        assert all(found[kind] <= planned[kind] for kind in found)
+        assert actual.keys() == planned.keys()
+        assert all(actual[kind] <= planned[kind] for kind in actual)
     else:
-        assert found == planned
+        assert actual == planned

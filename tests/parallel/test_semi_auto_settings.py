@@ -116,12 +116,12 @@ def test_level_3_gathers_twice_what_the_backward_pass_reads():
 
 def gradient_moves(planned):
     together = schedule(planned.graph, planned.plan)
-    transfers = [each for group in together for each in group if each.resharding is not None]
+    transfers = [transfer for group in together for transfer in group if transfer.resharding is not None]
     return Counter(
         move.kind.value
-        for each in transfers
-        if "gradient of" in each.resharding.reason
-        for move in each.redistribution.moves
+        for transfer in transfers
+        if "gradient of" in transfer.resharding.reason
+        for move in transfer.redistribution.moves
         if move.kind is not MoveKind.SLICE  # micro batches of 4 rows are cut over 4 devices
     )
 
@@ -199,8 +199,8 @@ def test_gradients_that_are_scattered_and_then_reduced_share_buffers_on_both_way
     step = make_step(chain, enable_parallel_optimizer=True, parallel_optimizer_config=config, comm_fusion=fusion)
     np.testing.assert_allclose(run(step), expected, rtol=2e-5)
     scalars = 2  # the loss: sum and number of labels
-    found = [count(step, kind) for kind in ("reduce-scatter", "all-reduce", "all-gather")]
-    assert found == [1, 1 + scalars, 1]
+    actual = [count(step, kind) for kind in ("reduce-scatter", "all-reduce", "all-gather")]
+    assert actual == [1, 1 + scalars, 1]
     assert program_text.planned_bytes(plan_of(step)) == program_text.collective_bytes(lowered(step))
 
 
@@ -217,9 +217,9 @@ def test_a_group_that_does_not_divide_the_ranks_leaves_the_parameter_whole(alone
 def test_a_repeated_loss_may_count_for_every_device(build):
     def moved(**settings):
         step = make_step(build, nn.SGD, **settings)
-        before = {each.name: each.asnumpy() for each in step.network.trainable_params()}
+        before = {item.name: item.asnumpy() for item in step.network.trainable_params()}
         run(step, steps=1)
-        return {each.name: each.asnumpy() - before[each.name] for each in step.network.trainable_params()}
+        return {item.name: item.asnumpy() - before[item.name] for item in step.network.trainable_params()}
 
     once, often = moved(dataset_strategy="full_batch"), moved(loss_repeated_mean=False)
     for name, change in once.items():
@@ -245,7 +245,7 @@ def test_sums_of_short_floats_are_made_in_float32_on_demand(forced, expected):
     step = make_step(lambda: Net(((4, 2), (2, 1)), ms.bfloat16), **settings)
     plan_of(step, ms.bfloat16)
     sums = {
-        each for each in reduced_types(step, ms.bfloat16) if each.startswith("tensor<4x32x")
+        item for item in reduced_types(step, ms.bfloat16) if item.startswith("tensor<4x32x")
     }  # 16 rows in four slices
     assert sums == {f"tensor<4x32x{expected}>"}
 
@@ -272,8 +272,8 @@ def test_all_to_all_is_used_where_it_is_allowed(allowed):
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, **settings)
     net, x = Turning(), Tensor(X)
     np.testing.assert_array_equal(net(x).asnumpy(), np.maximum(X, 0))
-    found = program_text.collective_bytes(net.program.lower(x))
-    assert set(found) == ({"all_to_all"} if allowed else {"all_gather"})
+    actual = program_text.collective_bytes(net.program.lower(x))
+    assert set(actual) == ({"all_to_all"} if allowed else {"all_gather"})
 
 
 # ------------------------------------------------------------------------------------------------- operators and users
@@ -306,9 +306,9 @@ def test_operators_may_be_cut_against_their_rules_by_layouts():
     x = Tensor(X)
     expected = ops.Softmax()(x).asnumpy()
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
-    found = ms.jit(softmax)(x)
-    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-6)
-    assert found.array.addressable_shards[0].data.shape == (8, 4)
+    actual = ms.jit(softmax)(x)
+    np.testing.assert_allclose(actual.asnumpy(), expected, rtol=1e-6)
+    assert actual.array.addressable_shards[0].data.shape == (8, 4)
 
 
 def test_cells_kept_batch_parallel_are_so_in_every_search():
@@ -340,7 +340,7 @@ def test_predicted_bytes_are_those_on_the_devices(settings):
     step = make_step(**settings)
     run(step, steps=1)
     planned, memory = plan_of(step), lowered(step).compile().memory_analysis()
-    held = {each.name: each for each in planned.summary().tensors}
+    held = {tensor.name: tensor for tensor in planned.summary().tensors}
     total = 0
     for parameter in step.get_parameters():
         shard = parameter.array.addressable_shards[0].data
@@ -348,8 +348,8 @@ def test_predicted_bytes_are_those_on_the_devices(settings):
             assert held[parameter.name].num_bytes == shard.nbytes, parameter.name
             assert held[parameter.name].slice_shape == shard.shape
         total += shard.nbytes
-    data = sum(each.num_bytes for each in planned.summary().tensors if each.role == "data")
-    state = sum(each.array.addressable_shards[0].data.nbytes for each in variables_beside(step, planned))
+    data = sum(tensor.num_bytes for tensor in planned.summary().tensors if tensor.role == "data")
+    state = sum(tensor.array.addressable_shards[0].data.nbytes for tensor in variables_beside(step, planned))
     assert memory.argument_size_in_bytes == pytest.approx(total + data + state, rel=0.1)
 
 
@@ -357,9 +357,9 @@ def variables_beside(step, planned):
     """Variables of the step that are no Parameters: the state of the random numbers."""
     names = {parameter.name for parameter in step.get_parameters()}
     return [
-        each
-        for each in planned.arguments
-        if each.role is Role.STATE and each.name not in names and hasattr(each.array, "addressable_shards")
+        argument
+        for argument in planned.arguments
+        if argument.role is Role.STATE and argument.name not in names and hasattr(argument.array, "addressable_shards")
     ]
 
 
@@ -374,7 +374,7 @@ def test_layouts_of_parameters_after_a_step():
     assert step.parameter_layout_dict["first.weight"][5] == "8-0-1-2-3-4-5-6-7"
     assert set(step.parallel_parameter_name_list) >= {"middle", "first.weight", "moment2.last.bias"}
     for name, layout in step.parameter_layout_dict.items():
-        parameter = next(each for each in step.get_parameters() if each.name == name)
+        parameter = next(item for item in step.get_parameters() if item.name == name)
         assert parameter.array.addressable_shards[0].data.shape == layout[7], name
 
 
@@ -390,7 +390,7 @@ def test_functional_training_leaves_gradients_where_they_lie(alone, settings, co
     net.set_train()
     optimizer = nn.Adam(net.trainable_params(), 0.01)
     value_and_grad = ms.value_and_grad(lambda x, y: loss_fn(net(x), y), None, net.trainable_params())
-    middle = [each.name for each in net.trainable_params()].index("middle")
+    middle = [item.name for item in net.trainable_params()].index("middle")
 
     def step(x, y):
         loss, grads = value_and_grad(x, y)

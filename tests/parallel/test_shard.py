@@ -37,7 +37,7 @@ def test_shard_is_one_function_under_all_of_mindspores_names():
 
 def test_another_name_for_a_sharded_part_leaves_the_names_of_its_parameters():
     net = Net()
-    assert [each.name for each in net.get_parameters()][:2] == ["block.0.weight", "block.0.bias"]
+    assert [item.name for item in net.get_parameters()][:2] == ["block.0.weight", "block.0.bias"]
     assert [name for name, _ in net.name_cells().items()] == ["block", "rest"]
     assert net.block_cut is net.block
     outer = nn.SequentialCell(net)
@@ -72,8 +72,8 @@ def test_derivatives_of_eager_code_are_whole_and_say_so():
     context.set_auto_parallel_context(**AUTO)
     square = shard(lambda a: ops.square(a), in_strategy=((2, 4),))
     with pytest.warns(UserWarning, match="has no effect inside of a derivative in PYNATIVE_MODE"):
-        found = grad(lambda x: square(x).sum())(Tensor(X))
-    np.testing.assert_allclose(found.asnumpy(), 2 * X, rtol=1e-6)
+        actual = grad(lambda x: square(x).sum())(Tensor(X))
+    np.testing.assert_allclose(actual.asnumpy(), 2 * X, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

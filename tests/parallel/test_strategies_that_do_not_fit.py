@@ -101,7 +101,7 @@ def plan(strategies=None, **settings):
         ),
     ],
 )
-def test_strategies(strategies, words):
+def test_strategies_that_do_not_fit_are_refused(strategies, words):
     with pytest.raises(SporaxRuntimeError, match=f"(?s){words}"):
         plan(strategies)
 

@@ -126,8 +126,8 @@ def test_searches_keep_to_a_file(tmp_path):
     path = str(tmp_path / "plan.json")
     planned(make_step(*BY_HAND, op_strategy_save_file=path))
     settings = {"parallel_mode": "auto_parallel", "search_mode": "recursive_programming"}
-    found = planned(make_step(**settings, op_strategy_load_file=path)).parameter_layouts()
-    assert (found["up"].slice_shape, found["down"].slice_shape) == ((16, 8), (8, 8))
+    actual = planned(make_step(**settings, op_strategy_load_file=path)).parameter_layouts()
+    assert (actual["up"].slice_shape, actual["down"].slice_shape) == ((16, 8), (8, 8))
 
 
 def test_gradients_and_optimizer_of_their_own_share_a_file(tmp_path):
@@ -149,7 +149,7 @@ def test_auto_parallel_saves_and_loads(tmp_path, monkeypatch):
     net.save_operator_strategy_file(path)
     other.load_operator_strategy_file(path)
     np.testing.assert_allclose(net(Tensor(X)).shape, other(Tensor(X)).shape)
-    layouts = [each.program.planned.parameter_layouts() for each in (net, other)]
+    layouts = [item.program.planned.parameter_layouts() for item in (net, other)]
     assert layouts[0] == layouts[1]
     assert layouts[0]["up"].slice_shape == (16, 8)
 
@@ -228,6 +228,6 @@ def test_op_strategy_config_is_a_setting():
         (("SAVE", 3), SporaxTypeError),
     ],
 )
-def test_refused(arguments, error):
+def test_settings_of_strategy_files_that_make_no_sense_are_refused(arguments, error):
     with pytest.raises(error, match="For 'set_op_strategy_config'"):
         set_op_strategy_config(*arguments)

@@ -12,14 +12,14 @@ TICKETS = [(11, 0), (2**40 + 5, 7)]
 
 
 @pytest.mark.parametrize("ticket", TICKETS)
-def test_keys(ticket):
+def test_keys_and_their_splits_are_those_of_jax(ticket):
     key, own = key_of(ticket), threefry.key_of(*ticket)
     assert tuple(jax.random.key_data(key).tolist()) == own
     assert [tuple(row) for row in jax.random.key_data(jax.random.split(key)).tolist()] == list(threefry.split(own))
 
 
 @pytest.mark.parametrize("ticket", TICKETS)
-def test_distributions(ticket):
+def test_draws_are_those_of_jax(ticket):
     key, own, shape = key_of(ticket), threefry.key_of(*ticket), (3, 77, 100)
     np.testing.assert_allclose(
         threefry.uniform(own, shape, -0.3, 0.3), jax.random.uniform(key, shape, jnp.float32, -0.3, 0.3), atol=6e-8

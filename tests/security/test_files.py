@@ -203,10 +203,10 @@ def test_a_changed_byte_anywhere_is_refused_or_changes_nothing(tmp_path, kind, s
     path.write_bytes(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = loaded_or_refused(path)
-    if found is None:
+        actual = loaded_or_refused(path)
+    if actual is None:
         return
-    assert {name: each.asnumpy().tolist() for name, each in found.items()} == {
+    assert {name: item.asnumpy().tolist() for name, item in actual.items()} == {
         "weight": FLOATS.tolist(),
         "bias": FLOATS[0].tolist(),
     }

@@ -103,7 +103,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Cluster, list[st
         assert cluster.phase is Phase.RUNNING
         yield port, cluster, log
         assert cluster.phase is Phase.RUNNING
-        assert [known.node_id for known in cluster.members.values()] == ["a"]
+        assert [reference.node_id for reference in cluster.members.values()] == ["a"]
         assert not cluster.watchers
         member.leave()
 

@@ -75,7 +75,7 @@ def first_column(sampler: Any) -> list[float]:
     return [row[0][0] for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]
 
 
-def test_samplers() -> None:
+def test_samplers_of_users_choose_rows() -> None:
     assert first_column(Backwards()) == [7, 6, 5, 4, 3, 2, 1, 0]
     assert first_column(Chosen()) == [3, 1, 2]
 

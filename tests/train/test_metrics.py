@@ -41,7 +41,7 @@ def test_roc_of_several_classes_is_one_against_the_rest() -> None:
             np.testing.assert_array_equal(mine[label], expected)
 
 
-def test_auc() -> None:
+def test_auc_is_the_area_under_points_in_order() -> None:
     x, y = np.array([0.0, 0.5, 1.0]), np.array([0.0, 1.0, 1.0])
     assert train.auc(x, y) == 0.75
     assert train.auc(x[::-1], y[::-1]) == 0.75

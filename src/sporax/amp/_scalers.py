@@ -59,11 +59,11 @@ class _Scaler(LossScaler):
 
     def scale(self, inputs: Any) -> Any:
         """The loss (or a container of Tensors) times the scale, in the dtypes they have."""
-        return _mapped(lambda each: each * self.scale_value.astype(each.dtype), inputs)
+        return _mapped(lambda value: value * self.scale_value.astype(value.dtype), inputs)
 
     def unscale(self, inputs: Any) -> Any:
         """Gradients divided by the scale, in the dtypes they have."""
-        return _mapped(lambda each: each * (1.0 / self.scale_value).astype(each.dtype), inputs)
+        return _mapped(lambda value: value * (1.0 / self.scale_value).astype(value.dtype), inputs)
 
 
 class StaticLossScaler(_Scaler):

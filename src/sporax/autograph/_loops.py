@@ -253,10 +253,10 @@ def _leaves(part: Part, after: Part, results: Sequence[Any]) -> list[Any]:
     """The arrays of a variable after a round, numbers among them made into arrays."""
     own = iter(results[after.first : after.first + after.value.size])
     like = iter(part.arrays)
-    found = []
+    leaves = []
     for a, b in zip(part.value.leaves, after.value.leaves, strict=True):
         now = next(own) if b is ARRAY else None
         if a is ARRAY:
             was = next(like)
-            found.append(now if now is not None else as_array(b, was))
-    return found
+            leaves.append(now if now is not None else as_array(b, was))
+    return leaves

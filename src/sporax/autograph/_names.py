@@ -43,38 +43,38 @@ def inner_nodes(node: ast.AST | Iterable[ast.AST]) -> Iterable[ast.AST]:
 def reads(node: ast.AST | Iterable[ast.AST]) -> set[str]:
     """Names that are read, by nested functions too."""
     nodes = [node] if isinstance(node, ast.AST) else list(node)
-    found = set()
-    for each in nodes:
-        for inner in ast.walk(each):
+    names = set()
+    for root in nodes:
+        for inner in ast.walk(root):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load | ast.Del):
-                found.add(inner.id)
+                names.add(inner.id)
             elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name):
-                found.add(inner.target.id)
-    return found
+                names.add(inner.target.id)
+    return names
 
 
 def writes(node: ast.AST | Iterable[ast.AST]) -> set[str]:
     """Local names that are bound or unbound; not those of comprehensions, which have a scope of their own."""
-    found: set[str] = set()
+    names: set[str] = set()
     nodes = list(inner_nodes(node))
-    own = {id(name) for each in nodes if isinstance(each, ast.comprehension) for name in ast.walk(each.target)}
+    own = {id(name) for root in nodes if isinstance(root, ast.comprehension) for name in ast.walk(root.target)}
     for inner in nodes:
         if id(inner) in own:
             continue
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store | ast.Del):
-            found.add(inner.id)
+            names.add(inner.id)
         elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(inner.name)
+            names.add(inner.name)
         elif isinstance(inner, ast.Import | ast.ImportFrom):
-            found.update((alias.asname or alias.name).split(".")[0] for alias in inner.names)
+            names.update((alias.asname or alias.name).split(".")[0] for alias in inner.names)
         elif isinstance(inner, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and inner.name:
-            found.add(inner.name)
-    return found
+            names.add(inner.name)
+    return names
 
 
 def changes_in_place(node: ast.AST | Iterable[ast.AST]) -> set[str]:
     """Names of what may be changed in place: ``x[i] = …``, ``x.append(…)``, ``x += …``."""
-    found = set()
+    names = set()
     for inner in inner_nodes(node):
         target: ast.expr | None = None
         if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Store | ast.Del):
@@ -86,8 +86,8 @@ def changes_in_place(node: ast.AST | Iterable[ast.AST]) -> set[str]:
         while isinstance(target, ast.Subscript):
             target = target.value
         if isinstance(target, ast.Name):
-            found.add(target.id)
-    return found
+            names.add(target.id)
+    return names
 
 
 _CHANGING = frozenset(
@@ -112,11 +112,11 @@ def attribute_writes(node: ast.AST | Iterable[ast.AST]) -> set[tuple[str, str]]:
 
 def captured(function: ast.AST) -> set[str]:
     """Names that nested functions read: they may be called at any time."""
-    found = set()
+    names = set()
     for inner in ast.walk(function):
         if inner is not function and isinstance(inner, FUNCTIONS):
-            found |= reads(inner)
-    return found
+            names |= reads(inner)
+    return names
 
 
 @dataclass(slots=True)

@@ -282,8 +282,8 @@ class _Statements:
         body, orelse = self._new_name("body"), self._new_name("orelse")
         first = self._function(body, node.body, self._inside(node.body), node)
         second = self._function(orelse, node.orelse, self._inside(node.orelse), node)
-        known = self._state(writes([*node.body, *node.orelse]), self._flows[node].after, [*node.body, *node.orelse])
-        call = _call("if_", self._expression(node.test), _load(body), _load(orelse), *known, ast.Constant(node.lineno))
+        state = self._state(writes([*node.body, *node.orelse]), self._flows[node].after, [*node.body, *node.orelse])
+        call = _call("if_", self._expression(node.test), _load(body), _load(orelse), *state, ast.Constant(node.lineno))
         return [first, second, _placed(ast.Expr(call), node)]
 
     def _inside(self, statements: list[ast.stmt]) -> list[ast.stmt]:
@@ -299,9 +299,9 @@ class _Statements:
         new.append(self._function(body, node.body, self.block(node.body, following), node))
         new.append(self._function(orelse, node.orelse, self.block(node.orelse, following), node))
         needed = self._needed_in_round if self._round else frozenset()
-        known = self._state(self._written, needed, [node, *rest])
+        state = self._state(self._written, needed, [node, *rest])
         name = "if_jump" if self._round else "if_"
-        call = _call(name, self._expression(node.test), _load(body), _load(orelse), *known, ast.Constant(node.lineno))
+        call = _call(name, self._expression(node.test), _load(body), _load(orelse), *state, ast.Constant(node.lineno))
         new.append(_placed(ast.Return(call), node))
         return new
 
@@ -325,7 +325,7 @@ class _Statements:
         self._round -= 1
         self._needed_in_round = outer
         body, written = self._new_name("body"), set(writes(node.body))
-        returns = any(isinstance(each, ast.Return) for each in inner_nodes(node.body))
+        returns = any(isinstance(inside, ast.Return) for inside in inner_nodes(node.body))
         if isinstance(node, ast.While):
             test = self._new_name("test")
             question = self._function(test, [], [_placed(ast.Return(self._expression(node.test)), node)], node)
@@ -337,8 +337,8 @@ class _Statements:
             assign = _placed(ast.Assign([node.target], _load(item)), node)
             new = [self._function(body, [assign, *node.body], [assign, *inner], node, item)]
             name, what = "for_", self._iterable(node.iter)
-        known = self._state(written, flow.head | flow.after, node.body)
-        call = _call(name, what, _load(body), *known, ast.Constant(node.lineno))
+        state = self._state(written, flow.head | flow.after, node.body)
+        call = _call(name, what, _load(body), *state, ast.Constant(node.lineno))
         if returns:
             return [*new, _placed(ast.Assign([_store(f"{PREFIX}outcome")], call), node)], True
         return [*new, _placed(ast.Expr(call), node)], False
@@ -355,9 +355,9 @@ class _Statements:
     def _after_loop(self, node: ast.stmt, rest: list[ast.stmt], tail: str | None) -> list[ast.stmt]:
         following = self._new_name("after")
         needed = self._needed_in_round if self._round else frozenset()
-        known = self._state(self._written, needed, [node, *rest])
+        state = self._state(self._written, needed, [node, *rest])
         name = "round_after" if self._round else "after"
-        call = _call(name, _load(f"{PREFIX}outcome"), _load(following), *known, ast.Constant(node.lineno))
+        call = _call(name, _load(f"{PREFIX}outcome"), _load(following), *state, ast.Constant(node.lineno))
         return [
             self._function(following, rest, self.block(rest, tail), node),
             _placed(ast.Return(call), node),

@@ -37,7 +37,7 @@ ARRAY = object()
 
 def cells_of(functions: Iterable[Any]) -> dict[str, CellType]:
     """The variables that functions made by the rewriter share, by name."""
-    found: dict[str, CellType] = {}
+    cells: dict[str, CellType] = {}
     pending, seen = list(functions), set()
     while pending:
         function = pending.pop()
@@ -46,10 +46,10 @@ def cells_of(functions: Iterable[Any]) -> dict[str, CellType]:
         seen.add(id(function))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if not name.startswith(PREFIX):
-                found[name] = cell
+                cells[name] = cell
             elif read(cell) is not UNBOUND:
                 pending.append(cell.cell_contents)
-    return found
+    return cells
 
 
 def read(cell: CellType) -> Any:
@@ -242,9 +242,9 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
             continue
         joined = (_source(a, here, there[1]), _source(b, there, here[1]))
         kinds = [
-            arrays[each] if isinstance(each, int) else each
-            for each, arrays in zip(joined, (one_arrays, two_arrays), strict=True)
-            if each is not None
+            arrays[value] if isinstance(value, int) else value
+            for value, arrays in zip(joined, (one_arrays, two_arrays), strict=True)
+            if value is not None
         ]
         if len(kinds) < 2 or kinds[0].shape != kinds[1].shape or kinds[0].dtype != kinds[1].dtype:
             raise SporaxTypeError(

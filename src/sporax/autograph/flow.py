@@ -51,7 +51,7 @@ def _where(what: str, function: Any, line: int) -> str:
 # --------------------------------------------------------------------------------------------------------- statements
 
 
-def if_(test: Any, body: Body, orelse: Body, *known: Any) -> Any:
+def if_(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
     """``if test: body`` and ``else: orelse``.
 
     Args:
@@ -62,29 +62,29 @@ def if_(test: Any, body: Body, orelse: Body, *known: Any) -> Any:
     Returns:
         What the way that is taken returns.
     """
-    return _decided(test, body, orelse, known, in_round=False)
+    return _decided(test, body, orelse, state, in_round=False)
 
 
-def if_jump(test: Any, body: Body, orelse: Body, *known: Any) -> Any:
+def if_jump(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
     """As `if_`, where either way runs to the end of a loop's round; gives how the round ends."""
-    return _decided(test, body, orelse, known, in_round=True)
+    return _decided(test, body, orelse, state, in_round=True)
 
 
-def _decided(test: Any, body: Body, orelse: Body, known: tuple[Any, ...], in_round: bool) -> Any:
+def _decided(test: Any, body: Body, orelse: Body, state: tuple[Any, ...], in_round: bool) -> Any:
     if not unknown(test):
         return (body if test else orelse)()
-    scope = Scope((body, orelse), *known[:4])
-    return branch(test, body, orelse, scope, _where("if", body, known[4]), in_round)
+    scope = Scope((body, orelse), *state[:4])
+    return branch(test, body, orelse, scope, _where("if", body, state[4]), in_round)
 
 
-def while_(test: Body, body: Body, *known: Any) -> Outcome | None:
-    """``while test(): body()``; gives how it ended. `known` is as for `if_`."""
+def while_(test: Body, body: Body, *start: Any) -> Outcome | None:
+    """``while test(): body()``; gives how it ended. `start` is as for `if_`."""
     compiling = state.compiling()
     for rounds in count():
         goes_on = test()
-        scope = Scope((test, body), *known[:4]) if compiling else None
+        scope = Scope((test, body), *start[:4]) if compiling else None
         if scope is not None and (unknown(goes_on) or (rounds >= _LONG and isinstance(goes_on, Tensor))):
-            return _traced_while(test, body, scope, known[4])
+            return _traced_while(test, body, scope, start[4])
         if not goes_on:
             break
         begin = {} if scope is None else scope.values()
@@ -95,7 +95,7 @@ def while_(test: Body, body: Body, *known: Any) -> Outcome | None:
             for key in scope.mutable & begin.keys():
                 take_over(begin[key], copies[key])
             scope.put(begin)
-            return _traced_while(test, body, scope, known[4])
+            return _traced_while(test, body, scope, start[4])
         state.commit(frame.updates())
         if outcome is not None:
             return outcome
@@ -125,13 +125,13 @@ def range_(range_of: Any, *args: Any) -> Any:
     return TensorRange(start, stop, int(step))
 
 
-def for_(items: Any, body: Body, *known: Any) -> Outcome | None:
-    """``for item in items: body(item)``; gives how it ended. `known` is as for `if_`."""
+def for_(items: Any, body: Body, *start: Any) -> Outcome | None:
+    """``for item in items: body(item)``; gives how it ended. `start` is as for `if_`."""
     if isinstance(items, TensorRange):
-        return _counted(items, body, known)
+        return _counted(items, body, start)
     compiling = state.compiling()
-    if compiling and isinstance(items, range) and len(items) > _LONG and _jumps_unknown(items, body, known):
-        return _counted(TensorRange(items.start, items.stop, items.step), body, known)
+    if compiling and isinstance(items, range) and len(items) > _LONG and _jumps_unknown(items, body, start):
+        return _counted(TensorRange(items.start, items.stop, items.step), body, start)
     remaining = iter(items)
     for item in remaining:
         outcome: Outcome | None = body(item)
@@ -139,13 +139,13 @@ def for_(items: Any, body: Body, *known: Any) -> Outcome | None:
             continue
         if isinstance(outcome.code, int):
             return outcome
-        return _rest(outcome, list(remaining), body, known)
+        return _rest(outcome, list(remaining), body, start)
     return None
 
 
-def _jumps_unknown(items: range, body: Body, known: Any) -> bool:
+def _jumps_unknown(items: range, body: Body, state: Any) -> bool:
     """Whether it depends on values how the first round ends."""
-    scope = Scope((body,), *known[:4])
+    scope = Scope((body,), *state[:4])
     begin = scope.values()
     try:
         record = trace(lambda: body(items[0]), scope, lambda: begin, in_round=True)
@@ -154,30 +154,30 @@ def _jumps_unknown(items: range, body: Body, known: Any) -> bool:
     return record.code_array is not None
 
 
-def _rest(outcome: Outcome, items: list[Any], body: Body, known: Any) -> Outcome:
+def _rest(outcome: Outcome, items: list[Any], body: Body, state: Any) -> Outcome:
     """How a loop ends of which one round may have been the last."""
     if not items:
         return outcome
-    scope = Scope((body,), *known[:4])
+    scope = Scope((body,), *state[:4])
     result: Outcome | None = branch(
         wrap(outcome.code == GO_ON),
-        lambda: for_(items, body, *known),
+        lambda: for_(items, body, *state),
         lambda: outcome,
         scope,
-        _where("for", body, known[4]),
+        _where("for", body, state[4]),
         in_round=True,
     )
     return Outcome(GO_ON) if result is None else result
 
 
-def _counted(items: TensorRange, body: Body, known: Any) -> Outcome | None:
-    scope = Scope((body,), *known[:4])
+def _counted(items: TensorRange, body: Body, state: Any) -> Outcome | None:
+    scope = Scope((body,), *state[:4])
     first, stop = _integer(items.start), _integer(items.stop)
     return loop(
         lambda index: wrap(index.array < stop if items.step > 0 else index.array > stop),
         body,
         scope,
-        _where("for", body, known[4]),
+        _where("for", body, state[4]),
         index=jnp.asarray(first),
         step=items.step,
     )
@@ -191,24 +191,24 @@ def _integer(value: Any) -> Any:
     return value.array.reshape(()).astype(jnp.int64)
 
 
-def after(outcome: Outcome | None, following: Body, *known: Any) -> Any:
+def after(outcome: Outcome | None, following: Body, *state: Any) -> Any:
     """What follows a loop that may have returned from the function; gives what is returned."""
-    return _followed(outcome, following, known, in_round=False)
+    return _followed(outcome, following, state, in_round=False)
 
 
-def round_after(outcome: Outcome | None, following: Body, *known: Any) -> Any:
+def round_after(outcome: Outcome | None, following: Body, *state: Any) -> Any:
     """As `after`, within a round of a loop around; gives how that round ends."""
-    return _followed(outcome, following, known, in_round=True)
+    return _followed(outcome, following, state, in_round=True)
 
 
-def _followed(outcome: Outcome | None, following: Body, known: tuple[Any, ...], in_round: bool) -> Any:
+def _followed(outcome: Outcome | None, following: Body, state: tuple[Any, ...], in_round: bool) -> Any:
     if outcome is None or (isinstance(outcome.code, int) and outcome.code != RETURN):
         return following()
     returned = Outcome(RETURN, outcome.value) if in_round else outcome.value
     if isinstance(outcome.code, int):
         return returned
-    scope = Scope((following,), *known[:4])
-    where = _where("return", following, known[4])
+    scope = Scope((following,), *state[:4])
+    where = _where("return", following, state[4])
     return branch(wrap(outcome.code == RETURN), lambda: returned, following, scope, where, in_round)
 
 
@@ -326,7 +326,7 @@ def item(container: Any, index: Any) -> Any:
     """
     if not isinstance(container, list | tuple) or not unknown(index):
         return container[index]
-    elements = [wrap(to_array(each, None)) for each in container if isinstance(each, Tensor | bool | int | float)]
+    elements = [wrap(to_array(member, None)) for member in container if isinstance(member, Tensor | bool | int | float)]
     if len(elements) < len(container) or len({(element.shape, element.dtype) for element in elements}) != 1:
         raise SporaxTypeError(
             f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
@@ -424,7 +424,7 @@ def _filled(value: Any, values: tuple[Any, ...]) -> Any:
             part if isinstance(part, str) else _formatted(_filled(part[0], values), *part[1:]) for part in value.parts
         )
         return "".join(parts)
-    return type(value)(_filled(each, values) for each in value) if isinstance(value, list | tuple) else value
+    return type(value)(_filled(item, values) for item in value) if isinstance(value, list | tuple) else value
 
 
 __all__: Iterable[str] = [

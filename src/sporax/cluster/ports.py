@@ -14,13 +14,13 @@ def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
         SporaxValueError: the name is not known.
     """
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise SporaxValueError(
             f"For 'master_addr', the value must be an address or a host name that is known here, but got '{host}' "
             f"({error.strerror})."
         ) from error
-    family, *_, address = found[0]
+    family, *_, address = addresses[0]
     return family, str(address[0])
 
 

@@ -235,15 +235,15 @@ class Cluster:
         if self.phase is not Phase.GATHERING:
             return self.failure or f"the cluster is already {self.phase.value} and takes no new members"
         beside = [other for other in self.members.values() if other.role is member.role]
-        wanted = self.server_num if member.role is Role.SERVER else self.size
+        expected = self.server_num if member.role is Role.SERVER else self.size
         if member.size != self.size:
             return f"MS_WORKER_NUM must be the scheduler's, {self.size}, but got {member.size}"
-        if len(beside) >= wanted:
-            return f"the cluster already has all of its {wanted} members with the role {member.role.value}"
+        if len(beside) >= expected:
+            return f"the cluster already has all of its {expected} members with the role {member.role.value}"
         if any(other.node_id == member.node_id for other in beside):
             return f"MS_NODE_ID must differ between processes, but got '{member.node_id}' twice"
-        if member.rank is not None and not 0 <= member.rank < wanted:
-            return f"RANK_ID must be in [0, {wanted}), but got {member.rank}"
+        if member.rank is not None and not 0 <= member.rank < expected:
+            return f"RANK_ID must be in [0, {expected}), but got {member.rank}"
         if member.rank is not None and any(other.rank == member.rank for other in beside):
             return f"RANK_ID must differ between processes, but got {member.rank} twice"
         return None
@@ -281,10 +281,10 @@ class Cluster:
             return []
         (self.waiting.add if waits else self.waiting.discard)(connection)
         busy = {c for c in self.ranks if self.members[c].role is Role.WORKER} - self.waiting
-        told = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
-        relieved, self.awaited = self.awaited - told, told
+        waiting = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
+        relieved, self.awaited = self.awaited - waiting, waiting
         ranks = tuple(sorted(self.ranks[name] for name in self.waiting))
-        return [*(Await(each, ranks) for each in sorted(told)), *(Await(each, ()) for each in sorted(relieved))]
+        return [*(Await(rank, ranks) for rank in sorted(waiting)), *(Await(rank, ()) for rank in sorted(relieved))]
 
     def _leave(
         self, connection: int, failure: str | None, accused: int | None = None, problem: str = ""
@@ -341,17 +341,17 @@ class Cluster:
     def _who_is_missing(self) -> str:
         """The words for a cluster that did not gather in time."""
         parts = []
-        for role, wanted, kind in ((Role.WORKER, self.size, "worker"), (Role.SERVER, self.server_num, "server")):
+        for role, expected, kind in ((Role.WORKER, self.size, "worker"), (Role.SERVER, self.server_num, "server")):
             there = [member for member in self.members.values() if member.role is role]
-            if len(there) == wanted:
+            if len(there) == expected:
                 continue
             numbers = {member.rank for member in there}
-            absent = sorted(set(range(wanted)) - {number for number in numbers if number is not None})
+            absent = sorted(set(range(expected)) - {number for number in numbers if number is not None})
             names = (
-                f"ranks {absent}" if None not in numbers and role is Role.WORKER else f"{wanted - len(there)} of them"
+                f"ranks {absent}" if None not in numbers and role is Role.WORKER else f"{expected - len(there)} of them"
             )
             joined = ", ".join(f"'{member.node_id}'" for member in there) or "none"
-            parts.append(f"{len(there)} of {wanted} {kind}s joined ({joined}); {names} never did")
+            parts.append(f"{len(there)} of {expected} {kind}s joined ({joined}); {names} never did")
         return f"the cluster was not complete after {self.timeout_seconds:g} s: {'; '.join(parts)}"
 
 

@@ -141,7 +141,7 @@ class Scheduler:
             stream, address = self._listener.accept()
         except OSError:
             return  # it was gone again before we came to it
-        strangers = [known for known in self._connections.values() if known.deadline is not None]
+        strangers = [peer for peer in self._connections.values() if peer.deadline is not None]
         if len(strangers) >= _MAX_STRANGERS:
             self._refuse_stranger(strangers[0], "too many have said nothing, and it has waited the longest")
         stream.settimeout(_SEND_SECONDS)

@@ -182,14 +182,14 @@ def _width(part: Any) -> int:
 def _check_count(parts: list[Any], shape: tuple[int, ...]) -> None:
     if sum(part is Ellipsis for part in parts) > 1:
         raise SporaxIndexError("For 'Tensor.__getitem__', an index can have only one ellipsis.")
-    wanted = sum(_width(part) for part in parts)
-    if not shape and wanted:
+    expected = sum(_width(part) for part in parts)
+    if not shape and expected:
         raise SporaxTypeError(
             "For 'Tensor.__getitem__', cannot iterate over a scalar tensor: it has no dimension to index."
         )
-    if wanted > len(shape):
+    if expected > len(shape):
         raise SporaxIndexError(
-            f"For 'Tensor.__getitem__', too many indices: {wanted} for a tensor with {len(shape)} dimensions {shape}."
+            f"For 'Tensor.__getitem__', too many indices: {expected} for a tensor with {len(shape)} dimensions {shape}."
         )
 
 

@@ -236,12 +236,12 @@ class Pullback:
 
 def _marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:
     """The same cotangents; the plan knows that these are where the backward pass starts."""
-    found = list(cotangents)
+    marked = list(cotangents)
     places = [number for number, output in enumerate(outputs) if _is_inexact(output)]
-    pairs = [*(outputs[each] for each in places), *(found[each] for each in places)]
+    pairs = [*(outputs[position] for position in places), *(marked[position] for position in places)]
     for place, array in zip(places, apply_mark(pairs, LossMark())[len(places) :], strict=True):
-        found[place] = array
-    return found
+        marked[place] = array
+    return marked
 
 
 def _gradient_mark(weights: Sequence[Parameter]) -> GradientMark:
@@ -286,8 +286,8 @@ def _pushed_in_reverse(
         remaining = iter(starts)
         return pull([next(remaining) if _is_inexact(output) else _nothing(output) for output in outputs])
 
-    (found,) = jax.vjp(backward, starts)[1](tuple(tangents[number] for number in smooth))
-    remaining = iter(found)
+    (result,) = jax.vjp(backward, starts)[1](tuple(tangents[number] for number in smooth))
+    remaining = iter(result)
     return outputs, [next(remaining) if _is_inexact(output) else _nothing(output) for output in outputs], aux
 
 

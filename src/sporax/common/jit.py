@@ -62,13 +62,13 @@ class Compiled:
             raise SporaxValueError(
                 f"For '{self.program.name}', 'input_signature' names {len(expected)} tensors, but the call has {len(tensors)}."
             )
-        for index, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
-            fits = tensor.ndim == wanted.ndim and all(
-                size in (None, -1, actual) for size, actual in zip(wanted.shape, tensor.shape, strict=True)
+        for index, (tensor, declared) in enumerate(zip(tensors, expected, strict=True)):
+            fits = tensor.ndim == declared.ndim and all(
+                size in (None, -1, actual) for size, actual in zip(declared.shape, tensor.shape, strict=True)
             )
-            if not fits or tensor.dtype != wanted.dtype:
+            if not fits or tensor.dtype != declared.dtype:
                 raise SporaxValueError(
-                    f"For '{self.program.name}', input {index} must be {wanted.dtype}{list(wanted.shape)} by "
+                    f"For '{self.program.name}', input {index} must be {declared.dtype}{list(declared.shape)} by "
                     f"'input_signature', but got {tensor.dtype}{list(tensor.shape)}."
                 )
 

@@ -113,7 +113,7 @@ def _tagged(
         return result
     leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    for place, array in zip(places, apply_mark([leaves[each].array for each in places], KeptMark()), strict=True):
+    for place, array in zip(places, apply_mark([leaves[place_].array for place_ in places], KeptMark()), strict=True):
         leaves[place] = wrap(array)
     return jax.tree.unflatten(tree, leaves)
 

@@ -73,10 +73,10 @@ class RowTensor:
 
 def _unflatten(shape: tuple[int, ...], children: tuple[Tensor, Tensor]) -> RowTensor:
     """Without checks: JAX puts other things than Tensors there for a while."""
-    made = object.__new__(RowTensor)
-    made.indices, made.values = children
-    made.dense_shape = shape
-    return made
+    tensor = object.__new__(RowTensor)
+    tensor.indices, tensor.values = children
+    tensor.dense_shape = shape
+    return tensor
 
 
 jax.tree_util.register_pytree_node(RowTensor, lambda rows: ((rows.indices, rows.values), rows.dense_shape), _unflatten)

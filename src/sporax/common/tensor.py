@@ -401,7 +401,7 @@ def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
     if any(isinstance(leaf, Tensor | jax.Array) for leaf in leaves):
         parts, kind = [to_array(value, None) for value in values], target or _common_dtype(leaves)
         stacked = jnp.stack(parts).astype(kind)
-        constants.derive(stacked, parts, lambda *known: np.stack(known).astype(kind))
+        constants.derive(stacked, parts, lambda *pieces: np.stack(pieces).astype(kind))
         return stacked
     try:
         array = np.asarray(values)
@@ -423,7 +423,7 @@ def _constant(array: np.ndarray[Any, Any]) -> jax.Array:
 
 def _cast(array: jax.Array, dtype: Any) -> jax.Array:
     result = array.astype(dtype)
-    constants.derive(result, (array,), lambda known: known.astype(dtype))
+    constants.derive(result, (array,), lambda value: value.astype(dtype))
     return result
 
 

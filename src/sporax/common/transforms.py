@@ -83,19 +83,19 @@ def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
         raise SporaxTypeError(
             f"For 'get_grad', 'identifier' must be int or Parameter, but got {type(identifier).__name__}."
         )
-    wanted = identifier.name if isinstance(identifier, Parameter) else identifier
-    found = _find_grad(gradients, wanted)
-    if found is None:
-        raise SporaxRuntimeError(f"Can not find the gradient for position or Parameter {wanted}.")
-    return found
+    key = identifier.name if isinstance(identifier, Parameter) else identifier
+    gradient = _find_grad(gradients, key)
+    if gradient is None:
+        raise SporaxRuntimeError(f"Can not find the gradient for position or Parameter {key}.")
+    return gradient
 
 
-def _find_grad(gradients: Any, wanted: int | str) -> Tensor | None:
+def _find_grad(gradients: Any, key: int | str) -> Tensor | None:
     if not isinstance(gradients, tuple):
         return None
     if len(gradients) == 2 and isinstance(gradients[0], int | str):
-        return gradients[1] if gradients[0] == wanted else None
-    return next((found for gradient in gradients if (found := _find_grad(gradient, wanted)) is not None), None)
+        return gradients[1] if gradients[0] == key else None
+    return next((match for gradient in gradients if (match := _find_grad(gradient, key)) is not None), None)
 
 
 class GradOperation:

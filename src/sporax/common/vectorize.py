@@ -120,8 +120,8 @@ def _jacobian(
         slopes = transform(lambda *inputs: call.pure(inputs, []), argnums=numbers, has_aux=True)
         by_output, (updates, _, rest) = slopes(*call.inputs)
         state.commit(updates)
-        found = _shaped([_shaped([wrap(column) for column in by_input]) for by_input in by_output])
-        return (found, _shaped(rest[1].fill(rest[0]))) if has_aux else found
+        rows = _shaped([_shaped([wrap(column) for column in by_input]) for by_input in by_output])
+        return (rows, _shaped(rest[1].fill(rest[0]))) if has_aux else rows
 
     return compiled_in_graph_mode(what, jacobian, fn)
 

@@ -104,7 +104,7 @@ def _rule(function: str, kind: str, setting: Any) -> FusionRule:
     return FusionRule("size", value, configured=True)
 
 
-def _require(function: str, what: str, value: Any, wanted: type) -> Any:
-    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise SporaxTypeError(f"For '{function}', {what} must be {wanted.__name__}, but got {type(value).__name__}.")
+def _require(function: str, what: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise SporaxTypeError(f"For '{function}', {what} must be {kind.__name__}, but got {type(value).__name__}.")
     return value

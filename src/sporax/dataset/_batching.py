@@ -99,13 +99,13 @@ class PaddedCollate:
 def padded(name: str, column: Column, shape: Sequence[int | None] | None, value: Any) -> Array:
     """Rows padded with `value`, or cut, to one shape: (batch, *shape)."""
     rank = column[0].ndim
-    wanted = [None] * rank if shape is None else list(shape)
-    if any(item.ndim != len(wanted) for item in column):
+    sizes = [None] * rank if shape is None else list(shape)
+    if any(item.ndim != len(sizes) for item in column):
         raise SporaxRuntimeError(
-            f"For 'padded_batch', the rows of column {name!r} must have {len(wanted)} dimensions as the pad shape, "
+            f"For 'padded_batch', the rows of column {name!r} must have {len(sizes)} dimensions as the pad shape, "
             f"but got {[item.ndim for item in column]}."
         )
-    target = [max(item.shape[d] for item in column) if size is None else size for d, size in enumerate(wanted)]
+    target = [max(item.shape[d] for item in column) if size is None else size for d, size in enumerate(sizes)]
     blank: Any = ("" if column[0].dtype.kind in "US" else 0) if value is None else value
     dtype = np.result_type(*{item.dtype for item in column}) if column[0].dtype.kind in "US" else column[0].dtype
     batch = np.full((len(column), *target), blank, dtype)

@@ -105,9 +105,9 @@ def check_names(where: str, name: str, value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_columns_exist(where: str, wanted: Sequence[str], have: Sequence[str]) -> None:
+def check_columns_exist(where: str, columns: Sequence[str], have: Sequence[str]) -> None:
     """Refuse names that are not columns of the dataset."""
-    missing = [column for column in wanted if column not in have]
+    missing = [column for column in columns if column not in have]
     if missing:
         raise SporaxRuntimeError(
             f"For '{where}', column {missing[0]!r} does not exist; the columns here are {list(have)}."

@@ -83,8 +83,8 @@ class JobClient:
         """Names of a job's pods."""
         labels: Any = names.job_selector(job_name)
         with _explained(f"listing pods of job '{job_name}'"):
-            found = self._client.list(Pod, namespace=self.namespace, labels=labels)
-            return sorted(str(pod.metadata.name) for pod in found if pod.metadata is not None)
+            listed = self._client.list(Pod, namespace=self.namespace, labels=labels)
+            return sorted(str(pod.metadata.name) for pod in listed if pod.metadata is not None)
 
     def delete(self, name: str) -> None:
         """Delete a job and all it owns."""

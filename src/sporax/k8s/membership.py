@@ -71,14 +71,14 @@ def read_membership(place: str) -> Membership | None:
     """What the scheduler at `host:port` says; None if it does not answer."""
     with closing(Asker(place)) as asker:
         state = asker.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
-        wanted = asker.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
-    if state is None or wanted is None:
+        target = asker.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
+    if state is None or target is None:
         return None
     facts = json.loads(state.text)
-    needs_copies = facts["durability"] == "replica" and wanted.servers > 1
+    needs_copies = facts["durability"] == "replica" and target.servers > 1
     slots = facts["slots"]  # none before the first server has come
     is_replicated = not needs_copies or (bool(slots) and all(backup >= 0 and synced for _, backup, synced in slots))
-    return Membership(is_replicated, wanted.workers, wanted.servers, frozenset(wanted.retired))
+    return Membership(is_replicated, target.workers, target.servers, frozenset(target.retired))
 
 
 def _resize(place: str, workers: int, servers: int) -> None:

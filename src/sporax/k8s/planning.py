@@ -200,12 +200,12 @@ def _tell_sizes(draft: Draft) -> None:
 
     A server that was starting while the size went down again joins after the scheduler was told, so it is told once more.
     """
-    told, wanted = draft.membership, (draft.status.size(Role.WORKER), draft.status.size(Role.SERVER))
-    if told is None:
+    announced, sizes = draft.membership, (draft.status.size(Role.WORKER), draft.status.size(Role.SERVER))
+    if announced is None:
         return
     beyond = {pod.name for pod in draft.pods_of(Role.SERVER) if pod.is_active} - set(draft.wanted(Role.SERVER))
-    if (told.workers, told.servers) != wanted or beyond - told.drained:
-        draft.actions.append(ResizeJob(*wanted))
+    if (announced.workers, announced.servers) != sizes or beyond - announced.drained:
+        draft.actions.append(ResizeJob(*sizes))
         draft.wake_after(_POLL_SECONDS)
 
 
@@ -312,13 +312,13 @@ def _guard_servers(draft: Draft) -> None:
 
 def _state_progress(draft: Draft) -> None:
     """Running once every pod is or has been, Restarting while one that ran is being replaced."""
-    wanted = [name for role in Role for name in draft.wanted(role)]
-    down = [name for name in wanted if not draft.record(name).result and not _runs(draft, name)]
+    expected = [name for role in Role for name in draft.wanted(role)]
+    down = [name for name in expected if not draft.record(name).result and not _runs(draft, name)]
     restarting = [name for name in down if draft.record(name).restarts]
     if restarting:
         message = f"Being replaced: {', '.join(restarting[:5])}{' …' if len(restarting) > 5 else ''}."
         draft.state(facts.RESTARTING, "True", "MSJobRestarting", message)
-    elif wanted and not down:
+    elif expected and not down:
         draft.retract(facts.RESTARTING, "MSJobRunning", "All pods run.")
         if draft.state(facts.RUNNING, "True", "MSJobRunning", "All pods run."):
             draft.report("Normal", "MSJobRunning", "All pods run.")

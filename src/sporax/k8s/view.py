@@ -80,7 +80,7 @@ def age(since: str | None, now: datetime) -> str:
 def _share(body: Mapping[str, Any], status: Status, role: Role) -> str:
     """Pods of a role that are ready or done, of those wanted."""
     counts = status.replica_statuses.get(role.value)
-    wanted = status.sizes.get(role.value)
+    size = status.sizes.get(role.value)
     if counts is None:
         return "-"
-    return f"{counts.ready + counts.succeeded}/{wanted if wanted is not None else '?'}"
+    return f"{counts.ready + counts.succeeded}/{size if size is not None else '?'}"

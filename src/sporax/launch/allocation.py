@@ -21,6 +21,6 @@ _TUNABLES = {
 def allocation_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that make a process keep its large buffers; tunables the user has set stay as they are."""
     own = [entry for entry in environ.get(_VARIABLE, "").split(":") if entry]
-    known = {entry.partition("=")[0] for entry in own}
-    added = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in known]
+    names = {entry.partition("=")[0] for entry in own}
+    added = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in names]
     return {_VARIABLE: ":".join([*own, *added])}

@@ -140,11 +140,11 @@ def _homes(count: int, bind_numa: bool | Binding, nodes: Mapping[int, tuple[int,
     return [usable[rank * len(usable) // count] for rank in range(count)]
 
 
-def _check_ids(flag: str, table: Binding, known: tuple[int, ...]) -> None:
+def _check_ids(flag: str, table: Binding, present: tuple[int, ...]) -> None:
     """Check that a table names only what is there."""
-    unknown = sorted({number for ids in table.values() for number in ids} - set(known))
+    unknown = sorted({number for ids in table.values() for number in ids} - set(present))
     if unknown:
-        raise SporaxValueError(f"For '{flag}', the ids must be among {list(known)}, but got {unknown}.")
+        raise SporaxValueError(f"For '{flag}', the ids must be among {list(present)}, but got {unknown}.")
 
 
 def _expand(text: str) -> list[int]:

@@ -231,12 +231,12 @@ def _plan(program: target.Target, show: Show) -> int:
 
 def _without_step(program: target.Target) -> str:
     """What to say of a script that came to its end."""
-    told = (
+    message = (
         f"'{program}' has ended without a step that is sharded over devices: nothing in it computes gradients of "
         "Parameters, runs in 'parallel_mode' "
         "'semi_auto_parallel' or 'auto_parallel', or calls sporax.plan()."
     )
-    return f"{told} {_misspelt(program)}".rstrip()
+    return f"{message} {_misspelt(program)}".rstrip()
 
 
 def _misspelt(program: target.Target) -> str:
@@ -258,7 +258,7 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
         return
     ours = str(Path(__file__).parents[1])
     places = [
-        each for each in traceback.extract_tb(frames) if not each.filename.startswith((ours, sys.base_prefix, "<"))
+        frame for frame in traceback.extract_tb(frames) if not frame.filename.startswith((ours, sys.base_prefix, "<"))
     ]
     mine = [place for place in places if "site-packages" not in place.filename]
     where = f"{os.path.relpath(mine[-1].filename)}, line {mine[-1].lineno}: " if mine else ""

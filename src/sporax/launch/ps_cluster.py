@@ -192,21 +192,21 @@ class LocalCluster:
             return rank_command(self._worker, watched, None)
         return [sys.executable, "-m", "sporax.launch.ps_process", child.role, str(watched)]
 
-    def _follow(self, wanted: Wanted | None) -> None:
+    def _follow(self, target: Wanted | None) -> None:
         """Start what `sporax ps scale` has requested."""
-        if wanted is None:
+        if target is None:
             return
-        self.wanted = wanted
-        if wanted.error:
-            self._fail(wanted.error)
-        if wanted.finished:
+        self.wanted = target
+        if target.error:
+            self._fail(target.error)
+        if target.finished:
             return
-        for role, count in (("server", wanted.servers), ("worker", wanted.workers if self._worker else 0)):
+        for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):
             for index in range(count):
                 child = self.children.get((role, index))
                 if child is None:
                     self._add(role, index)
-                elif child.exit_code is not None and child.node in wanted.retired:
+                elif child.exit_code is not None and child.node in target.retired:
                     generation = child.node
                     self._add(role, index)
                     self.children[(role, index)].node = generation + "+"

@@ -84,10 +84,10 @@ def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
             raise SporaxValueError(
                 f"For 'sporax ps scale', --{name} must be at least 1, but got {getattr(arguments, name)}."
             )
-    wanted = asker.ask(Scale(arguments.workers, arguments.servers), Wanted, _ANSWER_SECONDS)
-    if wanted is None:
+    target = asker.ask(Scale(arguments.workers, arguments.servers), Wanted, _ANSWER_SECONDS)
+    if target is None:
         raise _silent(address)
-    print(f"the job will have {wanted.workers} workers and {wanted.servers} servers")
+    print(f"the job will have {target.workers} workers and {target.servers} servers")
     return 0
 
 

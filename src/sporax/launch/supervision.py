@@ -204,18 +204,18 @@ class Supervision:
         self.all_well = self.all_well and not failed
         if not failed or self.phase is not Phase.RUNNING:
             return self._stop_if_hopeless() or self._finish_if_complete()
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         blamed = failed
         if self.cluster_failure is not None and self.formed and self.cause in failed and not self.is_accused:
             blamed = {
                 self.cause: failed[self.cause]
             }  # its own end says more than the scheduler; the others are innocent
         elif self.cluster_failure is not None:
-            told = [Tell(self.cluster_failure)]
+            instructions = [Tell(self.cluster_failure)]
             blamed = {} if self.formed and self.cause is not None else failed  # they have ended because of it
         self.blamed = frozenset(blamed)
         blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
-        return [*told, *blame, *self._stop(max(map(exit_code_of, failed.values())), signal.SIGTERM)]
+        return [*instructions, *blame, *self._stop(max(map(exit_code_of, failed.values())), signal.SIGTERM)]
 
     def _stop_if_hopeless(self) -> list[Instruction]:
         """Stop when a rank has ended without joining while others wait for it to join."""

@@ -133,10 +133,10 @@ def _run_module(target: Target) -> int:
     _set_command_line(target, first_path=os.getcwd())
     problem = "not found"
     try:
-        found = find_spec(target.name) is not None
+        exists = find_spec(target.name) is not None
     except ModuleNotFoundError as error:  # a package above it, or something that package needs
-        found, problem = False, str(error)
-    if not found:
+        exists, problem = False, str(error)
+    if not exists:
         raise SporaxValueError(
             f"For 'target', the module after -m must be importable, but got '{target.name}' ({problem})."
         )

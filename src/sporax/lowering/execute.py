@@ -33,6 +33,7 @@ from sporax.planner.rules import rule_for
 Array = jax.Array
 """A jax.Array or a tracer."""
 
+# A tensor with two readers may be moved to two placements, while a third reads it as it was made.
 Values = dict[int, dict[Placement, Array]]
 """For each tensor its slices at every placement it has been resharded to."""
 
@@ -107,6 +108,7 @@ class _Runner:
         """This rank's slice of an array that every rank has whole."""
         for dim, axes in enumerate(placement.dims):
             if axes:
+                # Even slices only: the planner pads or refuses dimensions that do not divide.
                 names = tuple(self.axis_names[axis] for axis in axes)
                 size = array.shape[dim] // num_parts(self.plan.mesh, axes)
                 array = jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(names) * size, size, axis=dim)
@@ -117,6 +119,7 @@ class _Runner:
     def _operator(
         self, number: int, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]
     ) -> Sequence[Array]:
+        # A mark has done its work in the plan; only a weight's mark asks for something to be run.
         if equation.primitive is mark_p:
             copies = isinstance(equation.params["mark"], WeightMark)
             return (late_copy(operands[0], operands[1]), operands[1]) if copies else operands
@@ -127,6 +130,7 @@ class _Runner:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
         task = Task(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
+        # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
             return local_equations.run(task, DevicePosition(self.axis_names), operands)
 
@@ -183,6 +187,7 @@ class _Runner:
         resharding = transfer.resharding
         dtype = array.dtype
         if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
+            # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
             array = array.astype(jnp.float32)
         moved = apply_redistribution(array, transfer.redistribution, self.axis_names)
         return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]

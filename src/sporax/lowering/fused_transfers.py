@@ -46,6 +46,7 @@ def redistribute_fused(
 
 def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[str, ...]) -> list[Array]:
     members = jax.lax.axis_size(names)
+    # Scattered, every rank keeps one row, so each tensor must first be dealt out over all rows.
     scatters = moves[0].kind is MoveKind.REDUCE_SCATTER
     rows = [
         _as_rows(array, move.target, members) if scatters else array.reshape(1, -1)

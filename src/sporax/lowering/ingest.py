@@ -145,6 +145,7 @@ class _Reader:
             stack: name stack of the calls around it.
         """
         for eqn in jaxpr.eqns:
+            # Derivatives of integers have no values to compute or to send; readers get zeros of their type.
             if eqn.outvars and all(_is_float0(var) for var in eqn.outvars):
                 env.update(
                     {
@@ -153,6 +154,7 @@ class _Reader:
                     }
                 )
                 continue
+            # JAX counts name stacks from the innermost call, so the stack of the caller is put before.
             own = str(eqn.source_info.name_stack)
             where = f"{stack}/{own}" if stack and own else stack or own
             name = str(eqn.primitive.name)
@@ -174,6 +176,7 @@ class _Reader:
         results = tuple(self.tensor(var) for var in eqn.outvars)
         env.update(zip(eqn.outvars, results, strict=True))
         path, backward = path_of(stack)
+        # The planner sees bodies as graphs alone; the lowering needs their primitives, too.
         graphs = tuple(body.graph for body in bodies)
         stage, segment = (_last(kind, stack) for kind in (STAGE, SEGMENT))
         self.operators.append(
@@ -192,6 +195,7 @@ class _Reader:
     def _names_inside(self, eqn: JaxprEqn, env: _Env, count: int) -> list[tuple[Role, str]]:
         """What the inputs of a body are: variables that a loop or branch is handed keep their names."""
         unnamed = (Role.CONSTANT, "")
+        # Operands of a while are of two bodies: no position says which variable a body's input is.
         if str(eqn.primitive.name) == "while":
             return [unnamed] * count
         whole = eqn.params["num_consts"] + eqn.params["num_carry"] if "num_carry" in eqn.params else count
@@ -207,6 +211,7 @@ class _Reader:
         """Write a call out."""
         inner, constants = body.jaxpr, body.consts
         atoms = [_look_up(env, var) for var in eqn.invars]
+        # Written out, a rematerialized body is the same code as the forward pass, and XLA would merge the two.
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
             atoms = self._barrier(atoms, stack)
         within: _Env = dict(zip(inner.invars, atoms, strict=True))
@@ -244,6 +249,7 @@ def _called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         body = eqn.params.get(name)
         if isinstance(body, ClosedJaxpr):
+            # Where the numbers differ (custom rules that close over values), the call stays an operator of its own.
             return body if len(body.jaxpr.invars) == len(eqn.invars) else None
         if isinstance(body, Jaxpr):
             return ClosedJaxpr(body, ()) if len(body.invars) == len(eqn.invars) and not body.constvars else None
@@ -278,6 +284,7 @@ def path_of(stack: str) -> tuple[str, bool]:
     """
     backward = "transpose(" in stack
     while True:
+        # Transformations nest, transpose(jvp(...)): the innermost pair of brackets goes first, until none is left.
         plain = _WRAPPED.sub(r"\2", stack)
         if plain == stack:
             parts = without_tags([part for part in stack.split("/") if part])

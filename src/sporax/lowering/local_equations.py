@@ -53,6 +53,7 @@ def operation_name(eqn: JaxprEqn) -> str:
 def _spec(var: Any) -> TensorSpec:
     aval = var.aval
     constant = None
+    # Rules ask for the value of scalars (a shift, a scale); keys of random generators have none.
     plain = isinstance(var, Literal) and np.ndim(var.val) == 0 and not hasattr(var.val, "_prng_key")
     if plain and var.aval.dtype != jax.dtypes.float0:
         constant = complex(var.val)
@@ -73,6 +74,7 @@ def run(task: Task, position: Position, slices: Sequence[Array]) -> list[Array]:
         SporaxValueError: the assignment is not legal.
     """
     local = local_operation(task.operation, task.rule, task.assignment, task.mesh)
+    # Without axes the slice is the whole: the plain form needs no offsets.
     recipe = _RECIPES[task.rule.recipe] if any(task.assignment) else _plain
     return recipe(task, local, position, list(slices))
 
@@ -97,6 +99,7 @@ def _place_numbers(task: Task, local: Operation, position: Position, dims: range
     whole, shape = task.operation.results[0].shape, local.results[0].shape
     placement = task.result_placement(0)
     num_elements = math.prod(whole[dims.start : dims.stop])
+    # Two words, as Threefry takes them; 64-bit numbers only where 32 bits would wrap.
     dtype: Any = np.uint32 if num_elements <= 2**32 else np.uint64
     number = jnp.zeros([shape[dim] for dim in dims], dtype)
     for place, dim in enumerate(dims):
@@ -161,12 +164,15 @@ def _gather(task: Task, local: Operation, position: Position, slices: list[Array
     inside = _all_inside(indices, task.operation) if "FILL" in str(whole["mode"]) else owned
     for column, dim in columns:
         place, mine = _local_place(task, local, position, indices[..., column], dim)
+        # Any legal place will do for rows of others: what is read there is masked below.
         indices = indices.at[..., column].set(jnp.clip(place, 0, local.operands[0].shape[dim] - 1))
         owned = owned & mine
+    # Clipped indices repeat, whatever the caller has promised of the whole ones.
     values = task.bind([operand, indices], {**local.params, "unique_indices": False})[0]
     masks = [_beside_window(mask, numbers.offset_dims, values.ndim) for mask in (owned & inside, inside)]
     values = jnp.where(masks[0], values, jnp.zeros_like(values))
     if "FILL" in str(whole["mode"]):
+        # The results are partial sums: one rank alone may answer for an index that nobody has.
         answers = ~masks[1] & (position.index(task.axes_of(Kind.REDUCE)) == 0)
         values = jnp.where(answers, _fill_value(whole["fill_value"], values.dtype), values)
     return [values]
@@ -235,6 +241,7 @@ def _scatter(task: Task, local: Operation, position: Position, slices: list[Arra
         index = indices[..., column]
         place, mine = _local_place(task, local, position, index, dim)
         mine = mine & (index >= 0) & (index < shape[dim])
+        # -1 is outside of the slice, and the mode below drops it.
         indices = indices.at[..., column].set(jnp.where(mine, place, -1))
     params = {
         **local.params,

@@ -52,6 +52,7 @@ class LocalNorms:
             gradients: what the rank holds of each.
             place: of the rank on the mesh, traced.
         """
+        # In float32: the square of a float16 gradient overflows at 256.
         squares = [jnp.sum(jnp.square(gradient.astype(jnp.float32))) for gradient in gradients]
         named = [(f"local_norm__{name}", square) for name, square in zip(parameters, squares, strict=True) if self.each]
         if self.total:
@@ -86,6 +87,7 @@ _lock = threading.Lock()
 
 def _save(folder: Path, values: dict[str, Any]) -> None:
     """One file for each norm, numbered by the steps that this process has saved in the folder."""
+    # Callbacks of several devices of one process come from several threads.
     with _lock:
         number = _steps[folder]
         _steps[folder] += 1

@@ -51,6 +51,7 @@ def _abstract(*avals: Any, mark: Mark) -> list[Any]:
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> tuple[list[Array], list[Array]]:
     positions = tuple(number for number, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero))
+    # These speak of values of the first pass alone: a tangent passes without one.
     if isinstance(mark, GradientMark | KeptMark | LossMark | WeightMark):
         return apply_mark(primals, mark), list(tangents)
     if isinstance(mark, DerivativeMark):

@@ -30,6 +30,7 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
     """
     if not plan.moves:
         return x
+    # A dimension that several axes cut is split, so that each move sees a dimension of its own.
     x = jnp.reshape(x, plan.factored)
     for move in plan.moves:
         x = apply_move(x, move, axis_names)
@@ -62,6 +63,7 @@ def _reduce_scatter(x: Array, move: Move, names: tuple[str, ...]) -> Array:
     if move.reduction == "sum":
         return jax.lax.psum_scatter(x, names, scatter_dimension=move.target, tiled=True)
     members = jax.lax.axis_size(names)
+    # An all-to-all hands every member all parts of its piece: as many bytes as a reduce-scatter.
     parts = jnp.stack(jnp.split(x, members, axis=move.target))
     return _fold(jax.lax.all_to_all(parts, names, split_axis=0, concat_axis=0, tiled=True), move.reduction)
 
@@ -74,6 +76,7 @@ def _all_reduce(x: Array, move: Move, names: tuple[str, ...]) -> Array:
 
 def _mask(x: Array, move: Move, names: tuple[str, ...]) -> Array:
     """Copies become parts: the first rank keeps its copy, the others hold what adds nothing (or the same extreme)."""
+    # Idempotent: the same value counted on every rank changes nothing.
     if move.reduction in ("max", "min", "and", "or"):
         return x
     neutral = jnp.full_like(x, 1 if move.reduction == "prod" else 0)

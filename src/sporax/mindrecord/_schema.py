@@ -192,7 +192,7 @@ def decode_scalars(text: bytes) -> Row:
     return msgspec.msgpack.decode(text, type=dict[str, Any])
 
 
-def decode_blobs(schema: Schema, content: bytes, wanted: Sequence[str]) -> Row:
+def decode_blobs(schema: Schema, content: bytes, fields: Sequence[str]) -> Row:
     """Some of the bytes and arrays of a row.
 
     Raises:
@@ -200,7 +200,7 @@ def decode_blobs(schema: Schema, content: bytes, wanted: Sequence[str]) -> Row:
     """
     row: Row = {}
     for field, part in _parts(schema, content):
-        if field.name in wanted:
+        if field.name in fields:
             row[field.name] = part if field.shape is None else _array(field, part)
     return row
 

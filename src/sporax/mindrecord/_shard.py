@@ -287,7 +287,7 @@ class Shard:
         except sqlite3.Error as error:
             raise MRMOpenError(f"For 'mindrecord', the index {str(index)!r} cannot be read: {error}.") from error
 
-    def read(self, number: int, wanted: Sequence[str]) -> Row:
+    def read(self, number: int, fields: Sequence[str]) -> Row:
         """Some fields of a row: first the numbers and strings, then the others.
 
         Raises:
@@ -297,11 +297,11 @@ class Shard:
         schema = self.header.schema
         row: Row = {}
         try:
-            if any(field.name in wanted for field in schema.scalars):
+            if any(field.name in fields for field in schema.scalars):
                 scalars = decode_scalars(self._content(page, start, end))
-                row = {field.name: scalars[field.name] for field in schema.scalars if field.name in wanted}
-            if any(field.name in wanted for field in schema.blobs):
-                row |= decode_blobs(schema, self._content(blob_page, blob_start, blob_end), wanted)
+                row = {field.name: scalars[field.name] for field in schema.scalars if field.name in fields}
+            if any(field.name in fields for field in schema.blobs):
+                row |= decode_blobs(schema, self._content(blob_page, blob_start, blob_end), fields)
         except (msgspec.DecodeError, KeyError, ValueError, struct.error, MRMUnsupportedSchemaError) as error:
             raise MRMUnsupportedSchemaError(
                 f"For 'mindrecord', row {number} of {str(self.path)!r} cannot be read: {error}"

@@ -33,12 +33,12 @@ class CellTree(Generic[AnyCell]):
     def name_cells(self) -> dict[str, AnyCell]:
         """The direct children by attribute name; a child with two names appears once."""
         seen: set[int] = set()
-        found: dict[str, AnyCell] = {}
+        cells: dict[str, AnyCell] = {}
         for name, child in self._cells.items():
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
-                found[name] = child
-        return found
+                cells[name] = child
+        return cells
 
     def cells_and_names(
         self, cells: set[AnyCell] | None = None, name_prefix: str = ""

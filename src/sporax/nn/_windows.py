@@ -88,7 +88,7 @@ def max_window_places(
         return jnp.where(keep, one, other), jnp.where(keep, here, there)
 
     start = np.asarray(-np.inf, x.dtype), np.asarray(np.iinfo(np.int64).max, np.int64)
-    _, found = jax.lax.reduce_window(
+    _, winners = jax.lax.reduce_window(
         (jax.lax.stop_gradient(x), places),
         start,
         larger,
@@ -97,7 +97,7 @@ def max_window_places(
         [(0, 0)] * len(lead) + [(before, after + more) for before, after, more in pads],
         window_dilation=(*lead, *dilation),
     )
-    return _fits(layer, found, x, window)
+    return _fits(layer, winners, x, window)
 
 
 @operator(function="")

@@ -145,8 +145,8 @@ class MultiheadAttention(Cell):
         if self.add_zero_attn:
             key, value = (ops.concat((tensor, ops.zeros((1, batch, size), tensor.dtype))) for tensor in (key, value))
 
-        def by_head(each: Tensor) -> Tensor:
-            heads = each.reshape((each.shape[0], batch, self.num_heads, size // self.num_heads))
+        def by_head(tensor: Tensor) -> Tensor:
+            heads = tensor.reshape((tensor.shape[0], batch, self.num_heads, size // self.num_heads))
             return ops.transpose(heads, (1, 2, 0, 3))
 
         weights = attention_weights(by_head(query), by_head(key), mask)
@@ -160,14 +160,14 @@ class MultiheadAttention(Cell):
         biases = (None,) * 3 if self.in_proj_bias is None else ops.split(self.in_proj_bias, self.embed_dim)
         given = zip(("query", "key", "value"), (query, key, value), weights, biases, strict=True)
         results = []
-        for name, each, weight, bias in given:
-            if each.shape[-1] != weight.shape[1]:
+        for name, tensor, weight, bias in given:
+            if tensor.shape[-1] != weight.shape[1]:
                 raise SporaxValueError(
                     f"For 'MultiheadAttention', the last dim of '{name}' must be {weight.shape[1]}, "
-                    f"but its shape is {each.shape}."
+                    f"but its shape is {tensor.shape}."
                 )
-            weight, bias = argument.cast_like(self, each, weight, bias)
-            results.append(ops.dense(each, weight, bias))
+            weight, bias = argument.cast_like(self, tensor, weight, bias)
+            results.append(ops.dense(tensor, weight, bias))
         return tuple(results)
 
     def _mask(self, query: Tensor, key: Tensor, padding: Tensor | None, mask: Tensor | None) -> Tensor | None:
@@ -189,7 +189,7 @@ class MultiheadAttention(Cell):
                 )
             masks.append(_checked_mask("key_padding_mask", padding).reshape((batch, 1, 1, sources)))
         if len(masks) == 2:
-            both = all(each.dtype == dtypes.bool_ for each in masks)
+            both = all(given.dtype == dtypes.bool_ for given in masks)
             masks = [ops.logical_or(*masks) if both else _added(masks[0], query.dtype) + _added(masks[1], query.dtype)]
         if not masks or not extra:
             return masks[0] if masks else None

@@ -146,10 +146,10 @@ class Embedding(Cell):
         row = ops.reshape(ids, (-1,))
         if self.use_one_hot:
             hot = self.one_hot(row, self.vocab_size, Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32))
-            found = self.array_mul(hot.astype(self.embedding_table.dtype), self.embedding_table)
+            rows = self.array_mul(hot.astype(self.embedding_table.dtype), self.embedding_table)
         else:
-            found = self.gather(self.embedding_table, row, 0)
-        return ops.reshape(found, (*ids.shape, self.embedding_size))
+            rows = self.gather(self.embedding_table, row, 0)
+        return ops.reshape(rows, (*ids.shape, self.embedding_size))
 
     def extend_repr(self) -> str:
         """Sizes."""

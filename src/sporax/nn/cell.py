@@ -233,17 +233,17 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         if not isinstance(dtype, DType) or type(self).__module__.startswith("sporax."):
             yield
             return
-        found = {
+        casts = {
             name: getattr(self, name)
             for name, parameter in self._params.items()
             if parameter is not None and parameter.requires_grad and parameter.dtype in dtypes.float_type
         }
         try:
-            for name, value in found.items():
+            for name, value in casts.items():
                 object.__setattr__(self, name, value.astype(dtype))
             yield
         finally:
-            for name, value in found.items():
+            for name, value in casts.items():
                 object.__setattr__(self, name, value)
 
     def _sharded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

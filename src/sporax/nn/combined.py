@@ -21,12 +21,12 @@ def _activation(layer: str, activation: Any, alpha: float) -> Any:
     """The activation a layer ends with, or None; `alpha` is the slope of ``"leakyrelu"``."""
     if activation == "leakyrelu":
         return LeakyReLU(alpha)
-    found = get_activation(activation) if isinstance(activation, str) else activation
-    if found is not None and not isinstance(found, Cell | Primitive):
+    cell = get_activation(activation) if isinstance(activation, str) else activation
+    if cell is not None and not isinstance(cell, Cell | Primitive):
         raise SporaxTypeError(
             f"For '{layer}', the 'activation' must be a string, a Cell or a Primitive, but got {type(activation).__name__}."
         )
-    return found
+    return cell
 
 
 class Conv2dBnAct(Cell):

@@ -126,8 +126,8 @@ class JaxCell(Cell):
             if not self.has_updates:
                 return result, {}
             outputs, updates = result
-            found = jax.tree_util.tree_flatten_with_path(updates)[0]
-            return outputs, {_name(path): jax.lax.stop_gradient(leaf) for path, leaf in found if _is_array(leaf)}
+            updated = jax.tree_util.tree_flatten_with_path(updates)[0]
+            return outputs, {_name(path): jax.lax.stop_gradient(leaf) for path, leaf in updated if _is_array(leaf)}
 
         run.__name__ = getattr(self._function, "__name__", "JaxCell").strip("<>")
         compiled = self._programs[(tree, static)] = jax.jit(run)
@@ -136,10 +136,10 @@ class JaxCell(Cell):
     def _write(self, name: str, array: jax.Array) -> None:
         parameter = self._params.get(name)
         if parameter is None or parameter.shape != array.shape:
-            known = "there is no such array" if parameter is None else f"its shape is {parameter.shape}"
+            reason = "there is no such array" if parameter is None else f"its shape is {parameter.shape}"
             raise SporaxValueError(
                 f"For 'JaxCell', updates must have the structure and shapes of 'weights', but got '{name}' of shape "
-                f"{array.shape}, and {known}."
+                f"{array.shape}, and {reason}."
             )
         state.write(parameter, array.astype(parameter.array.dtype))
 

@@ -140,7 +140,7 @@ class _Recurrent(Cell):
     def _make_parameters(self, dtype: DType) -> None:
         rows = _GATES[self.mode] * self.hidden_size
         recipe = Uniform(1 / math.sqrt(self.hidden_size))
-        made: dict[str, list[Parameter]] = {"weight_ih": [], "weight_hh": [], "bias_ih": [], "bias_hh": []}
+        parameters: dict[str, list[Parameter]] = {"weight_ih": [], "weight_hh": [], "bias_ih": [], "bias_hh": []}
         for layer in range(self.num_layers):
             width = self.input_size if layer == 0 else self.hidden_size * self._directions
             for suffix in ("", "_reverse")[: self._directions]:
@@ -149,11 +149,11 @@ class _Recurrent(Cell):
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 for kind, shape in shapes.items():
                     value = initializer(recipe, shape, dtype)
-                    made[kind].append(Parameter(value, name=f"{kind}_l{layer}{suffix}"))
-        self.w_ih_list = ParameterTuple(made["weight_ih"])
-        self.w_hh_list = ParameterTuple(made["weight_hh"])
-        self.b_ih_list = ParameterTuple(made["bias_ih"])
-        self.b_hh_list = ParameterTuple(made["bias_hh"])
+                    parameters[kind].append(Parameter(value, name=f"{kind}_l{layer}{suffix}"))
+        self.w_ih_list = ParameterTuple(parameters["weight_ih"])
+        self.w_hh_list = ParameterTuple(parameters["weight_hh"])
+        self.b_ih_list = ParameterTuple(parameters["bias_ih"])
+        self.b_hh_list = ParameterTuple(parameters["bias_hh"])
 
     @property
     def _directions(self) -> int:
@@ -294,7 +294,7 @@ class _RecurrentCell(Cell):
         """The next state. `x`: (N, input_size); `hx`: (N, hidden_size), for an LSTM a pair of them."""
         states = hx if isinstance(hx, tuple) else (hx,)
         name, count = type(self).__name__, 2 if self.mode == "lstm" else 1
-        if len(states) != count or not all(isinstance(each, Tensor) for each in (x, *states)):
+        if len(states) != count or not all(isinstance(item, Tensor) for item in (x, *states)):
             raise SporaxTypeError(
                 f"For '{name}', 'x' must be a Tensor and 'hx' {'a tuple of two' if count == 2 else 'another'}, "
                 f"but got {type(x).__name__} and {type(hx).__name__}."

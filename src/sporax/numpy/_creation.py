@@ -32,11 +32,11 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Ten
     """
     if isinstance(obj, Tensor):
         values = obj.array if dtype is None else obj.array.astype(to_dtype(dtype).np_dtype)
-        found = wrap(jnp.array(values) if copy else values)
+        result = wrap(jnp.array(values) if copy else values)
     else:
-        found = _from_numbers("array", obj, dtype)
-    missing = ndmin - found.ndim
-    return found.reshape((1,) * missing + found.shape) if missing > 0 else found
+        result = _from_numbers("array", obj, dtype)
+    missing = ndmin - result.ndim
+    return result.reshape((1,) * missing + result.shape) if missing > 0 else result
 
 
 def asarray(a: Any, dtype: Any = None) -> Tensor:
@@ -46,8 +46,8 @@ def asarray(a: Any, dtype: Any = None) -> Tensor:
 
 def asfarray(a: Any, dtype: Any = float32) -> Tensor:
     """As `asarray`, with a floating-point dtype; float32 in place of another."""
-    wanted = to_dtype(dtype)
-    return asarray(a, wanted if wanted.is_floating_point else float32)
+    kind = to_dtype(dtype)
+    return asarray(a, kind if kind.is_floating_point else float32)
 
 
 def _from_numbers(where: str, obj: Any, dtype: Any) -> Tensor:
@@ -74,7 +74,7 @@ def _holds_tensor(obj: Any) -> bool:
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Tensor:
     """Numbers from `start` (0 when it is the only argument) up to and without `stop`."""
-    numbers = [each for each in (start, stop, step) if each is not None]
+    numbers = [bound for bound in (start, stop, step) if bound is not None]
     if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
         raise SporaxTypeError(f"For 'numpy.arange', start, stop and step must be numbers, but got {tuple(numbers)}.")
     values = np.arange(start) if stop is None else np.arange(start, stop, 1 if step is None else step)
@@ -159,8 +159,8 @@ def linspace(
 ) -> Any:
     """`num` numbers with equal distances; with `retstep` the distance as well."""
     values = jnp.linspace(_plain(start), _plain(stop), num, endpoint, True, axis=axis)
-    found, step = (wrap(value.astype(_float(dtype))) for value in values)
-    return (found, step) if retstep else found
+    numbers, step = (wrap(value.astype(_float(dtype))) for value in values)
+    return (numbers, step) if retstep else numbers
 
 
 def logspace(
@@ -213,8 +213,8 @@ def triu_indices_from(arr: Tensor, k: int = 0) -> tuple[Tensor, ...]:
     return triu_indices(arr.shape[-2], k, arr.shape[-1])
 
 
-def _positions(found: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(array.astype(np.int32)) for array in found)
+def _positions(grids: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(array.astype(np.int32)) for array in grids)
 
 
 def _window(function: Callable[[int], Any]) -> Callable[[int], Tensor]:
@@ -249,10 +249,8 @@ class _Grid:
         self._grid = grid
 
     def __getitem__(self, ranges: Any) -> Any:
-        found = self._grid[ranges]
-        return (
-            [Tensor(narrowed(array)) for array in found] if isinstance(found, list | tuple) else Tensor(narrowed(found))
-        )
+        grid = self._grid[ranges]
+        return [Tensor(narrowed(array)) for array in grid] if isinstance(grid, list | tuple) else Tensor(narrowed(grid))
 
 
 mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)

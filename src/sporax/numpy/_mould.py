@@ -57,8 +57,8 @@ def offer(lines: str, home: Any = jnp) -> Iterator[tuple[str, Operator]]:
 def mould(name: str, parameters: str, function: Function) -> Operator:
     """The operator with these parameters, as text, that computes what `function` does."""
     signature = _signature(parameters)
-    known = inspect.signature(function).parameters
-    casts = "dtype" in signature.parameters and "dtype" not in known
+    declared = inspect.signature(function).parameters
+    casts = "dtype" in signature.parameters and "dtype" not in declared
     positional = [parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty]
     several = next(
         (parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL),
@@ -68,16 +68,16 @@ def mould(name: str, parameters: str, function: Function) -> Operator:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = {each: _plain(value) for each, value in bound.arguments.items()}
+        given = {key: _plain(value) for key, value in bound.arguments.items()}
         dtype = given.pop("dtype") if casts else None
-        values = [given.pop(each) for each in positional if each != several] + list(given.pop(several or "", ()))
+        values = [given.pop(key) for key in positional if key != several] + list(given.pop(several or "", ()))
         named = {
-            each: value
-            for each, value in given.items()
-            if value is not signature.parameters[each].default
-            or (each in known and each not in _NEUTRAL and value is not None)
+            key: value
+            for key, value in given.items()
+            if value is not signature.parameters[key].default
+            or (key in declared and key not in _NEUTRAL and value is not None)
         }
-        places = [each for each in named if each in known and known[each].kind is inspect.Parameter.POSITIONAL_ONLY]
+        places = [key for key in named if key in declared and declared[key].kind is inspect.Parameter.POSITIONAL_ONLY]
         result = function(*values, *(named.pop(place) for place in places), **named)
         result = result if name in _WIDE else narrow(result, (args, kwargs))
         return result if dtype is None else jax.tree.map(lambda array: array.astype(dtype), result)
@@ -96,9 +96,9 @@ class _NumpyOperator(Operator):
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
         """JAX refuses shapes with TypeErrors, too; types have been checked by then."""
-        found = super()._explain(error, args, kwargs)
-        shapes = isinstance(error, TypeError) and isinstance(found, SporaxTypeError) and str(error) in str(found)
-        return SporaxValueError(str(found)) if shapes else found
+        text = super()._explain(error, args, kwargs)
+        shapes = isinstance(error, TypeError) and isinstance(text, SporaxTypeError) and str(error) in str(text)
+        return SporaxValueError(str(text)) if shapes else text
 
 
 def by_value(name: str, parameters: str, function: Function) -> Composition:
@@ -111,9 +111,9 @@ def by_value(name: str, parameters: str, function: Function) -> Composition:
         result = result if name in _WIDE else narrow(result, values)
         return jax.tree.map(lambda leaf: Tensor(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf, result)
 
-    found = _named(Composition, name, kernel, signature)
-    assert isinstance(found, Composition)
-    return found
+    composition = _named(Composition, name, kernel, signature)
+    assert isinstance(composition, Composition)
+    return composition
 
 
 def narrow(result: Any, arguments: Any) -> Any:
@@ -139,27 +139,27 @@ def _signature(parameters: str) -> inspect.Signature:
     """The signature of ``(a, b=0, *c)``, with annotations by the names."""
     function = ast.parse(f"def f{parameters}: ...").body[0]
     assert isinstance(function, ast.FunctionDef)
-    found, kind = function.args, inspect.Parameter
-    first = len(found.args) - len(found.defaults)
-    each = [
+    arguments, kind = function.args, inspect.Parameter
+    first = len(arguments.args) - len(arguments.defaults)
+    entries = [
         kind(
             argument.arg,
             kind.POSITIONAL_OR_KEYWORD,
-            default=kind.empty if number < first else ast.literal_eval(found.defaults[number - first]),
+            default=kind.empty if number < first else ast.literal_eval(arguments.defaults[number - first]),
             annotation=ast.unparse(argument.annotation)
             if argument.annotation
             else _annotation(argument.arg, number < first),
         )
-        for number, argument in enumerate(found.args)
+        for number, argument in enumerate(arguments.args)
     ]
-    if found.vararg:
-        each.append(kind(found.vararg.arg, kind.VAR_POSITIONAL, annotation="Operand"))
-    each += [
+    if arguments.vararg:
+        entries.append(kind(arguments.vararg.arg, kind.VAR_POSITIONAL, annotation="Operand"))
+    entries += [
         kind(argument.arg, kind.KEYWORD_ONLY, default=ast.literal_eval(default), annotation="Any")
-        for argument, default in zip(found.kwonlyargs, found.kw_defaults, strict=True)
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         if default is not None
     ]
-    return inspect.Signature(each)
+    return inspect.Signature(entries)
 
 
 def _annotation(name: str, needed: bool) -> str:

@@ -267,7 +267,7 @@ def scatter(
     check_tensor("scatter", tensor)
     if groups.this_rank() == src:
         _check_list("scatter", scatter_list, members.size, tensor)
-        stacked = jnp.stack([each.array for each in scatter_list or []])
+        stacked = jnp.stack([part.array for part in scatter_list or []])
     else:
         stacked = jnp.zeros((members.size, *tensor.shape), tensor.dtype.np_dtype)
     return _fill(tensor, wrap(primitives.CollectiveScatter(src, group)(wrap(stacked)).array[0]), async_op)
@@ -382,24 +382,24 @@ def gather_object(
 ) -> None:
     """Every member's object into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather_object")
-    found = [None] * members.size
-    all_gather_object(found, obj, group)
+    objects = [None] * members.size
+    all_gather_object(objects, obj, group)
     if groups.this_rank() != check_member("gather_object", members, dst):
         return
     if object_gather_list is None or len(object_gather_list) != members.size:
         raise SporaxTypeError(
             f"For 'gather_object', 'object_gather_list' must have {members.size} places at rank {dst}."
         )
-    object_gather_list[:] = found
+    object_gather_list[:] = objects
 
 
 def broadcast_object_list(object_list: list[Any], src: int = 0, group: str | None = None, device: Any = None) -> None:
     """The objects of world rank `src`, everywhere."""
     members = groups.find(group, "broadcast_object_list")
-    found: list[Any] = [None] * members.size
+    objects: list[Any] = [None] * members.size
     root = members.ranks.index(check_member("broadcast_object_list", members, src))
-    all_gather_object(found, object_list if groups.this_rank() == src else None, group)
-    object_list[:] = found[root]
+    all_gather_object(objects, object_list if groups.this_rank() == src else None, group)
+    object_list[:] = objects[root]
 
 
 def scatter_object_list(

@@ -56,13 +56,13 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
         SporaxValueError: this shape does not come of broadcasting `size`.
     """
     given = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
-    wanted = check.shape("sum_to_size", tuple(given), "size")
-    lead = self.ndim - len(wanted)
-    if lead < 0 or any(want not in (1, have) for want, have in zip(wanted, self.shape[lead:], strict=True)):
-        raise SporaxValueError(f"For 'sum_to_size', a Tensor of shape {self.shape} cannot be summed to {wanted}.")
-    ones = tuple(lead + dim for dim, want in enumerate(wanted) if want == 1 != self.shape[lead + dim])
+    shape = check.shape("sum_to_size", tuple(given), "size")
+    lead = self.ndim - len(shape)
+    if lead < 0 or any(want not in (1, have) for want, have in zip(shape, self.shape[lead:], strict=True)):
+        raise SporaxValueError(f"For 'sum_to_size', a Tensor of shape {self.shape} cannot be summed to {shape}.")
+    ones = tuple(lead + dim for dim, want in enumerate(shape) if want == 1 != self.shape[lead + dim])
     axes = (*range(lead), *ones)
-    return FUNCTIONS["sum"](self, axes).reshape(wanted) if axes else self.reshape(wanted)
+    return FUNCTIONS["sum"](self, axes).reshape(shape) if axes else self.reshape(shape)
 
 
 def _new_empty(self: Tensor, size: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:

@@ -109,10 +109,10 @@ class Layout:
 def _check_items(what: str, value: Any, container: type[list[Any]] | type[tuple[Any, ...]], item: type) -> None:
     if not isinstance(value, container):
         raise SporaxTypeError(f"For 'Layout', '{what}' must be a {container.__name__}, but got {type(value).__name__}.")
-    for each in value:
-        if not isinstance(each, item) or isinstance(each, bool):
+    for entry in value:
+        if not isinstance(entry, item) or isinstance(entry, bool):
             raise SporaxTypeError(
-                f"For 'Layout', the elements of '{what}' must be {item.__name__}, but got {each!r} in {value}."
+                f"For 'Layout', the elements of '{what}' must be {item.__name__}, but got {entry!r} in {value}."
             )
 
 

@@ -339,18 +339,18 @@ class SchedulerState:
         journal = self.journal
         if self.hold is not None or not journal.slots or not journal.members:
             return
-        wanted = self._wanted_ranks()
+        target = self._wanted_ranks()
         present = journal.members[-1].ranks
-        if not wanted or wanted == present:
+        if not target or target == present:
             return
         if self.options.staleness != 0:
-            journal.members = [*journal.members, Members(journal.members[-1].clock, wanted)]
+            journal.members = [*journal.members, Members(journal.members[-1].clock, target)]
             self._new_epoch(journal.slots)
             return
         dead = [rank for rank in present if rank in self.workers and not self.workers[rank].live]
         clocks = [clock for index in self._live() for clock in self.servers[index].clocks.values()]
         self._changes += 1
-        self._change = wanted
+        self._change = target
         # A dead worker's step is left out only if no slot has made it; everything else begins at a clock not yet reached.
         clock = min(clocks, default=0) if dead else max([*clocks, journal.members[-1].clock], default=0) + self._margin
         self.hold = Hold(self._changes, clock, not dead)

@@ -152,8 +152,8 @@ def _link(mesh: Mesh, platform: str) -> tuple[Link, float]:
 
 
 def _known_link(platform: str) -> tuple[Link, float]:
-    known = load_profile(fitting_hardware(platform))
-    return known.links[0], known.collective_seconds
+    profile = load_profile(fitting_hardware(platform))
+    return profile.links[0], profile.collective_seconds
 
 
 def _memory_bytes(devices: Sequence[jax.Device], platform: str) -> int:

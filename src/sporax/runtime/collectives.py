@@ -87,6 +87,7 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
     """
     check_mode()
     collective.group.position(type(collective).__name__)
+    # Dividing the product by one's own factor would fail at zeros: gathered, JAX knows the derivative of a product.
     if isinstance(collective, AllReduce) and collective.op == "prod" and jnp.issubdtype(arrays[0].dtype, jnp.inexact):
         return jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
     results, last = _differentiable(collective, receipt(), *arrays)
@@ -210,14 +211,17 @@ def _number(cotangent: Any) -> Any:
 def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
     """Run a method of a collective inside the program that is being compiled, or as a program of its own."""
     group = collective.group
+    # Nothing to exchange, and no program that others would have to join.
     if group.size == 1:
         return getattr(collective, method)(Axis(1, (0,), 0), *arguments)
+    # Inside a joint program positions count over all devices; in a program of its own, over the group's.
     if state.compiling():
         state.note_communication()
         everywhere = Axis(len(joint.all_devices()), group.ranks, group.position())
         return getattr(collective, method)(everywhere, *arguments)
     leaves, tree = jax.tree.flatten(arguments)
     check_known(type(collective).__name__, leaves)
+    # Only the members' devices: ranks outside of the group compile and run nothing.
     devices = tuple(joint.all_devices()[rank] for rank in group.ranks)
     program = _own_program(collective, method, tree, devices)
     inputs = [joint.to_joint(leaf, devices) for leaf in leaves]
@@ -247,6 +251,7 @@ def _own_program(collective: Collective, method: str, tree: Any, devices: joint.
     def program(leaves: list[jax.Array]) -> Any:
         return getattr(collective, method)(axis, *jax.tree.unflatten(tree, leaves))
 
+    # The name that profiles and XLA's messages show.
     program.__name__ = program.__qualname__ = type(collective).__name__
     return joint.compile_jointly(program, devices)
 

@@ -73,6 +73,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
     if SESSION.world is not None:
         return SESSION.world
     environment = RankEnvironment.from_environ(environ)
+    # MindSpore's scheduler runs the user's script as the ranks do, and leaves it here.
     if environment.role is Role.SCHEDULER:
         serve_cluster(environment, recovers=recovers(environ))
         sys.exit()
@@ -84,6 +85,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
             dry_run.start(place)
     elif place.size > 1:
         SESSION.watchdog = Watchdog(membership)
+        # Before the connection, which may hang as well when a rank is lost.
         SESSION.watchdog.start()
         _connect(place, SESSION.watchdog)
     devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
@@ -112,6 +114,7 @@ def stop() -> None:
 def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
     """Start JAX's distributed service and a backend that sees the devices of all ranks."""
     with carry_over():
+        # XLA:CPU needs a transport named for exchanges between processes; GPUs and TPUs ignore it.
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         try:
             jax.distributed.initialize(
@@ -158,6 +161,7 @@ class carry_over:  # noqa: N801 - a context manager used like a verb
     def __enter__(self) -> None:
         self._kept = [(holder, array, np.asarray(array)) for holder, array in _held_arrays()]
         for kept in self._kept:
+            # An array that is alive when its backend goes would be a dangling buffer.
             del kept[0].raw
         backend.clear_backends()
 
@@ -170,6 +174,7 @@ class carry_over:  # noqa: N801 - a context manager used like a verb
 def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
     """All objects with a slot called ``raw`` that holds an array, whatever their class, and the array."""
     has_slot: dict[type, bool] = {}
+    # A registry of all Tensors would cost every creation; this runs once per job.
     for holder in gc.get_objects():
         kind = type(holder)
         if kind not in has_slot:

@@ -41,18 +41,18 @@ def mesh_of(config: ParallelConfig) -> DeviceMatrix:
     Raises:
         SporaxRuntimeError: there are fewer devices, or a number of them that parallel modes do not take.
     """
-    wanted, there = config.device_num, num_devices()
-    if wanted > there or (wanted != there and jax.process_count() > 1):
+    needed, there = config.device_num, num_devices()
+    if needed > there or (needed != there and jax.process_count() > 1):
         raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', 'device_num' is {wanted}, but there are {there} devices. Start the script with "
-            f"`sporax run --local_devices {wanted}` to simulate them on a CPU, or leave 'device_num' out."
+            f"For 'set_auto_parallel_context', 'device_num' is {needed}, but there are {there} devices. Start the script with "
+            f"`sporax run --local_devices {needed}` to simulate them on a CPU, or leave 'device_num' out."
         )
-    if wanted not in (1, 2, 4) and wanted % 8:
+    if needed not in (1, 2, 4) and needed % 8:
         raise SporaxRuntimeError(
             f"For 'parallel_mode' {config.parallel_mode}, the number of devices must be 1, 2, 4 or a multiple of 8, but got "
-            f"{wanted}."
+            f"{needed}."
         )
-    return prime_mesh(DeviceMatrix((wanted,)))
+    return prime_mesh(DeviceMatrix((needed,)))
 
 
 @cache

@@ -47,7 +47,7 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
 
     def keeping(start: Arrays, test_consts: Arrays, body_consts: Arrays) -> tuple[Arrays, Any]:
         goes_on, step = _bind(test, test_consts), _bind(body, body_consts)
-        kept = [jnp.zeros((CHECKPOINTS, *each.shape), each.dtype) for each in start]
+        kept = [jnp.zeros((CHECKPOINTS, *value.shape), value.dtype) for value in start]
 
         def advance(carry: Any) -> Any:
             state, number, stride, kept = carry
@@ -96,7 +96,7 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
             def moving(floats: Arrays, consts: Arrays) -> Arrays:
                 """Floating results of one round, as a function of the floating parts of its arguments."""
                 results = _bind(body, _mixed(real_const, consts, body_consts))(*_mixed(real, floats, state))
-                return [result for result, wanted in zip(results, real, strict=True) if wanted]
+                return [result for result, is_real in zip(results, real, strict=True) if is_real]
 
             _, pull = jax.vjp(moving, _chosen(real, state), _chosen(real_const, body_consts))
             by_state, more = pull(by_state)
@@ -117,10 +117,10 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
 
 
 def _chosen(which: list[bool], values: Sequence[Any]) -> list[Any]:
-    return [value for value, wanted in zip(values, which, strict=True) if wanted]
+    return [value for value, is_chosen in zip(values, which, strict=True) if is_chosen]
 
 
 def _mixed(which: list[bool], chosen: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     """`others` with `chosen` in the places that `which` marks."""
     remaining = iter(chosen)
-    return [next(remaining) if wanted else other for wanted, other in zip(which, others, strict=True)]
+    return [next(remaining) if is_ours else other for is_ours, other in zip(which, others, strict=True)]

@@ -106,15 +106,15 @@ def with_config(config: PsConfig, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _check_agrees(config: PsConfig, store: Store) -> None:
     options = store.options
-    for name, wanted, there in (
+    for name, expected, there in (
         ("staleness", config.staleness, options.staleness),
         ("durability", config.durability or None, options.durability),
     ):
-        if wanted is not None and wanted != there:
+        if expected is not None and expected != there:
             store.close(finished=False)
             raise SporaxRuntimeError(
-                f"For 'set_ps_context', '{name}' must be what the job was started with, {there!r}, but got {wanted!r}. "
-                f"Start it with `sporax run --{name}={wanted}` or MS_PS_{name.upper()}={wanted}."
+                f"For 'set_ps_context', '{name}' must be what the job was started with, {there!r}, but got {expected!r}. "
+                f"Start it with `sporax run --{name}={expected}` or MS_PS_{name.upper()}={expected}."
             )
 
 

@@ -122,10 +122,10 @@ class PlannedFunction(Answers):
         return [sharding_of(place, self.plan.mesh) for place in places]
 
     def _check_devices(self) -> None:
-        wanted, there = self.plan.mesh.num_devices, jax.device_count()
-        if wanted > there:
+        needed, there = self.plan.mesh.num_devices, jax.device_count()
+        if needed > there:
             raise SporaxValueError(
-                f"For 'plan', running needs the {wanted} devices of the plan, but this process sees {there}."
+                f"For 'plan', running needs the {needed} devices of the plan, but this process sees {there}."
             )
         if max(self.plan.mesh.ranks) >= there:
             raise SporaxValueError(
@@ -213,10 +213,10 @@ def _planned(
                 raise SporaxValueError(
                     f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}."
                 )
-        found = Plan.from_json(saved)
-        check_plan(step.graph, found)
-        model = Roofline(profile, link_costs(profile, found.mesh))
-        return PlannedFunction(step, _as_found(step.graph, found, model), model, SearchOptions(), in_tree, out_tree)
+        plan = Plan.from_json(saved)
+        check_plan(step.graph, plan)
+        model = Roofline(profile, link_costs(profile, plan.mesh))
+        return PlannedFunction(step, _as_found(step.graph, plan, model), model, SearchOptions(), in_tree, out_tree)
     mesh = prime_mesh(matrix)
     options = SearchOptions(fixed=_fixed(fixed, args, step, mesh), memory_bytes=limit)
     model = Roofline(profile, link_costs(profile, mesh))
@@ -277,16 +277,16 @@ def _matrix(devices: Any) -> DeviceMatrix:
 
 def _of_these(devices: Any) -> DeviceMatrix:
     """These devices, an array."""
-    known = {device: rank for rank, device in enumerate(jax.devices())}
+    ranks = {device: rank for rank, device in enumerate(jax.devices())}
     given = devices.reshape(-1).tolist()
-    strange = [each for each in given if not isinstance(each, jax.Device) or each not in known]
+    strange = [entry for entry in given if not isinstance(entry, jax.Device) or entry not in ranks]
     if strange or len(set(given)) < len(given):
-        twice = next((each for each in given if given.count(each) > 1), None)
+        twice = next((entry for entry in given if given.count(entry) > 1), None)
         got = f"{strange[0]!r}" if strange else f"{twice!r} twice"
         raise SporaxValueError(
-            f"For 'plan', 'devices' must be different ones of the {len(known)} that `jax.devices()` has, but got {got}."
+            f"For 'plan', 'devices' must be different ones of the {len(ranks)} that `jax.devices()` has, but got {got}."
         )
-    return DeviceMatrix(tuple(devices.shape) or (1,), (), tuple(known[each] for each in given))
+    return DeviceMatrix(tuple(devices.shape) or (1,), (), tuple(ranks[entry] for entry in given))
 
 
 def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, int]) -> tuple[Ingested, Any, Any]:
@@ -297,10 +297,10 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, i
     out_tree: list[Any] = []
 
     def flat(*values: Any) -> list[Any]:
-        found = fn(*jax.tree.unflatten(in_tree, values))
-        results, tree = jax.tree.flatten(found)
-        for path, each in jax.tree_util.tree_flatten_with_path(found)[0]:
-            _struct(each, jax.tree_util.keystr(path), "the results", "result")
+        outputs = fn(*jax.tree.unflatten(in_tree, values))
+        results, tree = jax.tree.flatten(outputs)
+        for path, result in jax.tree_util.tree_flatten_with_path(outputs)[0]:
+            _struct(result, jax.tree_util.keystr(path), "the results", "result")
         out_tree.append(tree)
         return results
 
@@ -308,11 +308,11 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, i
     jaxpr = jax.make_jaxpr(flat)(*structs)
     aliases = _aliases(carry, in_tree, out_tree[0])
     for result, argument in aliases:
-        wanted, got = structs[argument], jaxpr.out_avals[result]
-        if (wanted.shape, wanted.dtype) != (got.shape, got.dtype):
+        expected, got = structs[argument], jaxpr.out_avals[result]
+        if (expected.shape, expected.dtype) != (got.shape, got.dtype):
             raise SporaxValueError(
-                f"For 'plan', 'carry' needs a result that is like args{paths[argument]}, {wanted.dtype}{list(wanted.shape)}, but "
-                f"got {got.dtype}{list(got.shape)}."
+                f"For 'plan', 'carry' needs a result that is like args{paths[argument]}, {expected.dtype}{list(expected.shape)}, "
+                f"but got {got.dtype}{list(got.shape)}."
             )
     kept = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in kept else Role.DATA, path) for number, path in enumerate(paths)]
@@ -332,30 +332,30 @@ def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "arg
     return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
 
 
-def _as_found(graph: OperatorGraph, found: Plan, model: Roofline) -> SearchResult:
+def _as_found(graph: OperatorGraph, plan: Plan, model: Roofline) -> SearchResult:
     """A plan that no one searched for here, with its price."""
-    return SearchResult(found, "saved", cost_of(graph, found, model).seconds, None, False, 0.0)
+    return SearchResult(plan, "saved", cost_of(graph, plan, model).seconds, None, False, 0.0)
 
 
 def _positions(tree: Any) -> list[range]:
     """For every child of a structure the positions of its leaves."""
-    found, start = [], 0
+    positions, start = [], 0
     for child in tree.children():
-        found.append(range(start, start + child.num_leaves))
+        positions.append(range(start, start + child.num_leaves))
         start += child.num_leaves
-    return found
+    return positions
 
 
 def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tuple[int, int]]:
     _check_mapping("carry", carry, "{position of result: position of argument}")
-    wrong = next((each for each in carry.values() if not isinstance(each, int) or isinstance(each, bool)), None)
+    wrong = next((item for item in carry.values() if not isinstance(item, int) or isinstance(item, bool)), None)
     if wrong is not None:
         raise SporaxTypeError(f"For 'plan', 'carry' must name positions of arguments, but got {reprlib.repr(wrong)}.")
     if len(set(carry.values())) < len(carry):
         raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
     arguments = _positions(in_tree)
     results = _positions(out_tree) if out_tree.node_data() is not None else [range(1)]
-    found: list[tuple[int, int]] = []
+    aliases: list[tuple[int, int]] = []
     for result, argument in carry.items():
         if result not in range(len(results)) or argument not in range(len(arguments)):
             raise SporaxValueError(
@@ -367,13 +367,13 @@ def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tupl
                 f"For 'plan', 'carry' needs result {result} to have the structure of argument {argument}, but got "
                 f"{len(results[result])} arrays for {len(arguments[argument])}."
             )
-        found += zip(results[result], arguments[argument], strict=True)
-    return found
+        aliases += zip(results[result], arguments[argument], strict=True)
+    return aliases
 
 
 def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh: DeviceMatrix) -> dict[int, Placement]:
     _check_mapping("fixed", fixed, "{position of argument: slices per dimension}")
-    found: dict[int, Placement] = {}
+    placements: dict[int, Placement] = {}
     inputs = step.graph.inputs[len(step.constants) :]
     ranges = _positions(jax.tree.structure(args))
     for argument, said in fixed.items():
@@ -389,10 +389,12 @@ def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh
                 f"{argument}, a tuple with a number of slices per dimension, but got {received}."
             )
         for position, cut in zip(ranges[argument], cuts, strict=True):
-            each = inputs[position]
+            entry = inputs[position]
             if cut is not None:
-                found[each.tensor] = _cut_as_said(cut, step.graph.tensors[each.tensor].shape, f"args{each.name}", mesh)
-    return found
+                placements[entry.tensor] = _cut_as_said(
+                    cut, step.graph.tensors[entry.tensor].shape, f"args{entry.name}", mesh
+                )
+    return placements
 
 
 def _cut_as_said(cut: tuple[int, ...], shape: tuple[int, ...], name: str, mesh: DeviceMatrix) -> Placement:
@@ -416,7 +418,7 @@ def _check_mapping(name: str, value: Any, form: str) -> None:
 
 
 def _is_cut(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)
+    return isinstance(value, tuple) and all(isinstance(axis, int) and not isinstance(axis, bool) for axis in value)
 
 
 def _is_cut_or_none(value: Any) -> bool:

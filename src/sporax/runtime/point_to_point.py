@@ -172,6 +172,7 @@ def _zeros_after(after: jax.Array, sent: jax.Array) -> jax.Array:
     if not sent.size or not jnp.issubdtype(after.dtype, jnp.inexact):
         return zeros
     one = sent[(0,) * sent.ndim]
+    # Adding zero times an element would turn an infinity into NaN; a select that is never taken does not.
     return zeros + jnp.where(False, one.real if jnp.isrealobj(after) else one, 0).astype(after.dtype)
 
 
@@ -193,6 +194,7 @@ def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Arr
             assert payload is not None
             received[_place(step.receive)] = payload
             continue
+        # A permute takes an input on every device; what the receiver puts in is not read.
         if payload is None:
             payload = jnp.zeros(step.message.shape, step.message.dtype)
         arrived = _transfer(step, payload)
@@ -222,6 +224,7 @@ def _message_program(devices: joint.Devices) -> Any:
 def _steps(exchange: Exchange) -> list[_Step]:
     """The messages in the order all ranks agree on."""
     me = groups.this_rank()
+    # Messages to oneself are matched in their order and copied: no permute has one device as both ends.
     to_self = [index for index, message in enumerate(exchange.receives) if message.peer == me]
     steps = []
     for index, message in enumerate(exchange.sends):

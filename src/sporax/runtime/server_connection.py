@@ -72,9 +72,9 @@ class RowCache:
         self.hits += int(usable.sum())
         self.misses += int((~usable).sum())
         self._make_room(unique, places)
-        wanted = unique[~usable]
-        if len(wanted):
-            _, rows = connection.fetch({self.key: wanted})
+        missing = unique[~usable]
+        if len(missing):
+            _, rows = connection.fetch({self.key: missing})
             self._rows[places[~usable]] = rows[self.key]
             self._clocks[places[~usable]] = store.clock
         self._step += 1

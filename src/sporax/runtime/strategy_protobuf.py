@@ -83,12 +83,12 @@ def _text(field: int, value: str) -> bytes:
 def _varint(value: int) -> bytes:
     """Seven bits per byte, the lowest first; negative numbers as 64 bits."""
     rest = value % (1 << 64)
-    found = bytearray()
+    encoded = bytearray()
     while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
+        encoded.append(rest & 0x7F | 0x80)
         rest >>= 7
-    found.append(rest)
-    return bytes(found)
+    encoded.append(rest)
+    return bytes(encoded)
 
 
 # --------------------------------------------------------------------------------------------------------------- reading

@@ -103,17 +103,21 @@ def _behind_prefix(missing: list[Parameter], sources: dict[str, Any]) -> list[tu
     """Pairs for Parameters whose names in the dictionary have something in front, the same for as many as possible."""
     pairs: list[tuple[Parameter, str]] = []
     while missing:
-        endings = ((name, each.name) for each in missing for name in sources if name.endswith(each.name))
+        endings = ((name, parameter.name) for parameter in missing for name in sources if name.endswith(parameter.name))
         prefix = next((name.removesuffix(ending) for name, ending in endings if name != ending), "")
-        found = [(each, prefix + each.name) for each in missing if prefix and prefix + each.name in sources]
-        if not found:
+        renamed = [
+            (parameter, prefix + parameter.name)
+            for parameter in missing
+            if prefix and prefix + parameter.name in sources
+        ]
+        if not renamed:
             break
         warnings.warn(
-            f"For 'load_param_into_net', {len(found)} names in 'parameter_dict' are taken without their prefix '{prefix}'.",
+            f"For 'load_param_into_net', {len(renamed)} names in 'parameter_dict' are taken without their prefix '{prefix}'.",
             stacklevel=3,
         )
-        pairs += found
-        missing = [each for each in missing if prefix + each.name not in sources]
+        pairs += renamed
+        missing = [parameter for parameter in missing if prefix + parameter.name not in sources]
     return pairs
 
 
@@ -140,9 +144,9 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         warnings.warn(f"For 'load_param_into_net', values were converted: {_listed(converted)}.", stacklevel=3)
 
 
-def _same_shape(wanted: tuple[int, ...], given: tuple[int, ...]) -> bool:
+def _same_shape(expected: tuple[int, ...], given: tuple[int, ...]) -> bool:
     """Equal, or `given` has further dimensions of size 1 at its end."""
-    return given[: len(wanted)] == wanted and all(size == 1 for size in given[len(wanted) :])
+    return given[: len(expected)] == expected and all(size == 1 for size in given[len(expected) :])
 
 
 def _convertible(source: dtypes.DType, target: dtypes.DType) -> bool:

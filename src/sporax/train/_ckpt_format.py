@@ -208,9 +208,9 @@ def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, me
         for number, value in _fields(content):
             if number != 1:
                 raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
-            found = _value(_message(value))
-            yield found
-            name = found[0]
+            array = _value(_message(value))
+            yield array
+            name = array[0]
     except CorruptCheckpointError as error:
         if "parameter '" in str(error):
             raise
@@ -229,8 +229,12 @@ def _mismatch(content: memoryview) -> str:
         return ""
     start = len(content) - len(_CRC_TAG) - _CRC_BYTES
     written = int.from_bytes(content[start + len(_CRC_TAG) :], "big")
-    found = zlib.crc32(content[:start])
-    return "" if written == found else f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}"
+    checksum = zlib.crc32(content[:start])
+    return (
+        ""
+        if written == checksum
+        else f"the file says its CRC-32 is {written:#010x}, but the content has {checksum:#010x}"
+    )
 
 
 def has_checksum(content: memoryview) -> bool:

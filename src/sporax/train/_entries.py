@@ -93,28 +93,28 @@ def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
         raise SporaxTypeError(
             f"For 'save_checkpoint', 'append_dict' must be a dict, but got {type(append_dict).__name__}."
         )
-    found = []
+    entries = []
     for name, value in append_dict.items():
         if not isinstance(name, str) or not isinstance(value, int | float | str | Tensor):
             raise SporaxTypeError(
                 "For 'save_checkpoint', 'append_dict' must map strings to numbers, strings, Parameters or Tensors, but got "
                 f"{type(name).__name__} -> {type(value).__name__}."
             )
-        found.append(Entry(name, value if isinstance(value, str) else host_values(Tensor(value))))
-    return found
+        entries.append(Entry(name, value if isinstance(value, str) else host_values(Tensor(value))))
+    return entries
 
 
 def merged(parameters: list[Entry], further: list[Entry]) -> list[Entry]:
     """Both lists; where a name is in both, the further entry wins, with a warning."""
-    found = {entry.name: entry for entry in parameters}
+    by_name = {entry.name: entry for entry in parameters}
     for entry in further:
-        if entry.name in found:
+        if entry.name in by_name:
             warnings.warn(
                 f"For 'save_checkpoint', '{entry.name}' of 'append_dict' takes the place of the parameter of that name.",
                 stacklevel=3,
             )
-        found[entry.name] = entry
-    return list(found.values())
+        by_name[entry.name] = entry
+    return list(by_name.values())
 
 
 def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:

@@ -83,10 +83,10 @@ def whole(array: jax.Array) -> np.ndarray[Any, Any]:
     shards = sorted(array.addressable_shards, key=lambda shard: _rank_and_number(shard.device))
     own = jnp.asarray(np.stack([np.asarray(shard.data) for shard in shards]))
     pieces = np.asarray(collectives.run(collectives.AllGather(holders), own))
-    found = np.empty(array.shape, pieces.dtype)
+    result = np.empty(array.shape, pieces.dtype)
     for device, piece in zip(devices, pieces, strict=True):
-        found[places[device]] = piece
-    return found
+        result[places[device]] = piece
+    return result
 
 
 def _holders(array: jax.Array) -> set[int]:

@@ -165,10 +165,10 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 def _checksum(entries: list[Entry]) -> int:
     """CRC-32 over names and values, by name: what MindSpore writes as ``crc_num``."""
-    found = 0
+    checksum = 0
     for entry in sorted(entries, key=lambda entry: entry.name):
-        found = zlib.crc32(_bytes(_array(entry)), zlib.crc32(entry.name.encode(), found))
-    return found
+        checksum = zlib.crc32(_bytes(_array(entry)), zlib.crc32(entry.name.encode(), checksum))
+    return checksum
 
 
 def read(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
@@ -192,7 +192,7 @@ def parsed(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
     packed = next((name for name in header if name in metadata), None)  # so MindSpore marks dtypes of its own
     if packed is not None:
         raise CorruptCheckpointError(f"parameter '{packed}' has dtype {metadata[packed]}, which cannot be loaded here")
-    places = {name: _place(name, told) for name, told in header.items()}
+    places = {name: _place(name, facts) for name, facts in header.items()}
     entries = [_entry(name, header[name], places[name], content[start:]) for name in sorted(header)]
     _check_places(places, len(content) - start)
     return entries, metadata
@@ -204,8 +204,10 @@ def check_sum(entries: list[Entry], metadata: Mapping[str, str]) -> None:
     Raises:
         CorruptCheckpointError: the values have another one.
     """
-    if "crc_num" in metadata and (found := _checksum(entries)) != _number(metadata["crc_num"]):
-        raise CorruptCheckpointError(f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {found}")
+    if "crc_num" in metadata and (checksum := _checksum(entries)) != _number(metadata["crc_num"]):
+        raise CorruptCheckpointError(
+            f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {checksum}"
+        )
 
 
 def tensors(content: memoryview) -> tuple[dict[str, StoredArray], dict[str, str]]:
@@ -218,11 +220,11 @@ def tensors(content: memoryview) -> tuple[dict[str, StoredArray], dict[str, str]
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise CorruptCheckpointError("the metadata are no table")
-    places = {name: _place(name, told) for name, told in header.items()}
+    places = {name: _place(name, facts) for name, facts in header.items()}
     values = content[start:]
     arrays = {}
-    for name, told in header.items():
-        array = _entry(name, told, places[name], values).value
+    for name, facts in header.items():
+        array = _entry(name, facts, places[name], values).value
         assert isinstance(array, np.ndarray)  # the format has no strings
         arrays[name] = StoredArray(array, start + places[name][0])
     _check_places(places, len(values))
@@ -258,13 +260,13 @@ def _no_number(word: str) -> Any:
     raise ValueError(f"{word} is no number of JSON")
 
 
-def _place(name: str, told: Any) -> tuple[int, int]:
+def _place(name: str, facts: Any) -> tuple[int, int]:
     """First byte of a parameter's values, and the one behind the last."""
-    offsets = told.get("data_offsets") if isinstance(told, dict) else None
+    offsets = facts.get("data_offsets") if isinstance(facts, dict) else None
     if not isinstance(offsets, list) or len(offsets) != 2 or any(type(offset) is not int for offset in offsets):
         raise CorruptCheckpointError(
             f"the header's entry for parameter '{name}' is broken: 'data_offsets' must be two whole numbers in "
-            f"{reprlib.repr(told)}"
+            f"{reprlib.repr(facts)}"
         )
     begin, end = offsets
     if not 0 <= begin <= end:
@@ -286,14 +288,14 @@ def _check_places(places: dict[str, tuple[int, int]], size: int) -> None:
         raise CorruptCheckpointError(f"the parameters have {expected} bytes, but the file has {size} bytes of values")
 
 
-def _entry(name: str, told: Any, place: tuple[int, int], data: memoryview) -> Entry:
-    dtype: Any = told.get("dtype")
+def _entry(name: str, facts: Any, place: tuple[int, int], data: memoryview) -> Entry:
+    dtype: Any = facts.get("dtype")
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise CorruptCheckpointError(
             f"the header's entry for parameter '{name}' is broken: 'dtype' must be one of {sorted(_DTYPES)}, but it is "
             f"{reprlib.repr(dtype)}"
         )
-    shape = check_shape(name, told.get("shape"))
+    shape = check_shape(name, facts.get("shape"))
     if place[1] > len(data):
         raise CorruptCheckpointError(
             f"parameter '{name}' ends at byte {place[1]} of the values, but there are only {len(data)}: the file is cut off"

@@ -79,21 +79,21 @@ def load_torch_weights(
     """
     check_bool("load_torch_weights", "strict", strict)
     rename = _renaming(torch_names(net) if name_map is None else name_map)
-    wanted = {parameter.name for parameter in net.get_parameters()}
-    found = {
+    names = {parameter.name for parameter in net.get_parameters()}
+    values = {
         name: value
         for name, value in load_checkpoint(file_name, format="safetensors").items()
-        if not name.endswith(_UNUSED_SUFFIX) or rename(name) in wanted
+        if not name.endswith(_UNUSED_SUFFIX) or rename(name) in names
     }
     renamed: dict[str, Parameter] = {}
     unused = []
-    for name, value in found.items():
+    for name, value in values.items():
         target = rename(name)
-        if target in wanted:
+        if target in names:
             renamed[str(target)] = value
         else:
             unused.append(name)
-    missing = sorted(wanted - renamed.keys())
+    missing = sorted(names - renamed.keys())
     if strict and (missing or unused):
         raise SporaxRuntimeError(
             f"For 'load_torch_weights', the names in '{file_name}' must fit the network, but the network's {missing} are "

@@ -465,10 +465,10 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
     return tuple(prefixes)
 
 
-def _filter(wanted: tuple[str, ...] | None, unwanted: tuple[str, ...] | None, choice: Choice) -> Any:
-    if wanted is None and unwanted is None:
+def _filter(selected: tuple[str, ...] | None, excluded: tuple[str, ...] | None, choice: Choice) -> Any:
+    if selected is None and excluded is None:
         return choice or (lambda name: True)
-    return lambda name: (wanted is None or name.startswith(wanted)) and not (unwanted and name.startswith(unwanted))
+    return lambda name: (selected is None or name.startswith(selected)) and not (excluded and name.startswith(excluded))
 
 
 # --------------------------------------------------------------------------------------------------------- encryption

@@ -80,7 +80,7 @@ def expected(ranks, dtype, shape, reductions):
     results["reduce_to_one"] = combined("sum", inputs) if position == count - 1 else nothing
     results["all_gather"] = np.concatenate(inputs)
     results["broadcast"], results["broadcast_second"] = inputs[-1], inputs[-1][0]
-    results["all_to_all"] = np.concatenate([each[piece] for each in inputs], 1)
+    results["all_to_all"] = np.concatenate([item[piece] for item in inputs], 1)
     results["scatter"] = inputs[0][piece]
     results["gather"] = np.concatenate(inputs) if position == count - 1 else nothing
     return results
@@ -96,9 +96,9 @@ def check_group(group, ranks, dtypes, modes):
             ordered = dtype not in (ms.complex64, ms.complex128)
             reductions = ("sum", "prod", "max", "min") if ordered else ("sum", "prod")
             values = Tensor(brought(RANK, dtype, shape)).astype(dtype)
-            found = Everything(group, ranks, reductions)(values)
+            actual = Everything(group, ranks, reductions)(values)
             for what, result in expected(ranks, dtype, shape, reductions).items():
-                same(found[what], result, (group, mode, dtype, what))
+                same(actual[what], result, (group, mode, dtype, what))
 
 
 def check_bits():

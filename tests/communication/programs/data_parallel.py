@@ -121,9 +121,9 @@ def check_sum_and_dtypes():
     total = sum(1.0 + rank for rank in range(SIZE))
     for options, factor in (({}, 1.0), ({"mean": True}, 1 / SIZE), ({"mean": True, "degree": 4}, 0.25)):
         for fusion_type in (0, 1):
-            found = nn.DistributedGradReducer(params, fusion_type=fusion_type, **options)(grads)
-            assert [grad.dtype for grad in found] == [ms.float16, ms.float32]
-            for grad in found:
+            actual = nn.DistributedGradReducer(params, fusion_type=fusion_type, **options)(grads)
+            assert [grad.dtype for grad in actual] == [ms.float16, ms.float32]
+            for grad in actual:
                 np.testing.assert_allclose(grad.asnumpy(), np.full(3, total * factor), rtol=1e-3)
 
 

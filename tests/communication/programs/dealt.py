@@ -22,25 +22,25 @@ def train(optimizer, mode, dealt):
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True, enable_parallel_optimizer=dealt)
     ms.set_seed(3)
     net = nn.SequentialCell(nn.Dense(6, 8), nn.Tanh(), nn.Dense(8, 3))
-    made = optimizer(net.trainable_params())
-    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), made)
+    result = optimizer(net.trainable_params())
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), result)
     rng = np.random.default_rng(5 + RANK)
     losses = [
         float(step(Tensor(rng.normal(size=(4, 6)), ms.float32), Tensor(rng.normal(size=(4, 3)), ms.float32)).asnumpy())
         for _ in range(3)
     ]
-    return losses, [p.asnumpy() for p in net.trainable_params()], made
+    return losses, [p.asnumpy() for p in net.trainable_params()], result
 
 
 def check_dealt(optimizer, mode):
     losses, weights, _ = train(optimizer, mode, False)
-    dealt_losses, dealt_weights, made = train(optimizer, mode, True)
+    dealt_losses, dealt_weights, result = train(optimizer, mode, True)
     np.testing.assert_allclose(dealt_losses, losses, rtol=1e-6)
-    for index, (found, expected) in enumerate(zip(dealt_weights, weights, strict=True)):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-        both = ops.AllGather()(Tensor(found).expand_dims(0)).asnumpy()
+    for index, (actual, expected) in enumerate(zip(dealt_weights, weights, strict=True)):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-7)
+        both = ops.AllGather()(Tensor(actual).expand_dims(0)).asnumpy()
         np.testing.assert_array_equal(both[0], both[1])
-        moved = any(made._slots[slot][index].asnumpy().any() for slot in made.slots)
+        moved = any(result._slots[slot][index].asnumpy().any() for slot in result.slots)
         assert moved == (index % SIZE == RANK)
 
 

@@ -25,12 +25,12 @@ def weights(rank, *shape):
 def gradient(run, shape, out_shape):
     """Gradient on this rank of sum(weights · run(x)), in both modes, which must agree."""
     x, w = Tensor(values(RANK, *shape)), Tensor(weights(RANK, *out_shape))
-    found = []
+    actual = []
     for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
         ms.set_context(mode=mode)
-        found.append(ms.grad(lambda x: (run(x) * w).sum())(x).asnumpy())
-    np.testing.assert_array_equal(found[0], found[1])
-    return found[0]
+        actual.append(ms.grad(lambda x: (run(x) * w).sum())(x).asnumpy())
+    np.testing.assert_array_equal(actual[0], actual[1])
+    return actual[0]
 
 
 shape = (2 * SIZE, 3)
@@ -88,15 +88,15 @@ np.testing.assert_allclose(grads[0].asnumpy(), SIZE * x[RANK].sum(0), rtol=1e-5)
 def push(run, shape):
     """Derivative of run(x) on this rank in the direction v, in both modes, which must agree."""
     point, direction = Tensor(values(RANK, *shape)), Tensor(values(50 + RANK, *shape))
-    found = []
+    actual = []
     for mode, compiled in ((ms.PYNATIVE_MODE, lambda function: function), (ms.GRAPH_MODE, ms.jit)):
         ms.set_context(mode=mode)
         jvp = compiled(lambda x, v: ms.jvp(run, x, v))
         output, slope = jvp(point, direction)
         np.testing.assert_allclose(output.asnumpy(), run(point).asnumpy(), rtol=1e-6)
-        found.append(slope.asnumpy())
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
-    return found[0]
+        actual.append(slope.asnumpy())
+    np.testing.assert_allclose(actual[0], actual[1], rtol=1e-6)
+    return actual[0]
 
 
 v = np.stack([values(50 + rank, *shape) for rank in range(SIZE)])

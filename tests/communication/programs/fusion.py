@@ -26,8 +26,8 @@ def reductions(change=lambda net: None, width=WIDTH, **settings):
     batch = Tensor(np.ones((2, width), np.float32))
     text = step.program.lower(batch, batch).compile().as_text()
     assert "all-reduce" not in text.replace("all-reduce-combiner", "")
-    found = re.findall(r"= (\S+) collective-permute(?:-start)?\(", re.sub(r"/\*index=\d+\*/", "", text))
-    return [int(np.prod([int(size) for size in re.search(r"\[([\d,]*)\]", shape)[1].split(",")])) for shape in found]
+    actual = re.findall(r"= (\S+) collective-permute(?:-start)?\(", re.sub(r"/\*index=\d+\*/", "", text))
+    return [int(np.prod([int(size) for size in re.search(r"\[([\d,]*)\]", shape)[1].split(",")])) for shape in actual]
 
 
 def fusion_numbers(*numbers):

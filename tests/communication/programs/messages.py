@@ -55,10 +55,10 @@ def check_halo():
     """An image cut into an upper and a lower half: each gets a row of the other."""
     tile = mine(1, 1, 2, 3)
     side, lens = ([-1] * 4 + [1] + [-1] * 3, [0, 1, 0, 0]) if RANK == 0 else ([0] + [-1] * 7, [1, 0, 0, 0])
-    found = ops.NeighborExchangeV2(side, lens, side, lens, "NCHW")(Tensor(tile)).asnumpy()
+    actual = ops.NeighborExchangeV2(side, lens, side, lens, "NCHW")(Tensor(tile)).asnumpy()
     other = mine(1, 1, 2, 3, rank=OTHER)
     expected = [tile, other[:, :, :1]] if RANK == 0 else [other[:, :, 1:], tile]
-    np.testing.assert_array_equal(found, np.concatenate(expected, 2))
+    np.testing.assert_array_equal(actual, np.concatenate(expected, 2))
 
 
 class PingPong(nn.Cell):
@@ -151,7 +151,7 @@ def check_in_place():
     same(one, mine(4, rank=OTHER))
     objects = [None, None]
     dist.all_gather_object(objects, {"rank": RANK, "text": "x" * (5 + RANK)})
-    assert [each["rank"] for each in objects] == [0, 1]
+    assert [item["rank"] for item in objects] == [0, 1]
     shared = [RANK, "a"]
     dist.broadcast_object_list(shared, 1)
     assert shared == [1, "a"]

@@ -23,7 +23,7 @@ def trained(norm, x, weights):
     norm.set_train()
     grad_fn = ms.value_and_grad(lambda x: (norm(x) * weights).sum(), 0, norm.trainable_params())
     _, (grad_x, grads) = grad_fn(x)
-    return [each.asnumpy() for each in (grad_x, *grads, norm.running_mean, norm.running_var)]
+    return [item.asnumpy() for item in (grad_x, *grads, norm.running_mean, norm.running_var)]
 
 
 for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):

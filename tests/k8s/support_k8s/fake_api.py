@@ -153,10 +153,10 @@ class FakeApi:
         return web.json_response(stored)
 
     def _list(self, request: web.Request, plural: str) -> web.Response:
-        wanted = dict(item.split("=") for item in request.query.get("labelSelector", "").split(",") if "=" in item)
+        expected = dict(item.split("=") for item in request.query.get("labelSelector", "").split(",") if "=" in item)
         items = [
             body for (kind, _, _), body in sorted(self.objects.items())
-            if kind == plural and wanted.items() <= body["metadata"].get("labels", {}).items()
+            if kind == plural and expected.items() <= body["metadata"].get("labels", {}).items()
         ]  # fmt: skip
         version = str(next(self._versions))
         return web.json_response({"kind": "List", "metadata": {"resourceVersion": version}, "items": items})

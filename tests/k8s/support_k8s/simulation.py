@@ -82,8 +82,8 @@ class Simulation:
         return sorted(name for name, pod in self.pods.items() if role in ("", pod.role.value))
 
     def condition(self, kind: str) -> str:
-        found = self.status.condition(kind)
-        return "" if found is None or found.status == "False" else found.reason
+        actual = self.status.condition(kind)
+        return "" if actual is None or actual.status == "False" else actual.reason
 
     @property
     def state(self) -> str:

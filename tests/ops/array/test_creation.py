@@ -7,7 +7,7 @@ import sporax as ms
 from sporax import ops
 
 
-def test_conversions():
+def test_conversions_give_the_named_dtype():
     x = ms.Tensor([1.7, -2.2])
     for name, dtype in (("int", ms.int32), ("long", ms.int64), ("half", ms.float16), ("bool", ms.bool_)):
         assert getattr(x, name)().dtype == dtype
@@ -18,7 +18,7 @@ def test_conversions():
         ops.Cast()(x, "float16")
 
 
-def test_filling():
+def test_filled_tensors_have_value_shape_and_dtype():
     like = ms.Tensor([[1, 2]], ms.int32)
     rows = [
         (ops.zeros((2, 3)), np.zeros((2, 3), "f")),

@@ -62,7 +62,7 @@ def test_values_and_gradients(call, reference, shapes):
     check(call, reference, *(numbers(*shape, seed=seed) for seed, shape in enumerate(shapes)))
 
 
-def test_gather():
+def test_gather_takes_rows_by_index_along_an_axis():
     index = np.array([[2, 0], [-1, 2]])
     check(lambda x, i: ops.gather(x, i, 0), lambda x, i: x[i], numbers(3, 2), index)
     check(lambda x, i: ops.Gather()(x, i, -1), lambda x, i: x[:, i], numbers(2, 3), index)
@@ -86,7 +86,7 @@ def test_one_hot():
     np.testing.assert_array_equal(along_first.asnumpy(), np.where(expected.T, 2.5, 0.5))
 
 
-def test_sizes():
+def test_shape_rank_and_size_are_python_numbers():
     tensor = ms.Tensor([[1, 2]])
     assert (ops.shape(tensor), ops.rank(tensor), ops.size(tensor)) == ((1, 2), 2, 2)
 

@@ -75,7 +75,7 @@ def test_in_place():
     np.testing.assert_array_equal(held.asnumpy(), [[1, 5], [3, 11]])
 
 
-def test_draws():
+def test_random_operators_have_their_distributions():
     ms.set_seed(1)
     assert ops.Cauchy((3000,), 2.0, 0.5)().shape == (3000,)
     np.testing.assert_allclose(np.median(ops.Cauchy([3000], 2.0, 0.5)().asnumpy()), 2.0, atol=0.1)

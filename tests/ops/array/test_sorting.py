@@ -52,7 +52,7 @@ def test_sorting_keeps_the_order_of_equals(values, descending, data):
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(-3, 3), max_size=8))
-def test_unique(values):
+def test_unique_keeps_the_order_of_first_occurrences(values):
     values = np.array(values, np.int64)
     found, place = (each.asnumpy() for each in ops.unique(Tensor(values)))
     assert found.tolist() == list(dict.fromkeys(values.tolist()))

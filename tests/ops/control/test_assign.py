@@ -12,7 +12,7 @@ def weight():
     return ms.Parameter(ms.Tensor([1.0, 2.0]), name="weight")
 
 
-def test_assignments(weight):
+def test_assignments_change_the_parameter(weight):
     assert ops.assign(weight, ms.Tensor([5.0, 6.0])) is weight
     ops.assign_add(weight, 1)
     ops.AssignSub()(weight, ms.Tensor([1.0, 2.0]))
@@ -24,7 +24,7 @@ def test_the_dtype_stays(weight):
     assert weight.dtype == ms.float32
 
 
-def test_compiled(weight):
+def test_assignments_in_compiled_functions_change_the_parameter(weight):
     step = ms.jit(lambda x: ops.assign_add(weight, x) * 2)
     np.testing.assert_array_equal(step(ms.Tensor([1.0, 1.0])).asnumpy(), [4, 6])
     np.testing.assert_array_equal(weight.asnumpy(), [2, 3])
@@ -44,7 +44,7 @@ def test_arguments_that_do_not_fit_are_refused(weight):
         ops.assign(weight, ms.Tensor([1.0, 2.0, 3.0]))
 
 
-def test_print(capfd):
+def test_print_shows_values_also_from_compiled_functions(capfd):
     ops.Print()("value {}:", ms.Tensor([1, 2]))
     ms.jit(lambda x: ops.print_(x, "done"))(ms.Tensor([3]))
     assert capfd.readouterr().out.split("\n")[:4] == ["value {}:", "[1 2]", "[3]", "done"]

@@ -21,7 +21,7 @@ def test_a_function_chosen_by_type():
         scale("a", 3)
 
 
-def test_maps():
+def test_hypermap_and_map_go_through_nested_tuples():
     add = lambda a, b: a + b
     assert ops.HyperMap(add)((1, (2, 3)), (10, (20, 30))) == (11, (22, 33))
     assert ops.HyperMap()(add, [1, 2], [3, 4]) == [4, 6]
@@ -45,7 +45,7 @@ def test_scaling_gradients_as_scripts_do():
     assert [each.item() for each in step(Tensor(3.0), Tensor(4.0))] == [2, 1.5]
 
 
-def test_order():
+def test_depend_gives_its_first_argument():
     x, y = Tensor([1.0]), Tensor([2.0])
     assert ops.depend(x, y).tolist() == [1]
     assert ops.Depend()(x, (y, y)).tolist() == [1]

@@ -88,7 +88,7 @@ def test_gradient_of_while_loop():
         ms.jit(ms.grad(f))(X)
 
 
-def test_scan(run, counter):
+def test_scan_hands_the_carry_on_and_stacks_outputs(run, counter):
     def step(carry, row):
         count(counter, 1.0)
         return carry + row, carry * row

@@ -18,7 +18,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradient(name):
+def test_gradients_of_banded_operators_equal_differences(name):
     check(CASES[name])
 
 

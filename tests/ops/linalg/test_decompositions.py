@@ -63,7 +63,7 @@ def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
-def test_eigenvalues():
+def test_eigenvalues_and_vectors_fit_the_matrix():
     values = ops.eigvals(Tensor(M)).asnumpy()
     np.testing.assert_allclose(sorted(values, key=str), sorted(np.linalg.eigvals(M), key=str), rtol=1e-9)
     values, vectors = (each.asnumpy() for each in ops.eig(Tensor(M)))

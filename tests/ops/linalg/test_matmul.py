@@ -23,7 +23,7 @@ def test_matmul_of_anything(left, right):
     check(ops.matmul, np.matmul, numbers(*left), numbers(*right, seed=1))
 
 
-def test_batches():
+def test_batched_products_equal_numpy():
     check(ops.BatchMatMul(), np.matmul, numbers(2, 2, 3), numbers(2, 3, 2))
     check(
         ops.BatchMatMul(transpose_b=True), lambda x, y: x @ y.swapaxes(1, 2), numbers(2, 2, 3), numbers(2, 2, 3, seed=1)
@@ -31,7 +31,7 @@ def test_batches():
     check(ops.bmm, np.matmul, numbers(2, 2, 3), numbers(2, 3, 2))
 
 
-def test_dense():
+def test_dense_multiplies_by_the_transposed_weight():
     check(ops.dense, lambda x, w, b: x @ w.T + b, numbers(2, 2, 3), numbers(4, 3, seed=1), numbers(4, seed=2))
     check(ops.dense, lambda x, w: x @ w.T, numbers(3), numbers(4, 3, seed=1))
 

@@ -83,7 +83,7 @@ def function(name):
 
 
 @pytest.mark.parametrize(("name", "reference", "bounds"), UNARY, ids=[row[0] for row in UNARY])
-def test_unary(name, reference, bounds):
+def test_unary_functions_and_gradients_equal_numpy(name, reference, bounds):
     check(function(name), reference, numbers(2, 3, low=bounds[0], high=bounds[1]), rtol=1e-7)
 
 
@@ -99,13 +99,13 @@ def test_binary_broadcasts(name, reference):
 
 
 @pytest.mark.parametrize(("name", "reference"), COMPARISONS, ids=[row[0] for row in COMPARISONS])
-def test_comparisons(name, reference):
+def test_comparisons_broadcast_as_in_numpy(name, reference):
     left, right = np.array([[1.0, -2.0, 0.0], [3.0, 3.0, -1.0]]), np.array([1.0, 3.0, -1.0])
     check(function(name), reference, left, right, gradient=False)
 
 
 @pytest.mark.parametrize(("name", "symbol"), [("bitwise_and", "&"), ("bitwise_or", "|"), ("bitwise_xor", "^")])
-def test_bitwise(name, symbol):
+def test_bitwise_operators_take_integers_alone(name, symbol):
     left, right = np.array([12, 10, -1]), np.array([10, 3, 6])
     result = function(name)(ms.Tensor(left), ms.Tensor(right))
     expected = eval(f"left {symbol} right", {"left": left, "right": right})
@@ -134,21 +134,21 @@ def test_rounded_division(mode, reference):
     np.testing.assert_array_equal(whole.asnumpy(), reference(np.array([7, -7]), 2))
 
 
-def test_choice():
+def test_where_select_and_masked_fill_choose_by_mask():
     mask = np.array([True, False, True])
     for name in ("where", "select"):
         check(function(name), np.where, mask, numbers(2, 3), numbers(3, seed=1))
     check(lambda x, m: ops.masked_fill(x, m, 0.5), lambda x, m: np.where(m, 0.5, x), numbers(2, 3), mask)
 
 
-def test_limits():
+def test_clamp_takes_one_or_two_limits():
     for name in ("clamp", "clip_by_value"):
         check(lambda x, name=name: function(name)(x, -0.51, 1.01), lambda x: np.clip(x, -0.51, 1.01), numbers(2, 3))
         check(lambda x, name=name: function(name)(x, None, 0.51), lambda x: np.minimum(x, 0.51), numbers(2, 3))
     np.testing.assert_array_equal(ops.clamp(ms.Tensor([1, 5, 9]), 2.9, 7).asnumpy(), [2, 5, 7])
 
 
-def test_addn():
+def test_addn_adds_all_its_inputs():
     check(lambda x, y, z: ops.addn((x, y, z)), lambda x, y, z: x + y + z, *(numbers(2, 3, seed=s) for s in range(3)))
 
 

@@ -35,7 +35,7 @@ def test_reduce_family(name, reference, axis, keep):
     ("name", "reference"), [("sum", np.sum), ("mean", np.mean), ("prod", np.prod), ("var", np.var), ("std", np.std)]
 )
 @pytest.mark.parametrize(("axis", "keep"), [(None, False), (-1, True)])
-def test_functions(name, reference, axis, keep):
+def test_reductions_and_gradients_equal_numpy(name, reference, axis, keep):
     keyword = "keepdim" if name == "sum" else "keepdims" if name in ("var", "std") else "keep_dims"
     check(lambda x: getattr(ops, name)(x, axis, **{keyword: keep}), over(reference, axis, keep), numbers(2, 3))
 
@@ -48,7 +48,7 @@ def test_degrees_of_freedom():
     check(lambda x: mint.std(x, correction=0), np.std, numbers(2, 4), gradient=False)
 
 
-def test_truth():
+def test_all_and_any_reduce_truth_values():
     values = np.array([[1.0, 0.0], [2.0, 3.0]])
     for name, reference in (("all", np.all), ("any", np.any)):
         result = getattr(ops, name)(ms.Tensor(values), 1)
@@ -57,7 +57,7 @@ def test_truth():
         assert bool(cell) == reference(values)
 
 
-def test_dtypes():
+def test_reductions_widen_dtypes_as_mindspore_does():
     small, flags = ms.Tensor([1, 2], ms.int8), ms.Tensor([True, True])
     assert ops.ReduceSum()(small).dtype == ms.int8
     assert ops.sum(small).dtype == ops.sum(flags).dtype == ops.prod(small).dtype == ms.int64
@@ -69,7 +69,7 @@ def test_dtypes():
     assert ops.Argmax(output_type=ms.int64)(small).dtype == ms.int64
 
 
-def test_positions():
+def test_extrema_come_with_their_positions():
     values = numbers(3, 4)
     for name, reference in (("argmax", np.argmax), ("argmin", np.argmin)):
         np.testing.assert_array_equal(getattr(ops, name)(ms.Tensor(values)).asnumpy(), reference(values))
@@ -112,7 +112,7 @@ def test_running_sums():
         check(lambda x, e=exclusive, r=reverse: ops.CumSum(e, r)(x, 1), reference, values)
 
 
-def test_methods():
+def test_reductions_as_tensor_methods():
     values = np.arange(6.0).reshape(2, 3)
     x = ms.Tensor(values)
     assert float(x.sum(initial=1)) == 16

@@ -89,7 +89,7 @@ BINARY = {
     mutually_broadcastable_shapes(num_shapes=2, max_dims=3, min_side=0, max_side=3),
     st.data(),
 )
-def test_broadcasting(name, shapes, data):
+def test_binary_operators_broadcast_as_in_numpy(name, shapes, data):
     """Any two shapes that broadcast, empty and zero-dimensional ones included."""
     left, right = (data.draw(arrays(np.float64, shape, elements=st.floats(1, 4))) for shape in shapes.input_shapes)
     call, reference = BINARY[name]
@@ -104,7 +104,7 @@ def test_gradients_do_not_meet_the_zeros():
     assert ms.grad(lambda v: ops.xdivy(v, Tensor([0.0, 4.0])))(x).tolist() == [0.0, 0.25]
 
 
-def test_dtypes():
+def test_division_and_hypot_choose_dtypes_as_mindspore_does():
     ints = Tensor([1, 2], ms.int32)
     assert ops.TruncateDiv()(ints, 2).dtype == ms.int32
     assert ops.hypot(ints, ints).dtype == ms.float32

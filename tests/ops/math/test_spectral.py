@@ -54,7 +54,7 @@ def test_operator_equals_its_reference_formula(name):
         (lambda *args, **kwargs: ops.kaiser_window(*args, 9.0, **kwargs), ("kaiser", 9.0)),
     ],
 )
-def test_windows(ours, name):
+def test_window_functions_equal_scipy(ours, name):
     for size in (0, 1, 2, 5, 8):
         for periodic in (True, False):
             window = ours(size, periodic, dtype=ms.float64).asnumpy()

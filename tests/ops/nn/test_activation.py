@@ -68,7 +68,7 @@ def test_large_inputs_stay_finite():
         assert np.isfinite(ms.grad(call)(x).asnumpy()).all()
 
 
-def test_integers():
+def test_integers_keep_their_dtype_or_are_refused():
     assert ops.relu(ms.Tensor([-1, 2])).dtype == ms.int64
     assert ops.relu(ms.Tensor([True])).dtype == ms.bool_
     assert ops.sigmoid(ms.Tensor([0])).dtype == ms.float32

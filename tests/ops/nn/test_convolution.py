@@ -67,7 +67,7 @@ def test_channels_last():
 
 
 @pytest.mark.parametrize("mode", ["valid", "same"])
-def test_pooling(mode):
+def test_pooling_takes_each_window_by_itself(mode):
     x = numbers(2, 2, 5, 4)
     check(ops.MaxPool(2, 2, mode), lambda x: windows(x, 2, 2, mode, fill=-np.inf).max((4, 5)), x)
     check(ops.AvgPool(2, 2, mode.upper()), lambda x: np.nanmean(windows(x, 2, 2, mode, fill=np.nan), (4, 5)), x)

@@ -78,7 +78,7 @@ def test_sparse_softmax_cross_entropy():
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_distances(reduction):
+def test_squared_and_absolute_losses_reduce_distances(reduction):
     for call, distance in ((ops.mse_loss, np.square), (ops.l1_loss, np.abs)):
         check(lambda x, y, c=call: c(x, y, reduction), lambda x, y, d=distance: reduced(d(x - y), reduction),
               numbers(2, 3), numbers(3, seed=1) + 0.01)  # fmt: skip

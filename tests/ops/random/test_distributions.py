@@ -39,7 +39,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("name", MOMENTS)
-def test_moments(name):
+def test_draws_have_the_moments_of_their_distribution(name):
     draw, mean, deviation = MOMENTS[name]
     values = draw().asnumpy().astype(np.float64)
     assert values.size == N
@@ -60,7 +60,7 @@ def test_shapes_and_dtypes():
     assert abs(ops.TruncatedNormal()((1000,)).asnumpy()).max() <= 2
 
 
-def test_streams():
+def test_a_seed_fixes_a_stream_of_draws():
     """A seeded operator draws on; a seeded function repeats itself; the global seed restarts everything else."""
     first, second = ops.StandardNormal(7), ops.StandardNormal(7)
     one, two = first((3,)).tolist(), first((3,)).tolist()

@@ -58,7 +58,7 @@ def test_the_gradient_goes_through_what_was_kept():
     np.testing.assert_array_equal(value.asnumpy(), grad.asnumpy())
 
 
-def test_distributions():
+def test_draws_have_the_mean_spread_and_range_of_their_distribution():
     shape = (100, 100)
     normal = ops.normal(shape, 3.0, 0.5).asnumpy()
     assert (normal.mean(), normal.std()) == (pytest.approx(3, abs=0.02), pytest.approx(0.5, rel=0.03))

@@ -38,7 +38,7 @@ def test_by_default_nothing_is_divided(weights):
         ({"opt_shard": 3}, SporaxTypeError),
     ],
 )
-def test_refused(weights, arguments, error):
+def test_arguments_that_are_no_parameters_are_refused(weights, arguments, error):
     with pytest.raises(error):
         PipelineGradReducer(**{"parameters": weights} | arguments)
 

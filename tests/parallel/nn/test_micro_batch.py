@@ -38,7 +38,7 @@ def test_gradients_are_those_of_the_whole_batch_after_division(net):
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-5)
 
 
-def test_nested(net):
+def test_interleaved_batches_inside_micro_batches_add_up(net):
     cell = PipelineCell(MicroBatchInterleaved(net, 2), 2)
     np.testing.assert_array_equal(cell(ms.Tensor(X)).asnumpy(), [[32, 32]])
 

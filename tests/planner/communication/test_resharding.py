@@ -92,7 +92,7 @@ def test_column_to_row_without_alltoall():
     assert [move.kind.value for move in plan.moves] == ["all_gather", "slice"]
 
 
-def test_remembered():
+def test_the_same_redistribution_is_planned_once():
     first = redistribute((64, 64), 4, read("0 -"), read("- 0"), MESH)
     assert redistribute((64, 64), 4, read("0 -"), read("- 0"), MESH) is first
 

@@ -188,7 +188,7 @@ def test_axes_that_go_together_are_one():
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (1024, "1.02 kB"), (25_000_000, "25 MB"), (7e13, "70 TB")]
 )
-def test_sizes(size, text):
+def test_bytes_are_written_in_a_readable_unit(size, text):
     assert size_text(size) == text
 
 
@@ -204,7 +204,7 @@ def test_sizes(size, text):
         (4321.0, "4321 s"),
     ],
 )
-def test_times(seconds, text):
+def test_seconds_are_written_in_a_readable_unit(seconds, text):
     assert time_text(seconds) == text
 
 

@@ -29,7 +29,7 @@ def matmul(m=8, k=16, n=32):
     return operation("dot_general", [(m, k), (k, n)], [(m, n)], dimension_numbers=numbers)
 
 
-def test_megatron():
+def test_megatron_cuts_give_partial_sums():
     """Columns of the first weight, rows of the second: the result of the second product is a sum of parts."""
     rule = rule_for(matmul())
     m, k, n, *_ = range(5)

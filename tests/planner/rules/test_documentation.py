@@ -14,7 +14,7 @@ def test_table_of_primitives():
     assert with_table(page) == page
 
 
-def test_examples():
+def test_examples_of_the_page_run():
     results = doctest.testfile(str(PAGE), module_relative=False)
     assert results.attempted > 5
     assert results.failed == 0

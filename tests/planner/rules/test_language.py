@@ -8,7 +8,7 @@ from sporax.planner.rules import Window, replicate
 from sporax.planner.rules.language import Draft
 
 
-def test_windows():
+def test_windows_need_borders_as_wide_as_they_overlap():
     same = Window(size=16, num_outputs=16, extent=3, pad_low=1)
     assert (same.border(4).left, same.border(4).right) == (1, 1)
     assert same.border(3) is None

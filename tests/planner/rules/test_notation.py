@@ -28,7 +28,7 @@ def matmul(m=8, k=16, n=32):
         ("-> b", [], [(4,)], "map"),
     ],
 )
-def test_statement(text, operands, results, kinds):
+def test_a_statement_gives_the_kinds_of_its_factors(text, operands, results, kinds):
     rule = Statement.parse(text).rule(operation("f", operands, results))
     assert sorted(factor.kind.value for factor in rule.factors) == sorted(kinds.split())
 

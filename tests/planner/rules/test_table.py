@@ -33,7 +33,7 @@ def clean():
 
 
 @pytest.mark.usefixtures("clean")
-def test_register():
+def test_a_registered_rule_replaces_the_opaque_one():
     op = operation("my_op", [(4, 6), (6,)], [(4,)])
     assert rule_for(op).opaque
     register("my_op", "b i, i -> b", linear=[(0,), (1,)])

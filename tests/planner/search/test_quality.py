@@ -38,7 +38,7 @@ def optimum(name, mesh, limit=None):
 
 @pytest.mark.parametrize("mesh", MESHES, ids=["8", "2x4"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_gaps(name, mesh):
+def test_searches_come_near_the_proven_optimum(name, mesh):
     graph, best = NETWORKS[name].graph, optimum(name, mesh)
     exact = dynamic(graph, mesh, model(mesh), BUSY)
 

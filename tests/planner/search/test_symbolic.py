@@ -71,7 +71,7 @@ def test_large_costs_are_not_taken_for_forbidden_ones():
     assert exact.cost_seconds <= spread.cost_seconds * (1 + 1e-9)
 
 
-def test_formulas():
+def test_symbolic_costs_count_slices_of_operands_and_results():
     """Slices of both operands, and of the result when the contracted dimension is cut; a tie goes to data parallel."""
     a, b, c = (TensorSpec(shape) for shape in ((32, 64), (64, 16), (32, 16)))
     operation = Operation("dot_general", (a, b), (c,), {"dimension_numbers": (((1,), (0,)), ((), ()))})

@@ -13,7 +13,7 @@ from sporax.ir.graph import Role
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.runtime.global_view import sharding_of
 from sporax.runtime.pipeline import processes
-from sporax.runtime.pipeline.processes import ManyProcesses, Telling
+from sporax.runtime.pipeline.processes import Broadcast, ManyProcesses
 from sporax.runtime.pipeline.transfer import Line
 from sporax.runtime.session import SESSION
 
@@ -31,16 +31,16 @@ def test_a_variable_is_kept_where_it_is_updated(planned, plan):
 def test_data_and_small_state_are_told_apart(planned):
     assert [processes.is_data(planned, position) for position in range(4)] == [False, False, True, True]
     assert [role for role, _ in ROLES].count(Role.STATE) == 0
-    assert not any(processes.is_told(planned, position) for position in range(4))
+    assert not any(processes.is_broadcast(planned, position) for position in range(4))
 
     def of(role, shape):
         inputs = (SimpleNamespace(role=role, tensor=0),)
         graph = SimpleNamespace(inputs=inputs, tensors=[SimpleNamespace(shape=shape)])
         return SimpleNamespace(micro=SimpleNamespace(step=SimpleNamespace(graph=graph, constants=())))
 
-    assert processes.is_told(of(Role.STATE, (8, 8)), 0)
-    assert not processes.is_told(of(Role.STATE, (8, 9)), 0)
-    assert not processes.is_told(of(Role.PARAMETER, ()), 0)
+    assert processes.is_broadcast(of(Role.STATE, (8, 8)), 0)
+    assert not processes.is_broadcast(of(Role.STATE, (8, 9)), 0)
+    assert not processes.is_broadcast(of(Role.PARAMETER, ()), 0)
 
 
 def test_rows_of_a_process_are_placed_on_its_stage(planned):
@@ -53,9 +53,9 @@ def test_rows_of_a_process_are_placed_on_its_stage(planned):
 
 def test_with_one_process_no_one_is_told(planned):
     home = processes.home_of(planned, 0)
-    telling = Telling({("result", 2): (home, jax.ShapeDtypeStruct((), jnp.float32))}, Line())
-    assert telling.transfers == {}
-    assert telling({}) == {}
+    broadcast = Broadcast({("result", 2): (home, jax.ShapeDtypeStruct((), jnp.float32))}, Line())
+    assert broadcast.transfers == {}
+    assert broadcast({}) == {}
 
 
 def test_processes_elsewhere_hear_through_their_first_device(planned, monkeypatch):
@@ -65,10 +65,10 @@ def test_processes_elsewhere_hear_through_their_first_device(planned, monkeypatc
     monkeypatch.setattr(processes, "Mesh", lambda array, names, axis_types: meshes.append(array) or "mesh")
     monkeypatch.setattr(processes, "NamedSharding", lambda mesh, spec: mesh)
     home = SimpleNamespace(mesh=SimpleNamespace(devices=np.array(devices[2:4])))
-    assert processes._listeners(home) == "mesh"
+    assert processes._receivers(home) == "mesh"
     assert [device.id for device in meshes[0]] == [0, 4]
     everywhere = SimpleNamespace(mesh=SimpleNamespace(devices=np.array(devices)))
-    assert processes._listeners(everywhere) is None
+    assert processes._receivers(everywhere) is None
 
 
 def test_results_of_other_processes_are_zeros_unless_they_are_told(planned, settings, monkeypatch):
@@ -76,7 +76,7 @@ def test_results_of_other_processes_are_zeros_unless_they_are_told(planned, sett
     scalar = jax.ShapeDtypeStruct((), jnp.float32)
     first, second = (sharding_of(planned.chunks[n].plan.inputs[0], planned.chunks[n].plan.mesh) for n in (0, 1))
     monkeypatch.setattr(processes, "is_here", lambda home: home.device_set == first.device_set)
-    monkeypatch.setattr(processes, "nowhere", lambda array, home: "nowhere")
+    monkeypatch.setattr(processes, "without_shards", lambda array, home: "nowhere")
     results = {2: (second, scalar), 3: (second, spec)}
     many = ManyProcesses(planned, settings().parallel, Line(), {0, 1}, results)
     assert many.elsewhere == {1: "nowhere"}

@@ -34,7 +34,7 @@ def test_convert_to_whole_parameters(tmp_path: Path, save_ranks: Any, capsys: py
     assert "'--unified' takes no '--dst_strategy'" in capsys.readouterr().err
 
 
-def test_inspect(save_ranks: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_lists_values_of_a_file_and_of_a_folder(save_ranks: Any, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_ranks("src", A)
     assert main(["checkpoint", "inspect", str(folder / "rank_0" / "net.ckpt"), "--verify"]) == 0
     assert "  w1  (16, 8)  float32  512" in capsys.readouterr().out

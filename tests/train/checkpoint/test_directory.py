@@ -229,7 +229,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_refused() -> None:
+def test_settings_of_resumable_checkpoints_are_checked() -> None:
     for arguments, error, match in (
         ((3,), TypeError, "'directory' must be a path"),
         (("x", 0), ValueError, "'save_steps' must be >= 1"),

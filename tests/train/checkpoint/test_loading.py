@@ -132,7 +132,7 @@ def test_nothing_is_loaded_where_something_does_not_fit(tmp_path: Path) -> None:
     assert not net.w1.asnumpy().any()
 
 
-def test_refused(save_ranks: Any) -> None:
+def test_files_and_arguments_that_do_not_fit_are_refused(save_ranks: Any) -> None:
     files = files_of(save_ranks("src", A))
     for arguments, error, match in (
         ((3, files), ValueError, "'network' must be a Cell"),

@@ -31,7 +31,7 @@ def test_slices_of_a_strategy(name: str) -> None:
     np.testing.assert_array_equal(merge_sliced_parameter(slices, build_searched_strategy(path)).asnumpy(), W1)
 
 
-def test_refused() -> None:
+def test_slices_that_do_not_fit_are_refused() -> None:
     strategy = build_searched_strategy(str(STRATEGIES / "a.ckpt"))
     for arguments, error, match in (
         ((sliced([1.0]),), TypeError, "must be a list"),

@@ -134,7 +134,7 @@ def test_numbers_of_ranks_must_divide(tmp_path: Path, save_ranks: Any, strategy_
         transform_checkpoints(str(save_ranks("src", A)), str(tmp_path / "dst"), "new", A, three)
 
 
-def test_refused(tmp_path: Path, save_ranks: Any) -> None:
+def test_folders_and_prefixes_that_make_no_sense_are_refused(tmp_path: Path, save_ranks: Any) -> None:
     folder = save_ranks("src", None)
     one = str(folder / "rank_0" / "net.ckpt")
     for function, arguments, error, match in (

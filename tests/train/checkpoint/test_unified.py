@@ -53,7 +53,7 @@ def test_names_are_chosen_and_changed(tmp_path: Path, save_ranks: Any) -> None:
     assert set(contents(tmp_path / "dst" / "part0.safetensors")) == {"w1", "new"}
 
 
-def test_refused(tmp_path: Path, save_ranks: Any) -> None:
+def test_folders_and_arguments_that_make_no_sense_are_refused(tmp_path: Path, save_ranks: Any) -> None:
     folder = save_ranks("src", A, "safetensors")
     source, target = str(folder), str(tmp_path / "dst")
     with pytest.raises(ValueError, match="'src_dir' must hold rank_0"):

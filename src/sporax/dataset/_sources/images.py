@@ -187,22 +187,22 @@ class Food101Dataset(
     """
 
 
-def _lsun_folders(where: str, folder: Path, part: str, wanted: tuple[str, ...] | None) -> list[Path]:
+def _lsun_folders(where: str, folder: Path, part: str, classes: tuple[str, ...] | None) -> list[Path]:
     if part == "test":
         return [folder / "test"]
     endings = {"train": ("_train",), "valid": ("_val",)}.get(part, ("_train", "_val"))
     folders = [path for path in folders_in(where, folder) if path.name.endswith(endings)]
-    if wanted is None:
+    if classes is None:
         return folders
-    names = {f"{name}{ending}" for name in wanted for ending in endings}
+    names = {f"{name}{ending}" for name in classes for ending in endings}
     missing = sorted(names - {path.name for path in folders})
     if missing:
         raise SporaxRuntimeError(f"For '{where}', {str(folder)!r} must hold the folder {missing[0]!r}, but does not.")
     return [path for path in folders if path.name in names]
 
 
-def _lsun(where: str, folder: Path, part: str, wanted: tuple[str, ...] | None, decoded: bool) -> Mapping[str, Stored]:
-    return labelled_images(where, images_by_folder(where, _lsun_folders(where, folder, part, wanted)), decoded)
+def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, decoded: bool) -> Mapping[str, Stored]:
+    return labelled_images(where, images_by_folder(where, _lsun_folders(where, folder, part, classes)), decoded)
 
 
 def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:

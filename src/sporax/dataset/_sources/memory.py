@@ -271,9 +271,9 @@ class _RowForm:
         return row
 
 
-def _same_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def _same_dtype(dtype: np.dtype[Any], expected: np.dtype[Any]) -> bool:
     """Equal; strings have a length each, which does not count."""
-    return dtype == wanted or dtype.kind == wanted.kind == "U"
+    return dtype == expected or dtype.kind == expected.kind == "U"
 
 
 def _is_value(item: Any) -> bool:

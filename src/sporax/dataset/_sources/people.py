@@ -22,9 +22,9 @@ def _celeba_columns(
 ) -> Mapping[str, Stored]:
     rows = parse_lines(where, existing(where, folder / "list_attr_celeba.txt"), _attributes, skip=2)
     if part != "all":
-        wanted = ("train", "valid", "test").index(part)
+        code = ("train", "valid", "test").index(part)
         listed = parse_lines(where, existing(where, folder / "list_eval_partition.txt"), _numbered)
-        kept = {name for name, number in listed if number == wanted}
+        kept = {name for name, number in listed if number == code}
         rows = [row for row in rows if row[0] in kept]
     rows = [row for row in rows if row[0].endswith(endings or "")]
     return {

@@ -67,14 +67,14 @@ class TFRecordDataset(FileDataset):
         where = "TFRecordDataset"
         paths = find_files(where, dataset_files)
         described = as_schema(where, schema)
-        wanted = None if columns_list is None else _checks.check_names(where, "columns_list", columns_list)
+        chosen = None if columns_list is None else _checks.check_names(where, "columns_list", columns_list)
         shards = _checks.check_shards(where, num_shards, shard_id)
         equal = _checks.check_bool(where, "shard_equal_rows", shard_equal_rows)
         packed = _checks.check_choice(where, "compression_type", compression_type or "", ("", "GZIP", "ZLIB"))
         own_files = shards is not None and not equal
         if shards is not None and own_files:
             paths, shards = _own_files(paths, *shards), None
-        columns = _columns_of(where, paths, described, wanted, packed)
+        columns = _columns_of(where, paths, described, chosen, packed)
         count, rank = shards or (None, None)
         sampling = {
             "num_samples": num_samples or (None if described is None else described.num_rows),
@@ -98,13 +98,13 @@ def _own_files(paths: Sequence[Path], count: int, rank: int) -> list[Path]:
 
 
 def _columns_of(
-    where: str, paths: Sequence[Path], schema: Schema | None, wanted: tuple[str, ...] | None, packed: str
+    where: str, paths: Sequence[Path], schema: Schema | None, chosen: tuple[str, ...] | None, packed: str
 ) -> dict[str, SchemaColumn | None]:
     """Column -> what the schema says of it."""
     if schema is not None:
         columns: dict[str, SchemaColumn | None] = {column.name: column for column in schema.columns}
-    elif wanted is not None:
-        return dict.fromkeys(wanted)
+    elif chosen is not None:
+        return dict.fromkeys(chosen)
     else:
         path, first = next(
             ((p, records[0]) for p in paths if (records := find_records(where, p, packed))), (paths[0], None)
@@ -113,12 +113,12 @@ def _columns_of(
             raise SporaxRuntimeError(f"For '{where}', the files must hold records, but {str(path)!r} … hold none.")
         with reading(where, path, "record 0"):
             columns = dict.fromkeys(sorted(parse_example(content_of(first))))
-    missing = [name for name in wanted or () if name not in columns]
+    missing = [name for name in chosen or () if name not in columns]
     if missing:
         raise SporaxValueError(
             f"For '{where}', 'columns_list' names {missing[0]!r}, but the schema has {list(columns)}."
         )
-    return {name: columns[name] for name in wanted or columns}
+    return {name: columns[name] for name in chosen or columns}
 
 
 class RecordTable(Table):

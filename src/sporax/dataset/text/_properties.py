@@ -56,10 +56,10 @@ def without_properties(where: str, name: str, pattern: str) -> str:
             return text
         ranges = _ranges(match.group(2).strip())
         if ranges is None:
-            known = ", ".join(["Han", *(script.title() for script in _SCRIPTS)])
+            scripts = ", ".join(["Han", *(script.title() for script in _SCRIPTS)])
             raise SporaxValueError(
                 f"For '{where}', '{name}' must have Unicode properties that are general categories such as L or Lu, or "
-                f"one of the scripts {known}, but got {text}."
+                f"one of the scripts {scripts}, but got {text}."
             )
         if (letter == "P") != text.startswith("^", 3):
             ranges = _others(ranges)

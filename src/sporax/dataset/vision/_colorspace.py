@@ -123,15 +123,15 @@ class ConvertColor(OneToOne):
     def _one(self, value: Array) -> Array:
         check_image("ConvertColor", value)
         channels = 1 if value.ndim == 2 else value.shape[2]
-        wanted = 1 if self._source == "GRAY" else len(self._source)
-        if channels != wanted:
+        count = 1 if self._source == "GRAY" else len(self._source)
+        if channels != count:
             raise SporaxRuntimeError(
-                f"For 'ConvertColor', a {self._source} image must have {wanted} channels, but got the shape {value.shape}."
+                f"For 'ConvertColor', a {self._source} image must have {count} channels, but got the shape {value.shape}."
             )
         if self._target == "GRAY":
             return gray(value[..., [self._source.index(channel) for channel in "RGB"]])[..., 0]
-        planes = value.reshape(*value.shape[:2], wanted)
+        planes = value.reshape(*value.shape[:2], count)
         opaque = np.full(value.shape[:2], 255 if value.dtype == np.uint8 else 1, value.dtype)
-        named = dict.fromkeys("RGB", planes[..., 0]) if wanted == 1 else {}
-        named |= {"A": opaque} | {channel: planes[..., i] for i, channel in enumerate(self._source) if wanted > 1}
+        named = dict.fromkeys("RGB", planes[..., 0]) if count == 1 else {}
+        named |= {"A": opaque} | {channel: planes[..., i] for i, channel in enumerate(self._source) if count > 1}
         return np.stack([named[channel] for channel in self._target], -1)

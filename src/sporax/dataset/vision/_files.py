@@ -59,8 +59,8 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
     image_module = pillow("read_image")
     try:
         with image_module.open(check_str("read_image", "filename", filename)) as image:
-            wanted = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
-            pixels = np.array(image.convert(wanted) if wanted else image)
+            mode_read = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
+            pixels = np.array(image.convert(mode_read) if mode_read else image)
     except (OSError, SyntaxError, ValueError) as error:
         raise SporaxRuntimeError(f"For 'read_image', the file '{filename}' cannot be read: {error}.") from error
     return pixels[..., None] if pixels.ndim == 2 else pixels

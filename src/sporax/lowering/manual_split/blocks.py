@@ -65,8 +65,8 @@ def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
         number: blocked[argument.tensor] for number, argument in enumerate(graph.inputs) if argument.tensor in blocked
     }
     kept = {output: blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
-    wanted = [kept.get(output) for output in range(len(graph.outputs))]
-    return _BlockRewriter(step, blocked, wanted).run(), inputs
+    results = [kept.get(output) for output in range(len(graph.outputs))]
+    return _BlockRewriter(step, blocked, results).run(), inputs
 
 
 def _unmovable(graph: OperatorGraph) -> frozenset[int]:
@@ -90,6 +90,7 @@ class _BlockedTensors:
             for tensor, how in _tables(operator).items():
                 self._mark(tensor, how)
         before = 0
+        # Rows are shared in both directions, so one walk in order is not enough: until nothing is added.
         while before != len(self.blocked):
             before = len(self.blocked)
             for operator in self.graph.operators:
@@ -197,6 +198,7 @@ def shared_rows(operator: Operator, blocked: Mapping[int, Blocked]) -> dict[int,
     tensors = [*zip(operator.operands, rule.operands, strict=True), *zip(operator.results, rule.results, strict=True)]
     factors = {dims[blocked[tensor].dim] for tensor, dims in tensors if tensor in blocked}
     rows = {blocked[tensor].rows for tensor, _ in tensors if tensor in blocked}
+    # Two tables with other parts meet in this operator: no one form fits both.
     if len(factors) != 1 or len(rows) != 1:
         return None
     (factor,), (how,) = factors, rows
@@ -205,6 +207,7 @@ def shared_rows(operator: Operator, blocked: Mapping[int, Blocked]) -> dict[int,
     blocked_of: dict[int, Blocked] = {}
     for tensor, dims in tensors:
         places = [dim for dim, indices in enumerate(dims) if set(indices) & set(factor)]
+        # Rows appear twice (an outer product of a table with itself) or merged with another dimension.
         if len(places) > 1 or any(dims[dim] != factor for dim in places):
             return None
         if places:
@@ -335,6 +338,7 @@ class _BlockRewriter:
         """A choice between branches, all of which take and give the same tensors in blocks."""
         branches = Branches.of(operator, self.blocked)
         results = tuple(self.blocked.get(tensor) for tensor in operator.results)
+        # A literal operand has no tensor that could take the form of blocks.
         if branches is None or branches.results != results or LITERAL in operator.operands:
             self._on_rows(operator, equation)
             return

@@ -64,6 +64,7 @@ def _places(indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], fi
     num_rows, offset = (jnp.repeat(entry, per_part) for entry in own)
     inside = indices.astype(dtype) - offset
     start = jnp.asarray(np.repeat(np.asarray(starts), per_part), dtype)
+    # MindSpore reads zeros outside of a part, and does not clip as JAX does.
     return jnp.where((inside >= 0) & (inside < num_rows), inside + start, -1)
 
 
@@ -73,6 +74,7 @@ def _starts(num_rows: int, parts: UnevenRows) -> Sequence[int]:
 
 
 def _find(table: Array, places: Array) -> Array:
+    # -1 would count from the end; one past the end is filled with zeros.
     rows_found = jnp.where(places < 0, table.shape[0], places)
     return jnp.take(table, rows_found, 0, mode="fill", fill_value=0)
 
@@ -227,6 +229,7 @@ def fill_value(reduction: str, dtype: str) -> Any:
     if reduction in ("sum", "or", "xor"):
         return 0
     if reduction in ("prod", "and"):
+        # All bits set change nothing in an integer "and".
         return 1 if reduction == "prod" or kind == np.dtype(bool) else -1
     lowest, highest = (-math.inf, math.inf) if jnp.issubdtype(kind, jnp.inexact) else _limits(kind)
     return lowest if reduction == "max" else highest

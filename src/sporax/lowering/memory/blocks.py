@@ -162,5 +162,5 @@ def _after_marks(eqns: Sequence[JaxprEqn], block: Block, var: Var) -> Var:
     for place in block.positions:
         eqn: Any = eqns[place]
         if str(eqn.primitive.name) == MARK and var in eqn.invars:
-            var = eqn.outvars[[each is var for each in eqn.invars].index(True)]
+            var = eqn.outvars[[invar is var for invar in eqn.invars].index(True)]
     return var

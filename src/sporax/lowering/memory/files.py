@@ -76,7 +76,7 @@ class Reads:
 
         struct = jax.ShapeDtypeStruct(filed.shape, filed.dtype)
         eqns, (array, token), constants = equations_of(
-            lambda *each: io_callback(call, (struct, TOKEN), *each), *waits_for
+            lambda *waits: io_callback(call, (struct, TOKEN), *waits), *waits_for
         )
         return eqns, array, token, constants
 
@@ -94,7 +94,7 @@ def write(filed: Filed, value: Any, tokens: Sequence[Var]) -> tuple[list[JaxprEq
         filed.write(array)
         return np.int32(0)
 
-    eqns, (token,), constants = equations_of(lambda *each: io_callback(call, TOKEN, *each), value, *tokens)
+    eqns, (token,), constants = equations_of(lambda *values: io_callback(call, TOKEN, *values), value, *tokens)
     return eqns, token, constants
 
 

@@ -128,6 +128,6 @@ def _plain_call(eqn: JaxprEqn) -> ClosedJaxpr | None:
         return None
     body = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
     given = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
-    if not isinstance(body, ClosedJaxpr) or any(isinstance(each, jax.sharding.Sharding) for each in given):
+    if not isinstance(body, ClosedJaxpr) or any(isinstance(option, jax.sharding.Sharding) for option in given):
         return None
     return body

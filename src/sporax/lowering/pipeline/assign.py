@@ -86,6 +86,7 @@ class _Assigner:
         self.replicable = _replicable(self.micro, invariant)
         self.chunks = [None] * len(graph.operators)
         self.makers = {tensor: operator for operator in graph.operators for tensor in operator.results}
+        # Backward operators look up where forward ones are, sums where their terms are, updates where sums are.
         self._forward()
         self._backward()
         added = self._resolve_sums()
@@ -123,6 +124,7 @@ class _Assigner:
         waiting = []
         for number, operator in operators:
             said = self._said(operator)
+            # The last chunk, not the first: data flows forward only, and here every operand can have arrived.
             votes = [self.places[tensor] for tensor in operator.operands if tensor in self.places]
             if said is not None and votes and max(votes) > said:
                 self._refuse(operator, said, max(votes))
@@ -131,6 +133,7 @@ class _Assigner:
                 waiting.append((number, operator))
             else:
                 self._put(number, operator, chunk)
+        # The earliest reader: values flow only to later chunks.
         self._by_readers(waiting, min, 0)
 
     def _refuse(self, operator: Operator, said: int, chunk: int) -> None:
@@ -149,6 +152,7 @@ class _Assigner:
         for number, operator in enumerate(self.micro.step.graph.operators):
             for tensor in operator.operands:
                 readers.setdefault(tensor, []).append(number)
+        # Backwards, since a waiting operator may be read by another one that waits.
         for number, operator in reversed(waiting):
             chunks = [
                 chunk
@@ -160,6 +164,7 @@ class _Assigner:
 
     def _backward(self) -> None:
         waiting = []
+        # Values kept from the forward pass do not order the chunks, cotangents do: they flow to earlier chunks only.
         cotangents: set[int] = set()
         for number, operator in self._operators(Phase.BACKWARD):
             arriving = [self.places[tensor] for tensor in operator.operands if tensor in cotangents]
@@ -167,14 +172,17 @@ class _Assigner:
             said = self._said(operator)
             cotangents.update(tensor for tensor in operator.results if tensor not in self.replicable)
             if arriving:
+                # A Cell in a later stage does not hold back a cotangent that has already gone below it.
                 chunk = min(arriving) if said is None else min(said, *arriving)
             elif said is not None or kept:
                 chunk = said if said is not None else max(kept)
             else:
                 waiting.append((number, operator))
+                # A constant seed of the backward pass carries no order of its own.
                 cotangents.difference_update(operator.results)
                 continue
             self._put(number, operator, chunk)
+        # The last chunk, where backward passes begin.
         self._by_readers(waiting, max, len(self.route) - 1)
 
     def _update(self) -> None:
@@ -188,6 +196,7 @@ class _Assigner:
                 if tensor in self.places:
                     chunk = self.places[tensor]
                     votes[chunk] = max(votes.get(chunk, 0), _bytes(graph.tensors[tensor]))
+            # Ties go to the earlier chunk, so that the assignment does not depend on the order of dictionaries.
             self._put(number, operator, min(votes, key=lambda chunk: (-votes[chunk], chunk), default=0))
 
     # --------------------------------------------------------------------------------------------------------- sums
@@ -199,6 +208,7 @@ class _Assigner:
         phases, renamed, summed = list(self.micro.phases), dict[int, int](), set[int]()
         early: list[tuple[Operator, Equation, Phase, int]] = []
         late: list[tuple[Operator, Equation, Phase, int]] = []
+        # A term in no place depends on variables alone; the loss is in the last chunk, and most such terms are of it.
         last = len(self.route) - 1
         for micro_sum in self.micro.sums:
             by_chunk: dict[int, list[int]] = {}
@@ -206,6 +216,7 @@ class _Assigner:
                 by_chunk.setdefault(self.places.get(term, last), []).append(term)
             parts = []
             for chunk, terms in sorted(by_chunk.items()):
+                # Within a chunk terms are added per micro batch, before they join the sum: one accumulator per chunk.
                 whole = terms[0]
                 for term in terms[1:]:
                     tensors.append(tensors[whole])
@@ -228,6 +239,7 @@ class _Assigner:
             total = parts[0][1]
             owner = parts[0][0]
             for number, (_, part) in enumerate(parts[1:], 2):
+                # The last addition writes the tensor that readers know; the others write new ones.
                 if number == len(parts):
                     subtotal = micro_sum.total
                 else:
@@ -264,6 +276,7 @@ class _Assigner:
 
         step = self.micro.step
         entries = list(zip(operators, equations, phases, self.chunks, strict=True))
+        # Additions come where the loop ends: behind all they read, before all that reads them.
         cut = next((number for number, entry in enumerate(entries) if entry[2] is Phase.UPDATE), len(entries))
         entries[cut:cut] = [*early, *late]
         self.chunks = [chunk for *_, chunk in entries]
@@ -324,6 +337,7 @@ class _Assigner:
                 places.update((t, w) for t, w in zip(operator.results, where_from, strict=True) if w is not None)
                 add(operator, equation, phase, where_from[0])
                 continue
+            # Its strategy would have to hold in several chunks, whose meshes differ.
             if isinstance(operator.mark, OperatorMark | DerivativeMark):
                 renamed.update(
                     (result, operand)
@@ -336,6 +350,7 @@ class _Assigner:
                 part, how = part_of_identity(operator, equation, positions)
                 places.update((tensor, chunk_here) for tensor in part.results)
                 add(part, how, phase, chunk_here)
+            # What is in no place needs no mark: every chunk computes it for itself.
             rest = [number for number, place in enumerate(where_from) if place is None]
             renamed.update((operator.results[number], operator.operands[number]) for number in rest)
         graph = replace(step.graph, operators=tuple(operators), outputs=tuple(map(now, step.graph.outputs)))
@@ -349,6 +364,7 @@ class _Assigner:
 
 def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:
     """Tensors that depend on variables and on carries of their own kind alone: random counters."""
+    # Greatest fixed point: assume that all carries are free of data, and drop those whose new value is not.
     free = {carry.before for carry in micro.carries}
     while True:
         replicable = _closure(micro.step.graph, set(invariant) | free)

@@ -63,6 +63,7 @@ def cut(assigned: Assigned) -> tuple[ChunkGraph, ...]:
     for chunk in chunks:
         for tensor, phase in chunk.received.items():
             sender = chunks[assigned.places[tensor]]
+            # Two receivers of one tensor read it in the same phase: it is made in one.
             sender.sent[tensor] = phase
     return tuple(chunks)
 
@@ -83,6 +84,7 @@ class _Cutter:
             for position, entry in enumerate(self.graph.inputs[first:])
             if entry.tensor not in self.micro.micro_inputs and entry.tensor not in carried
         }
+        # Without a loop the whole batch is the one micro batch, so arguments are what they are.
         if not self.micro.looped:
             self.arguments.update(dict(self.micro.micro_inputs.items()))
         self.carry_of = {carry.before: carry for carry in self.micro.carries}
@@ -100,6 +102,7 @@ class _Cutter:
                 continue
             if position in aliases:
                 argument = self.graph.inputs[aliases[position]].tensor
+                # A variable that comes out as it went in is not updated.
                 if argument != tensor:
                     updates.setdefault(self._maker(tensor, argument), {})[aliases[position] - first] = tensor
             else:
@@ -130,6 +133,7 @@ class _Cutter:
             equation = self.micro.step.equations[position]
             if position not in own:
                 places = [place for place, result in enumerate(operator.results) if result in needed]
+                # Not its own, but cheaper to make again than to receive.
                 places = [place for place in places if operator.results[place] in self.assigned.replicable]
                 if not places:
                     continue
@@ -141,8 +145,10 @@ class _Cutter:
         read = {tensor for operator in operators for tensor in operator.operands} - {LITERAL}
         read |= set(updates.values()) | set(results.values()) | {carry.start for carry in carried}
         results_inside = {tensor for operator in operators for tensor in operator.results}
+        # In the order of the step's inputs, so that a chunk's plan does not depend on the order of operators.
         missing = [tensor for tensor in self.inputs if tensor in read - results_inside]
         updated = [tensor for tensor, position in self.arguments.items() if position in updates]
+        # A variable that is written but not read (an overwritten statistic) still needs its buffer, to be donated.
         missing += [tensor for tensor in updated if tensor not in missing]
         constants = [tensor for tensor in missing if tensor in self.constants]
         others = [tensor for tensor in missing if tensor not in self.constants]
@@ -193,6 +199,7 @@ class _Cutter:
             aliases.append((len(outputs), positions[tensors[argument]]))
             outputs.append(tensor)
         for carry in carried:
+            # A carry that is written and never read has no buffer to share.
             if carry.before in positions:
                 aliases.append((len(outputs), positions[carry.before]))
                 outputs.append(carry.after)
@@ -209,12 +216,14 @@ class _Cutter:
             for position in sorted(own)
             for tensor in graph.operators[position].operands
         ]
+        # Results leave once per step, so what they need may arrive as late as the update.
         left += [(tensor, Phase.UPDATE) for tensor in results]
         needed: set[int] = set()
         received: dict[int, Phase] = {}
         carried: dict[int, Carry] = {}
         while left:
             tensor, phase = left.pop()
+            # A received tensor is visited again: an earlier phase may need it too.
             if tensor == LITERAL or (tensor in needed and tensor not in received):
                 continue
             needed.add(tensor)
@@ -245,6 +254,7 @@ class _Cutter:
         """When a tensor arrives: with the micro batch's forward pass as soon as that is where it is made."""
         maker = self.makers[tensor]
         phase_of_maker = self.micro.phases[maker]
+        # A gradient's norm, say: read once per step, unless a micro batch has already brought it.
         if phase is Phase.UPDATE:
             before = received.get(tensor)
             return Phase.UPDATE if before is None else before

@@ -23,8 +23,8 @@ from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, Op
 from sporax.ir.marks import GradientMark, LossMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.pipeline.additions import additions
 
-_ADDS = ("add", "add_any")
 _KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
 """Operations on a batch, before it is cut into micro batches, that can as well run on each micro batch."""
 
@@ -102,6 +102,7 @@ def open_micro_loop(step: Ingested) -> MicroStep:
     Raises:
         SporaxRuntimeError: several loops over micro batches, or one that does something else than described here.
     """
+    # The loop is known by the name that PipelineCell gives its scope: a scan that the network itself runs has another path.
     loops = [
         number
         for number, operator in enumerate(step.graph.operators)
@@ -155,9 +156,12 @@ class _Opener:
         for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
             if number in (forward, backward):
                 continue
+            # After the loop a cond is the skipped update of loss scaling. Kept whole it would tie all stages' updates to one
+            # place; both branches cost little beside an exchange of gradients.
             if operator.name == "cond" and number > forward:
                 outer += self._branches_and_choice(operator, equation)
                 continue
+            # The mark has told ingestion which scan is differentiated; behind it the loss is the loop's own sum.
             if isinstance(operator.mark, LossMark):
                 self.same.update(zip(operator.results, operator.operands, strict=True))
                 if LITERAL in operator.operands:
@@ -196,6 +200,7 @@ class _Opener:
         index = self._operand(operator, equation, 0)
         primitive = jax.lax.select_n_p
         for result, *cases in zip(operator.results, *outputs, strict=True):
+            # The branches agree on this result: a choice would only force both to be computed.
             if len({self._now(case) for case in cases}) == 1:
                 self.same[result] = cases[0]
                 continue
@@ -213,6 +218,7 @@ class _Opener:
     def _finish(self, outer: Sequence[tuple[Operator, Equation]], num_micro: int, trains: bool) -> MicroStep:
         graph = self.step.graph
         early, after = self._around_the_loop(outer)
+        # Operators must stay in an order in which every tensor is made before it is read.
         entries = [(*pair, Phase.FORWARD) for pair in self.before]
         entries += [(*pair, Phase.INVARIANT) for pair in early]
         entries += self.inside
@@ -220,6 +226,7 @@ class _Opener:
         operators = tuple(
             replace(operator, operands=tuple(map(self._now, operator.operands))) for operator, _, _ in entries
         )
+        # Constants come first among the inputs, as in every ingested step, so arguments move back by their number.
         old = len(self.step.constants)
         inputs = (
             *graph.inputs[:old],
@@ -261,6 +268,7 @@ class _Opener:
         self, outer: Sequence[tuple[Operator, Equation]]
     ) -> tuple[list[tuple[Operator, Equation]], list[tuple[Operator, Equation]]]:
         """The operators around the loops: those that do not read what these compute, and those that do."""
+        # Only totals and last carries are known after the loop; whatever reads neither can run before it.
         late = {self._now(micro_sum.total) for micro_sum in self.sums} | {
             self._now(carry.after) for carry in self.carries
         }
@@ -272,8 +280,9 @@ class _Opener:
                 (after if any(reads) else before).append((operator, equation))
                 late.update(operator.results if any(reads) else ())
                 continue
-            for wanted, entries in ((False, before), (True, after)):
-                positions = [position for position, is_late in enumerate(reads) if is_late is wanted]
+            # One mark over tensors of both sides would pull the early ones behind the loop: it is cut in two.
+            for is_before, entries in ((False, before), (True, after)):
+                positions = [position for position, is_late in enumerate(reads) if is_late is is_before]
                 entries.append(part_of_identity(operator, equation, positions))
             late.update(result for result, is_late in zip(operator.results, reads, strict=True) if is_late)
         return before, after
@@ -342,22 +351,26 @@ class _Opener:
         for position in range(num_carry):
             before, after = arguments[num_consts + position], outputs[position]
             start, result = self._operand(operator, equation, num_consts + position), operator.results[position]
+            # A carry that no round changes is a constant of the loop.
             if after == before:
                 self.same[before] = self.same[result] = start
                 continue
-            chain = _additions(after, before, entries, producers, readers)
+            chain = additions(after, before, entries, producers, readers)
+            # A sum may start anywhere else than at zero only if somebody adds the start once: not worth a second form.
             if chain is not None and self._is_zero(start):
                 numbers, terms = chain
                 adding, how = entries[numbers[0]]
                 dropped.update(numbers)
                 self.sums.append(Sum(result, tuple(terms), adding.operation, how))
                 continue
+            # A backward carry would order the backward passes of micro batches, which schedules run in an order of their own.
             if phase is Phase.BACKWARD:
                 raise SporaxRuntimeError(
                     "For 'PipelineCell', gradients must be sums over the micro batches, but the backward pass hands something "
                     f"else from one micro batch to the next, of shape {self.tensors[after].shape}."
                 )
             self.carries.append(Carry(before, after, start))
+            # STATE: a planner may place it as it likes, but the same in every round.
             self.carry_inputs.append(Input(before, Role.STATE, f"carry {len(self.carries)} of the micro batches"))
             self.same[result] = after
         return dropped
@@ -368,6 +381,7 @@ class _Opener:
         read = {
             tensor for operator in self.step.graph.operators if operator.name != "scan" for tensor in operator.operands
         }
+        # A stacked value would hold all micro batches at once, the memory that a pipeline exists to save.
         read.update(self.step.graph.outputs)
         for result, inside in zip(operator.results[num_carry:], outputs[num_carry:], strict=True):
             if result in read:
@@ -382,6 +396,7 @@ class _Opener:
         """What a carry is in this micro batch, for readers that come when it has moved on."""
         spec = self.tensors[tensor]
         self.tensors.append(spec)
+        # A barrier is the one copy that XLA does not remove.
         primitive = jax.lax.optimization_barrier_p
         operator = Operator(Operation(str(primitive.name), (spec,), (spec,)), (tensor,), (len(self.tensors) - 1,))
         self.inside.append((operator, Equation(primitive, {}), Phase.FORWARD))
@@ -415,6 +430,7 @@ class _Opener:
         arguments = {
             entry.tensor: number for number, entry in enumerate(graph.inputs[first:]) if entry.role is Role.DATA
         }
+        # Reshapes only split the batch into micro batches; the other operations are run again on each part.
         chain: list[int] = []
         tensor, shape = stacked, graph.tensors[stacked].shape
         while tensor not in arguments:
@@ -478,6 +494,7 @@ class _Opener:
         if number is None:
             return False
         operator, equation = self.step.graph.operators[number], self.step.equations[number]
+        # JAX makes the zeros of a scan's start by one of these.
         if operator.name not in ("broadcast_in_dim", "convert_element_type"):
             return False
         if operator.operands[0] == LITERAL:
@@ -485,51 +502,10 @@ class _Opener:
         return self._is_zero(operator.operands[0])
 
     def _now(self, tensor: int) -> int:
+        # Chains are short (a loop inside a branch), so no path compression.
         while tensor in self.same:
             tensor = self.same[tensor]
         return tensor
-
-
-def _additions(
-    after: int,
-    before: int,
-    entries: Sequence[tuple[Operator, Equation]],
-    producers: Mapping[int, int],
-    readers: Mapping[int, int],
-) -> tuple[list[int], list[int]] | None:
-    """If `after` is `before` plus terms, the numbers of the additions and the terms; else None."""
-    numbers: list[int] = []
-    terms: list[int] = []
-    tensor = after
-    while tensor != before:
-        number = producers.get(tensor)
-        if number is None or entries[number][0].name not in _ADDS or readers[tensor] > 1:
-            return None
-        operands = entries[number][0].operands
-        if LITERAL in operands:
-            return None
-        numbers.append(number)
-        on_way = [place for place, operand in enumerate(operands) if _leads_to(operand, before, entries, producers)]
-        if len(on_way) != 1:
-            return None
-        terms.append(operands[1 - on_way[0]])
-        tensor = operands[on_way[0]]
-    return (numbers, terms[::-1]) if readers[before] == 1 else None
-
-
-def _leads_to(
-    tensor: int, before: int, entries: Sequence[tuple[Operator, Equation]], producers: Mapping[int, int]
-) -> bool:
-    left, seen = [tensor], set()
-    while left:
-        tensor = left.pop()
-        if tensor == before:
-            return True
-        number = producers.get(tensor)
-        if number is not None and number not in seen and entries[number][0].name in _ADDS:
-            seen.add(number)
-            left.extend(entries[number][0].operands)
-    return False
 
 
 def _with_invariants(micro: MicroStep) -> tuple[Phase, ...]:

@@ -93,6 +93,7 @@ def update_levels(assigned: Assigned, chunks: Sequence[ChunkGraph]) -> dict[int,
     for operator, phase, chunk in zip(graph.operators, phases, assigned.chunks, strict=True):
         if phase is not Phase.UPDATE or chunk is None:
             continue
+        # A tensor from another chunk is there only after one more exchange than it took to make.
         level = 0
         for tensor in operator.operands:
             if tensor in places and tensor not in assigned.replicable:
@@ -146,6 +147,7 @@ class _Maker:
     def make(self, num_levels: int) -> ChunkPrograms:
         chunk, name = self.chunk, self.chunk.name
         updates: list[ChunkProgram] = []
+        # Last level first: what later levels read of an earlier one is among its outputs.
         for level in reversed(range(num_levels)):
             updates.insert(0, self._update(level, updates))
         summed = sorted({slot.number for program in updates for slot, _ in program.inputs if slot.kind == "sum"})
@@ -161,6 +163,7 @@ class _Maker:
         weights = self._program(
             f"{name}_weights", Phase.BACKWARD, [], backward_sums, lambda number: number in weight_operators
         )
+        # What the backward pass of activations makes and that of weights reads: kept between the two.
         handed = [
             (slot, place)
             for slot, place in weights.inputs
@@ -173,6 +176,7 @@ class _Maker:
             [],
             lambda number: number not in weight_operators,
         )
+        # Whatever any of the three backward programs reads, so that one forward program serves every schedule.
         kept = {
             slot: place
             for program in (backward, weights, inputs)
@@ -255,11 +259,12 @@ class _Maker:
         return self.levels.get(tensor, 0)
 
     def _prepare(self, programs: Sequence[ChunkProgram], summed: Sequence[int]) -> ChunkProgram:
-        wanted = [
+        entries = [
             (slot, place) for program in programs for slot, place in program.inputs if slot.kind in ("ready", "carry")
         ]
-        outputs = list(dict.fromkeys(wanted))
+        outputs = list(dict.fromkeys(entries))
         program = self._program(f"{self.chunk.name}_prepare", Phase.INVARIANT, outputs, [])
+        # Zeros in the placement of partial sums: adding them needs no communication.
         zeros = [(Slot("sum", tensor), self.current[tensor]) for tensor in summed]
         return replace(program, outputs=(*program.outputs, *zeros), zeros=len(zeros))
 
@@ -268,6 +273,7 @@ class _Maker:
         needed = self._ancestors(sent)
         reached: dict[int, set[str]] = {}
         operators = self.graph.operators
+        # Weights of one Cell only: an operator below two Cells' gradients is on the way of a cotangent.
         for tensor in sums:
             path = operators[self.makers[tensor]].path
             for number in self._ancestors([tensor]):
@@ -299,13 +305,14 @@ class _Maker:
     ) -> ChunkProgram:
         """The program that makes `outputs` and one addend for each of `sums`."""
         addends = [(Slot("sum", tensor), self.current[tensor]) for tensor in sums]
+        # Sums first, in inputs and outputs alike, so that the runner pairs them by position.
         given = [*addends, *outputs]
-        wanted = [self._tensor(slot) for slot, _ in given]
-        entries = self._operators(wanted, phase, belongs)
+        numbers = [self._tensor(slot) for slot, _ in given]
+        entries = self._operators(numbers, phase, belongs)
         produced = {tensor for operator, *_ in entries for tensor in operator.results}
         read = dict.fromkeys(
             tensor
-            for tensors in (*(operator.operands for operator, *_ in entries), wanted)
+            for tensors in (*(operator.operands for operator, *_ in entries), numbers)
             for tensor in tensors
             if tensor != LITERAL and tensor not in produced
         )
@@ -319,10 +326,11 @@ class _Maker:
             tuple(
                 inputs.get(tensor) or Input(tensor, Role.DATA, f"tensor {tensor}") for tensor in (*constants, *others)
             ),
-            tuple(wanted),
+            tuple(numbers),
         )
         values = dict(zip((entry.tensor for entry in self.graph.inputs), self.chunk.step.constants, strict=False))
         step = Ingested(graph, tuple(entry[1] for entry in entries), tuple(values[tensor] for tensor in constants))
+        # A tensor is resharded once, by the program that makes it; its readers get it as it is then.
         settles = set(produced)
         if phase is not Phase.UPDATE:  # the update reads variables as they are kept
             settles |= {tensor for tensor, (slot, _) in zip(others, slots, strict=True) if slot.kind == "variable"}
@@ -343,19 +351,21 @@ class _Maker:
         if slot.kind == "result":
             return self.chunk.results[slot.number]
         if slot.kind == "carry":
+            # LITERAL is -1, so numbers below it are free to stand for "the carry's old or new value".
             return -2 - slot.number  # resolved by the phase, see `_operators`
         return slot.number
 
     def _operators(
-        self, wanted: list[int], phase: Phase, belongs: Callable[[int], bool]
+        self, numbers: list[int], phase: Phase, belongs: Callable[[int], bool]
     ) -> list[tuple[Operator, Equation, OperatorPlan]]:
-        """What has to run for `wanted`, in order."""
-        for place, tensor in enumerate(wanted):
+        """What has to run for the tensors `numbers`, in order."""
+        for place, tensor in enumerate(numbers):
             if tensor < LITERAL:
                 carry = self.carries[-2 - tensor]
-                wanted[place] = carry.start if phase is Phase.INVARIANT else carry.after
-        needed = set(wanted)
+                numbers[place] = carry.start if phase is Phase.INVARIANT else carry.after
+        needed = set(numbers)
         entries: list[tuple[Operator, Equation, OperatorPlan]] = []
+        # Backwards from what is needed: an operator joins only if one of its results is read.
         for number in reversed(range(len(self.graph.operators))):
             operator, equation = self.graph.operators[number], self.chunk.step.equations[number]
             planned = self.plan.operators[number]
@@ -378,6 +388,7 @@ class _Maker:
         return entries[::-1]
 
     def _made_here(self, number: int, tensor: int, phase: Phase, belongs: Callable[[int], bool]) -> bool:
+        # Made again by each program: it depends on variables alone, and keeping it per micro batch costs more.
         if tensor in self.assigned.invariant:
             return True
         return self.chunk.phases[number] is phase and belongs(number)
@@ -410,6 +421,7 @@ class _Maker:
 
 def _overwriting(program: ChunkProgram, later: Sequence[ChunkProgram] = ()) -> ChunkProgram:
     """A program that may overwrite what it gives new values of, unless programs after it read the old ones."""
+    # Values of a micro batch are not overwritten: another task may still read them.
     read = {slot for slot, _ in program.inputs if slot.kind in ("sum", "carry", "variable")}
     read_later = {slot for program in later for slot, _ in program.inputs}
     return replace(program, donated=frozenset((read & {slot for slot, _ in program.outputs}) - read_later))

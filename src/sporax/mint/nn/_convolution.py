@@ -129,8 +129,8 @@ class Conv2d(_Convolution):
         if self.padding == "same":
             whole = [gap * (size - 1) for gap, size in zip(self.dilation, self.kernel_size, strict=True)]
             return tuple(side for total in reversed(whole) for side in (total // 2, total - total // 2))
-        each = (0,) * self.dims if self.padding == "valid" else self.padding
-        return tuple(side for size in reversed(each) for side in (size, size))
+        edge = (0,) * self.dims if self.padding == "valid" else self.padding
+        return tuple(side for size in reversed(edge) for side in (size, size))
 
 
 class Conv1d(Conv2d):
@@ -192,17 +192,17 @@ class ConvTranspose2d(_Convolution):
         return F.conv_transpose2d(input, weight, bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _missing(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
-        wanted = argument.ints("ConvTranspose2d", "output_size", output_size, 2)
+        sizes = argument.ints("ConvTranspose2d", "output_size", output_size, 2)
         least = [
             (size - 1) * step - 2 * edge + gap * (kernel - 1) + 1
             for size, step, edge, gap, kernel in zip(
                 input.shape[-2:], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
             )
         ]
-        extra = tuple(goal - low for goal, low in zip(wanted, least, strict=True))
+        extra = tuple(goal - low for goal, low in zip(sizes, least, strict=True))
         if any(not 0 <= more < step for more, step in zip(extra, self.stride, strict=True)):
             raise SporaxValueError(
                 f"For 'ConvTranspose2d', 'output_size' must be at least {tuple(least)} and less than 'stride' more for an "
-                f"input of shape {input.shape}, but got {wanted}."
+                f"input of shape {input.shape}, but got {sizes}."
             )
         return extra

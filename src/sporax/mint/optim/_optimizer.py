@@ -115,15 +115,15 @@ class Optimizer(nn.Optimizer):
         if unknown and self.is_strict:
             raise SporaxKeyError(f"For '{name}', a group may have {('params', *self.defaults)}, but got {unknown}.")
         members = [group["params"]] if isinstance(group["params"], Parameter) else list(group["params"])
-        known = {id(parameter) for each in self.param_groups for parameter in each["params"]}
+        registered = {id(parameter) for owner in self.param_groups for parameter in owner["params"]}
         for member in members:
             if not isinstance(member, Parameter):
                 raise SporaxTypeError(f"For '{name}', a group must hold Parameters, but got {type(member).__name__}.")
-            if id(member) in known:
+            if id(member) in registered:
                 raise SporaxValueError(
                     f"For '{name}', every parameter must be given once, but '{member.name}' is there twice."
                 )
-            known.add(id(member))
+            registered.add(id(member))
         settings = {"weight_decay": 0.0, **self.defaults, **group, "params": members}
         self.check_settings(settings)
         self.param_groups.append(ParameterGroup(settings, self, len(self.param_groups)))

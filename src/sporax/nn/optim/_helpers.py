@@ -171,7 +171,7 @@ class OptimizerHelpers:
         if self._owners is not None:
             _dealt.take_over(self._owners, self.parameters)
             owned = list(zip(self.parameters, self._owners, strict=True))
-            return [tuple(each for each, owner in owned if owner == rank) for rank in groups.find(None).ranks]
+            return [tuple(parameter for parameter, owner in owned if owner == rank) for rank in groups.find(None).ranks]
         return [tuple(self.parameters)]
 
     @property

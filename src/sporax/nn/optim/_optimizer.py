@@ -144,7 +144,7 @@ class Optimizer(OptimizerHelpers, Cell):
         self.params = self.parameters
         self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
-        self._describe_settings(weight_decay, self.is_group and any("order_params" in each for each in groups))
+        self._describe_settings(weight_decay, self.is_group and any("order_params" in entry for entry in groups))
         self._target = context.get_context("device_target")
         self._updates_on_host = False
 
@@ -172,7 +172,7 @@ class Optimizer(OptimizerHelpers, Cell):
             raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self._target}', but got '{value}'.")
         self._target = value
         self._updates_on_host = value == "CPU"
-        for holder in (*self.parameters, *(each for slot in self._slots.values() for each in slot)):
+        for holder in (*self.parameters, *(parameter for slot in self._slots.values() for parameter in slot)):
             holder.on_host = self._updates_on_host
         state.touch()
 
@@ -403,12 +403,12 @@ def _checked_group(name: str, group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]) -> list[Parameter]:
-    wanted = next((group["order_params"] for group in groups if "order_params" in group), None)
-    if wanted is None:
+    order = next((group["order_params"] for group in groups if "order_params" in group), None)
+    if order is None:
         return ordered
-    if {id(parameter) for parameter in wanted} != {id(parameter) for parameter in ordered}:
+    if {id(parameter) for parameter in order} != {id(parameter) for parameter in ordered}:
         raise SporaxValueError(f"For '{name}', 'order_params' must hold exactly the parameters of the groups.")
-    return list(wanted)
+    return list(order)
 
 
 def _positive(name: str, what: str, value: Any) -> float:

@@ -92,9 +92,9 @@ class ServedParameters:
 
     def step(self, gradients: Sequence[jax.Array], rates: Sequence[jax.Array]) -> None:
         """Exchange gradients for values, as part of the running program."""
-        wanted = [gradients[index].astype(jnp.float32) for index in (*self.dense, *self.tables)]
+        pushed = [gradients[index].astype(jnp.float32) for index in (*self.dense, *self.tables)]
         by_group = jnp.stack([jnp.asarray(rates[rate], jnp.float32).reshape(()) for rate in self._rates])
-        *values, number = parameter_server.exchange_in_program(self._servers, self._part, by_group, wanted)
+        *values, number = parameter_server.exchange_in_program(self._servers, self._part, by_group, pushed)
         for parameter, value in zip(self._parameters, values, strict=True):
             state.write(parameter, value.astype(parameter.dtype.np_dtype))
         for parameter in self._table_parameters:  # the next lookup reads this, so it comes after the exchange

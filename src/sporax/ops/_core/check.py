@@ -62,9 +62,9 @@ def rank(operator: str, allowed: int | Sequence[int], **arrays: jax.Array) -> No
     numbers = (allowed,) if isinstance(allowed, int) else tuple(allowed)
     for name, array in arrays.items():
         if array.ndim not in numbers:
-            wanted = " or ".join(map(str, numbers))
+            ranks = " or ".join(map(str, numbers))
             raise SporaxValueError(
-                f"For '{operator}', '{name}' must have {wanted} dimensions, but got {array.ndim}: shape {array.shape}."
+                f"For '{operator}', '{name}' must have {ranks} dimensions, but got {array.ndim}: shape {array.shape}."
             )
 
 

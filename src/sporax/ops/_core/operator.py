@@ -348,11 +348,11 @@ def operator(
             FUNCTIONS[name] = result
         if class_name:
             PRIMITIVES[class_name] = _class_form(class_name, constructor, result)
-        for each in filter(None, _COMMA.split(method or "")):
-            own, renames = _parse(each.strip())
+        for path in filter(None, _COMMA.split(method or "")):
+            own, renames = _parse(path.strip())
             setattr(Tensor, own, as_method(result, own, _pairs(renames)))
-        for each in filter(None, (mint or "").split(";")):
-            dotted, renames = _parse(each.strip())
+        for path in filter(None, (mint or "").split(";")):
+            dotted, renames = _parse(path.strip())
             MINT[dotted] = renamed(result, _pairs(renames))
         return result
 

@@ -100,8 +100,10 @@ def _switch(precision: Precision | None) -> None:
 @functools.cache
 def _install() -> None:
     """Give the operators on the lists a `run` that looks at the ruling precision."""
-    known = (*OPERATORS.values(), *FUNCTIONS.values(), *MINT.values(), *(class_.operator for class_ in _classes()))
-    operators = {id(each): each for each in known if isinstance(each, Operator) and not isinstance(each, Composition)}
+    offered = (*OPERATORS.values(), *FUNCTIONS.values(), *MINT.values(), *(class_.operator for class_ in _classes()))
+    operators = {
+        id(entry): entry for entry in offered if isinstance(entry, Operator) and not isinstance(entry, Composition)
+    }
     rule_of = {name: rule for rule, names in _LISTS.items() for name in names.split()}
     for operator in operators.values():
         if operator.name in rule_of:
@@ -136,10 +138,10 @@ def _cast(value: Any, dtype: DType | None) -> Any:
 
 def _widest(value: Any) -> DType | None:
     """The floating dtype that all floating Tensors in `value` fit into."""
-    found = set(_floats(value))
-    if len(found) < 2:
-        return next(iter(found), None)
-    return dtypes.float64 if dtypes.float64 in found else dtypes.float32
+    kinds = set(_floats(value))
+    if len(kinds) < 2:
+        return next(iter(kinds), None)
+    return dtypes.float64 if dtypes.float64 in kinds else dtypes.float32
 
 
 def _floats(value: Any) -> Iterator[DType]:
@@ -147,5 +149,5 @@ def _floats(value: Any) -> Iterator[DType]:
         if value.dtype in dtypes.float_type:
             yield value.dtype
     elif isinstance(value, tuple | list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _floats(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _floats(item)

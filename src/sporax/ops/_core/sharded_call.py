@@ -100,7 +100,7 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
     """
     paths: dict[str, Parameter] = dict(cell.parameters_and_names()) if plan else {}
     by_name = {parameter.name: path for path, parameter in paths.items()}
-    found: dict[str, Any] = {}
+    plans: dict[str, Any] = {}
     for name, cut in plan.items():
         if not isinstance(name, str) or not (isinstance(cut, tuple) or isinstance(cut, HasLayout)):
             raise SporaxTypeError(
@@ -117,8 +117,8 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
             )
             continue
         _check_fits(where, name, cut, tuple(paths[path].shape))
-        found[path] = cut
-    return found
+        plans[path] = cut
+    return plans
 
 
 def _check_fits(where: str, name: str, cut: Any, shape: tuple[int, ...]) -> None:

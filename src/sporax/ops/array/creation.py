@@ -182,9 +182,9 @@ def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
     def primitive(row: int, col: int, offset: int = 0, dtype: DType = dtypes.int32) -> Tensor:
         return kernel(row, col, offset, dtype=dtype)
 
-    for each in (kernel, primitive):
-        each.__name__ = own
-        each.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
+    for form in (kernel, primitive):
+        form.__name__ = own
+        form.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
     operator(function=own, composed=True)(kernel)
     operator(f"{name}(row, col, offset, dtype)", function="", composed=True)(primitive)
 

@@ -28,10 +28,10 @@ def _gather_along(name: str, x: Array, dim: int, index: Array) -> Array:
         raise SporaxValueError(
             f"For '{name}', 'x' and 'index' must have as many dims as each other, but got {x.shape} and {index.shape}."
         )
-    for each in range(x.ndim):
-        if each != where and index.shape[each] > x.shape[each]:
+    for position in range(x.ndim):
+        if position != where and index.shape[position] > x.shape[position]:
             raise SporaxValueError(
-                f"For '{name}', 'index' must not be larger than 'x' in dim {each}, but got {index.shape} and {x.shape}."
+                f"For '{name}', 'index' must not be larger than 'x' in dim {position}, but got {index.shape} and {x.shape}."
             )
     own = x[tuple(slice(None) if axis == where else slice(size) for axis, size in enumerate(index.shape))]
     return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)

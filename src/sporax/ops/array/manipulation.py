@@ -24,11 +24,11 @@ def reshape(input: Array, shape: tuple[int, ...]) -> Array:
         SporaxValueError: the number of elements differs.
     """
     sizes = check.shape("Reshape", shape)
-    known = math.prod(size for size in sizes if size != -1)
+    fixed = math.prod(size for size in sizes if size != -1)
     inferred = sum(size == -1 for size in sizes)
     if inferred > 1 or min(sizes, default=1) < -1:
         raise SporaxValueError(f"For 'Reshape', 'shape' may hold one -1 and no other negative size, but got {sizes}.")
-    fits = input.size % known == 0 if inferred and known else known == input.size
+    fits = input.size % fixed == 0 if inferred and fixed else fixed == input.size
     if not fits:
         raise SporaxValueError(
             f"For 'Reshape', the shape of 'input' is {input.shape} ({input.size} elements), "

@@ -72,8 +72,8 @@ def _channel_shuffle_primitive(x: Array, group: int) -> Array:
 def channel_shuffle(x: Array, groups: int) -> Array:
     """Channels (dim 1) dealt to `groups` groups in turn: their number is (groups, per group) transposed."""
     n, channels, *space = x.shape
-    each = _divisible("channel_shuffle", "the number of channels", channels, groups)
-    return x.reshape(n, groups, each, *space).swapaxes(1, 2).reshape(x.shape)
+    size = _divisible("channel_shuffle", "the number of channels", channels, groups)
+    return x.reshape(n, groups, size, *space).swapaxes(1, 2).reshape(x.shape)
 
 
 def _blocks(name: str, block: Any, edges: Any) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:

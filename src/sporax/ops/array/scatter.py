@@ -128,8 +128,8 @@ def _in_place(name: str, own: str, how: str, update: Any, locking: bool, extra: 
         return kernel(input_x, indices, updates)
 
     where = "rows" if update is _rows else "elements or slices"
-    for each in (kernel, short):
-        each.__name__, each.__doc__ = own, f"{_DONE[how]} {where} of a Parameter in place; returns the new value."
+    for form in (kernel, short):
+        form.__name__, form.__doc__ = own, f"{_DONE[how]} {where} of a Parameter in place; returns the new value."
     operator(f"{name}(use_locking)", function=own if extra else "", composed=True)(kernel)
     if not extra:
         operator(function=own, composed=True)(short)
@@ -408,10 +408,10 @@ def coalesce(x_indices: Any, x_values: Any, x_shape: Any) -> Any:
             "For 'Coalesce', 'x_indices' must be (dims, elements), 'x_values' (elements,) and 'x_shape' (dims,), but got "
             f"{places.shape}, {values.shape} and {x_shape.shape}."
         )
-    found, inverse = np.unique(places, axis=1, return_inverse=True)
-    sums = np.zeros(found.shape[1], values.dtype)
+    unique, inverse = np.unique(places, axis=1, return_inverse=True)
+    sums = np.zeros(unique.shape[1], values.dtype)
     np.add.at(sums, inverse.reshape(-1), values)
-    return wrap_numpy(found), wrap_numpy(sums), wrap(x_shape.array)
+    return wrap_numpy(unique), wrap_numpy(sums), wrap(x_shape.array)
 
 
 @operator("IndexPut(accumulate)", function="", composed=True)

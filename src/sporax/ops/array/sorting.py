@@ -153,8 +153,8 @@ def _search(sequence: Array, values: Array, right: bool, dtype: Any) -> Array:
         )
     side = "right" if right else "left"
 
-    def look_up(row: Array, wanted: Array) -> Array:
-        return jnp.searchsorted(row, wanted, side=side)
+    def look_up(row: Array, values: Array) -> Array:
+        return jnp.searchsorted(row, values, side=side)
 
     for _ in range(sequence.ndim - 1):
         look_up = jax.vmap(look_up)
@@ -257,22 +257,22 @@ def unique(input: Any) -> tuple[Tensor, Tensor]:
     The result's shape depends on the values, so this cannot be part of a compiled step.
     """
     values = known("Unique", "input", input)
-    found, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     index = place[inverse.reshape(values.shape)]
-    return wrap_numpy(found[order]), wrap_numpy(index.astype(np.int64 if values.dtype == np.int64 else np.int32))
+    return wrap_numpy(distinct[order]), wrap_numpy(index.astype(np.int64 if values.dtype == np.int64 else np.int32))
 
 
 @operator("UniqueWithPad()", function="unique_with_pad", method="unique_with_pad", composed=True)
 def unique_with_pad(x: Any, pad_num: Any) -> tuple[Tensor, Tensor]:
     """As `unique`, with `pad_num` appended until there are as many elements as before; outside compiled steps only."""
     check.rank("UniqueWithPad", 1, x=x)
-    found, index = unique(x)
+    distinct, index = unique(x)
     filler = np.asarray(pad_num.array if isinstance(pad_num, Tensor) else pad_num)
-    padded = np.full(x.shape, filler, np.asarray(found.array).dtype)
-    padded[: found.size] = np.asarray(found.array)
+    padded = np.full(x.shape, filler, np.asarray(distinct.array).dtype)
+    padded[: distinct.size] = np.asarray(distinct.array)
     return wrap_numpy(padded), index
 
 

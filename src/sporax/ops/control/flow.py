@@ -40,9 +40,9 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
     _check_functions("cond", true_fn=true_fn, false_fn=false_fn)
     if np.size(pred) != 1:
         raise SporaxTypeError(f"For 'cond', 'pred' must have one element, but its shape is {np.shape(pred)}.")
-    known = _truth(pred)
-    if known is not None:
-        return true_fn(*operands) if known else false_fn(*operands)
+    decided = _truth(pred)
+    if decided is not None:
+        return true_fn(*operands) if decided else false_fn(*operands)
     written = _writes(lambda: true_fn(*operands), lambda: false_fn(*operands))
 
     def branch(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
@@ -255,7 +255,7 @@ def _scanned_now(loop_func: Callable[[Any, Any], Any], carry: Any, rows: Any, ro
         outputs.append(out)
     if not outputs:
         return carry, None
-    return carry, jax.tree.map(lambda *each: wrap(jnp.stack([e.array for e in each])), *outputs, is_leaf=_is_tensor)
+    return carry, jax.tree.map(lambda *leaves: wrap(jnp.stack([e.array for e in leaves])), *outputs, is_leaf=_is_tensor)
 
 
 def _is_tensor(value: Any) -> bool:

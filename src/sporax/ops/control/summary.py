@@ -50,8 +50,8 @@ class _Summary:
     def _check_dims(self, kind: str, array: jax.Array) -> None:
         fits = array.ndim >= self.least_dims and (self.dims is None or array.ndim in self.dims)
         if not fits or (self.plugin == "scalar" and array.size != 1):
-            wanted = {"scalar": "one element", "image": "4 dimensions"}.get(self.plugin, "at least 1 dimension")
-            raise SporaxValueError(f"For '{kind}', 'value' must have {wanted}, but got shape {array.shape}.")
+            expected = {"scalar": "one element", "image": "4 dimensions"}.get(self.plugin, "at least 1 dimension")
+            raise SporaxValueError(f"For '{kind}', 'value' must have {expected}, but got shape {array.shape}.")
 
 
 class ScalarSummary(_Summary):

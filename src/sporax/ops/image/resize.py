@@ -129,9 +129,9 @@ def _resize_forms(kind: Any, doc: str, size_in_constructor: str, size_in_call: s
     def newer(image: Array, size: Sizes, align_corners: bool = False, half_pixel_centers: bool = False) -> Array:
         return _resize(size_in_call, kind, image, size, align_corners, half_pixel_centers)
 
-    for each, name in ((older, size_in_constructor), (newer, size_in_call)):
-        each.__name__ = f"_{name.lower()}"
-        each.__doc__ = (
+    for form, name in ((older, size_in_constructor), (newer, size_in_call)):
+        form.__name__ = f"_{name.lower()}"
+        form.__doc__ = (
             f"Images (n, c, h, w) resized to `size`: {doc}.\n\n"
             "    `align_corners` lets the centres of the corner pixels coincide; `half_pixel_centers` counts coordinates\n"
             "    from the edges of the pixels instead of their centres.\n"

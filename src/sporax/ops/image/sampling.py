@@ -56,8 +56,8 @@ def _sampled(name: str, input: Array, grid: Array, mode: str, padding: str, alig
         total = jnp.zeros((image.shape[0], *points.shape[:-1]), image.dtype)
         for corner in itertools.product((0, 1), repeat=dims):
             weight = jnp.ones((), image.dtype)
-            for each, base, bit in zip(at, low, corner, strict=True):
-                weight = weight * (each - base if bit else 1 - (each - base))
+            for index, base, bit in zip(at, low, corner, strict=True):
+                weight = weight * (index - base if bit else 1 - (index - base))
             total = total + weight * picked(image, [base + bit for base, bit in zip(low, corner, strict=True)])
         return total
 

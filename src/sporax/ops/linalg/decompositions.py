@@ -21,9 +21,9 @@ def _matrices(name: str, square: bool = False, **arrays: Array) -> None:
     check.floating(name, **arrays)
     for label, array in arrays.items():
         if array.ndim < 2 or (square and array.shape[-1] != array.shape[-2]):
-            wanted = "square matrices" if square else "matrices"
+            expected = "square matrices" if square else "matrices"
             raise SporaxValueError(
-                f"For '{name}', '{label}' must hold {wanted} in its last two dims, but its shape is {array.shape}."
+                f"For '{name}', '{label}' must hold {expected} in its last two dims, but its shape is {array.shape}."
             )
 
 

@@ -180,7 +180,7 @@ def _tridiagonal_matmul(superdiag: Array, maindiag: Array, subdiag: Array, rhs: 
             raise SporaxValueError(
                 f"For 'TridiagonalMatMul', '{name}' must have shape (…, 1, {m}), but got {diagonal.shape}."
             )
-    above, main, below = (jnp.swapaxes(each, -1, -2) for each in (superdiag, maindiag, subdiag))
+    above, main, below = (jnp.swapaxes(band, -1, -2) for band in (superdiag, maindiag, subdiag))
     zero = jnp.zeros((*rhs.shape[:-2], 1, rhs.shape[-1]), rhs.dtype)
     following = jnp.concatenate([rhs[..., 1:, :], zero], -2)
     before = jnp.concatenate([zero, rhs[..., :-1, :]], -2)

@@ -325,8 +325,8 @@ def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], index_
     def torch_like(input: Array, dim: int) -> tuple[Array, Array]:
         return compute(input, dim)
 
-    for each in (kernel, torch_like):
-        each.__name__, each.__doc__ = own, doc
+    for form in (kernel, torch_like):
+        form.__name__, form.__doc__ = own, doc
     operator(function="", mint=own)(torch_like)
     operator(name, function=own, method=own)(kernel)
 

@@ -25,18 +25,18 @@ def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any],
         sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
         if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
             raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
-        goal = [whole if wanted is None else wanted for wanted, whole in zip(sizes, x.shape[-2:], strict=True)]
-        for axis, wanted in zip((-2, -1), goal, strict=True):
-            x = jnp.concatenate(list(_cells(x, axis, wanted, reduce)), axis)
+        goal = [whole if target is None else target for target, whole in zip(sizes, x.shape[-2:], strict=True)]
+        for axis, target in zip((-2, -1), goal, strict=True):
+            x = jnp.concatenate(list(_cells(x, axis, target, reduce)), axis)
         return x
 
     return pool
 
 
-def _cells(x: Array, axis: int, wanted: int, reduce: Callable[..., Array]) -> Any:
+def _cells(x: Array, axis: int, size: int, reduce: Callable[..., Array]) -> Any:
     whole = x.shape[axis]
-    for cell in range(wanted):
-        first, last = cell * whole // wanted, -(-(cell + 1) * whole // wanted)
+    for cell in range(size):
+        first, last = cell * whole // size, -(-(cell + 1) * whole // size)
         yield reduce(jax.lax.slice_in_dim(x, first, last, axis=axis), axis=axis, keepdims=True)
 
 
@@ -70,8 +70,8 @@ def adaptive_max_pool2d(
 def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, ...]) -> Array:
     """Of cell (row, column) of a pooling to `sizes`: the position of its first largest element."""
     (top, bottom), (left, right) = (
-        (each * whole // wanted, -(-(each + 1) * whole // wanted))
-        for each, wanted, whole in zip(cell, sizes, x.shape[-2:], strict=True)
+        (index * whole // size, -(-(index + 1) * whole // size))
+        for index, size, whole in zip(cell, sizes, x.shape[-2:], strict=True)
     )
     flat = (*x.shape[:-2], (bottom - top) * (right - left))
     values, places = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
@@ -81,23 +81,23 @@ def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, 
 # ------------------------------------------------------------------------------------------- to a given output size
 
 
-def _bounds(whole: int, wanted: int) -> list[tuple[int, int]]:
+def _bounds(whole: int, size: int) -> list[tuple[int, int]]:
     """Cell i covers the elements floor(i·whole/wanted) up to ceil((i+1)·whole/wanted)."""
-    return [(cell * whole // wanted, -(-(cell + 1) * whole // wanted)) for cell in range(wanted)]
+    return [(cell * whole // size, -(-(cell + 1) * whole // size)) for cell in range(size)]
 
 
 def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
     check.rank(name, (dims + 1, dims + 2), x=x)
     check.floating(name, x=x)
-    wanted = output_size if isinstance(output_size, tuple) else (output_size,) * dims
-    if len(wanted) != dims or any(size is not None and size < 1 for size in wanted):
+    goal = output_size if isinstance(output_size, tuple) else (output_size,) * dims
+    if len(goal) != dims or any(size is not None and size < 1 for size in goal):
         raise SporaxValueError(f"For '{name}', 'output_size' must be ints >= 1 or None, but got {output_size}.")
-    return tuple(whole if size is None else size for size, whole in zip(wanted, x.shape[-dims:], strict=True))
+    return tuple(whole if size is None else size for size, whole in zip(goal, x.shape[-dims:], strict=True))
 
 
 def _adaptive_mean(name: str, x: Array, output_size: Any, dims: int) -> Array:
-    for dim, wanted in enumerate(_goal(name, x, output_size, dims), start=x.ndim - dims):
-        cells = [jax.lax.slice_in_dim(x, *bound, axis=dim) for bound in _bounds(x.shape[dim], wanted)]
+    for dim, size in enumerate(_goal(name, x, output_size, dims), start=x.ndim - dims):
+        cells = [jax.lax.slice_in_dim(x, *bound, axis=dim) for bound in _bounds(x.shape[dim], size)]
         x = jnp.concatenate([jnp.mean(cell, dim, keepdims=True) for cell in cells], dim)
     return x
 
@@ -130,10 +130,10 @@ def _adaptive_forms(dims: int) -> None:
     def with_indices(input: Array, output_size: size_type, return_indices: bool = False) -> Any:  # type: ignore[valid-type]  # the annotation is a value of this function
         return _adaptive_max(top, input, output_size, dims, return_indices)
 
-    for each in (average, maximum, with_indices):
-        each.__annotations__["output_size"] = size_type
-        each.__name__ = mean if each is average else top
-        each.__doc__ = f"{'Means' if each is average else 'Maxima'} that bring the last {dims} dims to `output_size`."
+    for form in (average, maximum, with_indices):
+        form.__annotations__["output_size"] = size_type
+        form.__name__ = mean if form is average else top
+        form.__doc__ = f"{'Means' if form is average else 'Maxima'} that bring the last {dims} dims to `output_size`."
     if dims != 2:
         operator(function=mean, mint=f"nn.functional.{mean}")(average)
         operator(function=top)(maximum if dims == 1 else with_indices)

@@ -156,10 +156,10 @@ def _kept(drop_mask: Array | None, key: Any, keep_prob: float, shape: tuple[int,
     """Which weights are kept: by the bits of a mask, the lowest bit of a byte first, or drawn."""
     if drop_mask is None:
         return jax.random.bernoulli(key, keep_prob, shape)
-    wanted = (*shape[:-1], shape[-1] // _BITS)
-    if drop_mask.dtype != jnp.uint8 or drop_mask.shape != wanted or shape[-1] % _BITS:
+    packed = (*shape[:-1], shape[-1] // _BITS)
+    if drop_mask.dtype != jnp.uint8 or drop_mask.shape != packed or shape[-1] % _BITS:
         raise SporaxValueError(
-            f"For 'FlashAttentionScore', 'drop_mask' must be UInt8 of shape {wanted}, one bit per weight, but got "
+            f"For 'FlashAttentionScore', 'drop_mask' must be UInt8 of shape {packed}, one bit per weight, but got "
             f"{check.describe(drop_mask)}."
         )
     return jnp.unpackbits(drop_mask, axis=-1, bitorder="little").astype(bool)

@@ -344,7 +344,7 @@ def _up(
     dims = weight.ndim - 2
     step, gap = per_dim(name, "stride", stride, dims), per_dim(name, "dilation", dilation, dims)
     more = per_dim(name, "output_padding", extra, dims, 0)
-    if any(each >= max(jump, wide) for each, jump, wide in zip(more, step, gap, strict=True)):
+    if any(addition >= max(jump, wide) for addition, jump, wide in zip(more, step, gap, strict=True)):
         raise SporaxValueError(
             f"For '{name}', 'output_padding' must be smaller than the stride or the dilation, but got {extra}."
         )

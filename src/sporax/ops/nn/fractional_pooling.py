@@ -53,11 +53,11 @@ def _pooled(
         spread[dim], spread[dims + dim] = output[dim], window[dim]
         at = at + reached.reshape(*x.shape[:2], *spread) * math.prod(sizes[dim + 1 :])
     cells = at.reshape(*x.shape[:2], -1)
-    found = jnp.take_along_axis(x.reshape(*x.shape[:2], -1), cells, -1)
-    found = found.reshape(*x.shape[:2], *output, -1)
-    best = jnp.argmax(found, -1)[..., None]
-    places = jnp.take_along_axis(cells.reshape(found.shape), best, -1)
-    return jnp.take_along_axis(found, best, -1)[..., 0], places[..., 0].astype(jnp.int64)
+    values = jnp.take_along_axis(x.reshape(*x.shape[:2], -1), cells, -1)
+    values = values.reshape(*x.shape[:2], *output, -1)
+    best = jnp.argmax(values, -1)[..., None]
+    places = jnp.take_along_axis(cells.reshape(values.shape), best, -1)
+    return jnp.take_along_axis(values, best, -1)[..., 0], places[..., 0].astype(jnp.int64)
 
 
 def _sizes(name: str, what: str, value: Any, dims: int) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
             for state, value in zip(written, values, strict=False):
                 given[state]._replace(value.array)
             results = {**dict(zip(written, values, strict=False)), "step": values[-1]}
-            chosen = tuple(results[each] for each in returned)
+            chosen = tuple(results[name] for name in returned)
             return chosen[0] if len(chosen) == 1 else chosen
 
         operator(form, function="", composed=True)(run)
@@ -70,14 +70,14 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
 def _check_shapes(name: str, states: list[str], given: dict[str, Any]) -> None:
     """State and Parameter have one shape, and so have the gradient or, in a sparse form, its rows."""
     shape = given[states[0]].shape
-    gradient = next(each for each in ("grad", "gradient", "delta") if each in given)
+    gradient = next(label for label in ("grad", "gradient", "delta") if label in given)
     rows = given.get("indices")
     if rows is not None:
         check.integral(name, indices=rows)
     expected = shape if rows is None else (rows.size, *shape[1:])
-    for each, wanted in (*((state, shape) for state in states[1:]), (gradient, expected)):
-        if given[each].shape != wanted:
-            raise SporaxValueError(f"For '{name}', '{each}' must have shape {wanted}, but got {given[each].shape}.")
+    for label, required in (*((state, shape) for state in states[1:]), (gradient, expected)):
+        if given[label].shape != required:
+            raise SporaxValueError(f"For '{name}', '{label}' must have shape {required}, but got {given[label].shape}.")
 
 
 def _like(values: Any, *states: Array) -> _Arrays:

@@ -163,10 +163,10 @@ def _avg_pool(dims: int) -> None:
         "        count_include_pad: the zeros count as cells.\n"
     )
     plain, torch_like = (flat, mint_flat) if dims == 1 else (deep, mint_deep)
-    for each, default in ((plain, ""), (torch_like, "; the step is the size by default")):
-        each.__name__ = name
+    for form, default in ((plain, ""), (torch_like, "; the step is the size by default")):
+        form.__name__ = name
         last = "" if dims == 1 else "        divisor_override: divide by this instead of the number of cells.\n"
-        each.__doc__ = doc.format(default) + last
+        form.__doc__ = doc.format(default) + last
     operator(function=name)(plain)
     operator(function="", mint=f"nn.functional.{name}")(torch_like)
 

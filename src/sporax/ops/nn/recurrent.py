@@ -80,8 +80,8 @@ def _check_lstm(
         raise SporaxValueError(f"For 'LSTM', the last dim of 'input' must be {input_size}, but got {x.shape[2]}.")
     for name, state, size in (("h", h, proj_size or hidden_size), ("c", c, hidden_size)):
         if state.shape != (num_cells, x.shape[1], size):
-            wanted = (num_cells, x.shape[1], size)
-            raise SporaxValueError(f"For 'LSTM', the shape of '{name}' must be {wanted}, but got {state.shape}.")
+            expected = (num_cells, x.shape[1], size)
+            raise SporaxValueError(f"For 'LSTM', the shape of '{name}' must be {expected}, but got {state.shape}.")
 
 
 def _unpacked(
@@ -91,11 +91,11 @@ def _unpacked(
     rows, size = _LSTM_GATES * hidden_size, proj_size or hidden_size
     shapes = [(num_cells, rows, input_size), (num_cells, rows, size), (num_cells, proj_size, hidden_size)]
     biases = [(num_cells, rows)] * has_bias
-    wanted = sum(map(np.prod, [*shapes, *biases]))
-    if has_bias and num_cells == 1 and w.size == wanted + rows:  # as for GPUs: a bias of the input, one of the state
-        biases, wanted = biases * 2, w.size
-    if w.size != wanted:
-        raise SporaxValueError(f"For 'LSTM', 'w' must have {wanted} elements, but got {w.size}: shape {w.shape}.")
+    expected = sum(map(np.prod, [*shapes, *biases]))
+    if has_bias and num_cells == 1 and w.size == expected + rows:  # as for GPUs: a bias of the input, one of the state
+        biases, expected = biases * 2, w.size
+    if w.size != expected:
+        raise SporaxValueError(f"For 'LSTM', 'w' must have {expected} elements, but got {w.size}: shape {w.shape}.")
     flat, parts = w.reshape(-1), []
     for shape in [*shapes, *biases]:
         parts.append(flat[: np.prod(shape)].reshape(shape))

@@ -44,17 +44,17 @@ def _one_by_one(key: Array, probability: Array, refused: Array, count: int, uniq
     """`count` classes that are not `refused` (nor drawn before, when `unique`), and the number of tries."""
 
     def lacking(state: tuple[Any, ...]) -> Array:
-        found = state[0]
-        enough: Array = found < count
+        number = state[0]
+        enough: Array = number < count
         return enough
 
     def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        found, tries, refused, drawn_so_far = state
+        number, tries, refused, drawn_so_far = state
         drawn_class = jax.random.categorical(jax.random.fold_in(key, tries), jnp.log(probability))
         taken = ~refused[drawn_class]
-        drawn_so_far = drawn_so_far.at[jnp.where(taken, found, count)].set(drawn_class, mode="drop")
+        drawn_so_far = drawn_so_far.at[jnp.where(taken, number, count)].set(drawn_class, mode="drop")
         refused = refused.at[drawn_class].set(refused[drawn_class] | (taken & unique))
-        return found + taken, tries + 1, refused, drawn_so_far
+        return number + taken, tries + 1, refused, drawn_so_far
 
     start = (jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), refused, jnp.zeros(count, jnp.int64))
     _, tries, _, classes = jax.lax.while_loop(lacking, attempt, start)

@@ -167,18 +167,20 @@ def _schedule(config: ParallelConfig, segments: int, micro: MicroStep) -> Pipeli
 
 
 def _route(stages: int, segments: int, name: str) -> Route:
+    # The V shape: the second half of the network runs through the stages backwards, so that the last Cells and the first
+    # lie on one stage (Qi et al., Pipeline Parallelism with Controllable Memory, 2024).
     if name == "zero_bubble_v" and segments == 2:
         return (*((stage, 0) for stage in range(stages)), *((stage, 1) for stage in reversed(range(stages))))
     return tuple((stage, segment) for segment in range(segments) for stage in range(stages))
 
 
 def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments: int, micro: MicroStep) -> None:
-    wanted = (config.pipeline_stages, config.pipeline_stages * segments, micro.num_micro)
+    expected = (config.pipeline_stages, config.pipeline_stages * segments, micro.num_micro)
     actual = (schedule.num_stages, len(schedule.route), schedule.num_micro)
-    if wanted != actual:
+    if expected != actual:
         raise SporaxRuntimeError(
-            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {wanted}, but '{schedule.name}' "
-            f"is for {actual}."
+            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {expected}, but "
+            f"'{schedule.name}' is for {actual}."
         )
 
 

@@ -1,8 +1,8 @@
 """What changes when several processes drive the stages: who holds which variable, who feeds what, who learns the results.
 
 * A variable lies on the devices of its home: the chunk that updates it, else the first that reads it. Other processes hold an
-  array without any part (`nowhere`).
-* Small state (counters, learning rates, states of random generators) and results that are single numbers are told to all
+  array without any part (`without_shards`).
+* Small state (counters, learning rates, states of random generators) and results that are single numbers are broadcast to all
   processes at the end of a step, so every process has them as with one process.
 * Every process feeds the rows of its stage: all of them where it drives whole stages, else its part.
 """
@@ -24,11 +24,11 @@ from sporax.ir.parallel_config import ParallelConfig
 from sporax.runtime import distributed, joint
 from sporax.runtime.global_view import sharding_of
 from sporax.runtime.pipeline.planned import PlannedPipeline
-from sporax.runtime.pipeline.transfer import Line, Transfer, is_here, nowhere
+from sporax.runtime.pipeline.transfer import Line, Transfer, is_here, without_shards
 from sporax.runtime.session import SESSION
 
 _SMALL = 64
-"""Elements of state that is told to all processes."""
+"""Elements of state that is broadcast to all processes."""
 
 
 def several() -> bool:
@@ -41,6 +41,7 @@ def home_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
     readers = [candidate for candidate in planned.chunks if position in candidate.chunk.arguments.values()]
     if not readers:
         return None
+    # The chunk that updates has the new value: everywhere else it would have to be sent back.
     chunk = next((reader for reader in readers if position in reader.chunk.updates), readers[0])
     tensor = next(tensor for tensor, number in chunk.chunk.arguments.items() if number == position)
     inputs = chunk.chunk.step.graph.inputs
@@ -48,7 +49,7 @@ def home_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
     return sharding_of(place, chunk.plan.mesh)
 
 
-def is_told(planned: PlannedPipeline, position: int) -> bool:
+def is_broadcast(planned: PlannedPipeline, position: int) -> bool:
     """Whether an argument is small state, which every process keeps a copy of."""
     graph = planned.micro.step.graph
     argument = graph.inputs[len(planned.micro.step.constants) + position]
@@ -69,13 +70,14 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
         sharding: where it shall lie.
         config: the user's.
     """
+    # The process has fed all rows, and each device takes its own.
     if tuple(rows.shape) == tuple(shape) or config.dataset_strategy == "full_batch":
         return joint.place(rows, sharding)
     fed: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(rows), tuple(shape))
     return fed
 
 
-class Telling:
+class Broadcast:
     """Tells all processes what some of them have made.
 
     Args:
@@ -87,7 +89,7 @@ class Telling:
         self.line = line
         self.transfers: dict[Any, tuple[Transfer, bool]] = {}
         for key, (sharding, spec) in sorted(makers.items()):
-            others = _listeners(sharding)
+            others = _receivers(sharding)
             if others is not None:
                 self.transfers[key] = Transfer(spec, sharding, others, line), is_here(sharding)
 
@@ -97,16 +99,17 @@ class Telling:
         Args:
             arrays: what this process has made.
         """
-        told: dict[Any, jax.Array] = {}
+        values: dict[Any, jax.Array] = {}
         for key, (transfer, here) in self.transfers.items():
             (array,) = transfer(arrays[key] if here else None)
             if array is not None:
-                told[key] = array.addressable_data(0)
+                values[key] = array.addressable_data(0)
+        # The step ends when all is sent: its results may be read from now on.
         self.line.finish()
-        return told
+        return values
 
 
-def _listeners(home: NamedSharding) -> NamedSharding | None:
+def _receivers(home: NamedSharding) -> NamedSharding | None:
     """The first device of every process that drives no device of `home`; None where there is none."""
     at_home = {device.process_index for device in home.mesh.devices.flat}
     firsts: dict[int, Any] = {}
@@ -145,22 +148,24 @@ class ManyProcesses:
         specs = [graph.tensors[entry.tensor] for entry in inputs]
         self.shapes = [tuple(spec.shape) for spec in specs]
         homes = {position: home for position in updated if (home := home_of(planned, position)) is not None}
-        told = {position for position in homes if is_told(planned, position)}
+        announced = {position for position in homes if is_broadcast(planned, position)}
         self.elsewhere = {
-            position: nowhere(specs[position], home)
+            position: without_shards(specs[position], home)
             for position, home in homes.items()
-            if position not in told and not is_here(home)
+            if position not in announced and not is_here(home)
         }
-        spoken = {
+        announced_results = {
             position for position, (_, spec) in results.items() if not spec.shape or config.pipeline_result_broadcast
         }
         self.dummies = {
-            position: spec for position, (home, spec) in results.items() if position not in spoken and not is_here(home)
+            position: spec
+            for position, (home, spec) in results.items()
+            if position not in announced_results and not is_here(home)
         }
-        self.telling = Telling(
+        self.broadcast = Broadcast(
             {
-                **{("result", position): results[position] for position in spoken},
-                **{("variable", position): (homes[position], specs[position]) for position in told},
+                **{("result", position): results[position] for position in announced_results},
+                **{("variable", position): (homes[position], specs[position]) for position in announced},
             },
             line,
         )
@@ -171,14 +176,14 @@ class ManyProcesses:
         """The updated variables and the results as this process has them at the end of a step."""
         own = {("variable", position): array for position, array in updated.items()}
         own.update((("result", position), array) for position, array in results.items())
-        told = self.telling(own)
-        updated = {**self.elsewhere, **updated, **_of_kind("variable", told)}
+        values = self.broadcast(own)
+        updated = {**self.elsewhere, **updated, **_of_kind("variable", values)}
         zeros = {position: jnp.zeros(spec.shape, spec.dtype) for position, spec in self.dummies.items()}
-        return updated, {**zeros, **results, **_of_kind("result", told)}
+        return updated, {**zeros, **results, **_of_kind("result", values)}
 
 
-def _of_kind(kind: str, told: Mapping[Any, jax.Array]) -> dict[int, jax.Array]:
-    return {position: array for (told_kind, position), array in told.items() if told_kind == kind}
+def _of_kind(kind: str, values: Mapping[Any, jax.Array]) -> dict[int, jax.Array]:
+    return {position: array for (entry_kind, position), array in values.items() if entry_kind == kind}
 
 
 def together(name: str, step: Callable[[], Any]) -> Any:

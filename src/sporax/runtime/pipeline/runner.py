@@ -67,6 +67,7 @@ class Instruction:
         outputs = self.run(*map(values.__getitem__, self.inputs))
         for number, output in zip(self.outputs, outputs, strict=True):
             values[number] = output
+        # Forgotten at once: JAX frees a buffer when its last reference goes, so memory follows the schedule.
         for number in self.frees:
             values[number] = None
         return outputs
@@ -127,6 +128,7 @@ class CompiledPipeline:
 
     def _timed(self, values: list[Any]) -> Times:
         """Run, waiting for the end of every task: tasks do not overlap, so each one's own time is measured."""
+        # What still runs from before would be counted to the first task.
         jax.block_until_ready([value for value in values if value is not None])
         times: dict[Task, tuple[float, float]] = {}
         watch = MemoryWatch(self.planned)
@@ -135,6 +137,7 @@ class CompiledPipeline:
             begin = time.perf_counter()
             jax.block_until_ready(instruction.execute(values))
             if isinstance(instruction.label, Task):
+                # A task may be several instructions: it begins with the first and ends with the last.
                 first = times.get(instruction.label, (begin, begin))[0]
                 times[instruction.label] = (first, time.perf_counter())
         self.peaks = watch.peaks
@@ -145,6 +148,7 @@ class CompiledPipeline:
         values: list[Any] = [None] * self.num_values
         for number, position, sharding in self.variables:
             array = arguments[position]
+            # Comparing shardings costs about 1 us; device_put of an array in place would cost 20 times as much.
             if getattr(array, "sharding", None) != sharding:
                 array = self._placed(array, position, sharding)
             values[number] = jnp.copy(array) if number in self.copied else array
@@ -177,6 +181,7 @@ class CompiledPipeline:
         hosts: dict[int, np.ndarray[Any, Any]] = {}
         for numbers, position, shape, sharding in self.parts:
             if position not in hosts:
+                # On the host, since slices of a device array would be one program and one copy for each part and stage.
                 hosts[position] = np.asarray(arguments[position])
             whole = hosts[position]
             rows = whole.reshape((len(numbers), -1, *shape[1:]) if shape else (len(numbers),))
@@ -258,6 +263,7 @@ class _Compiler:
     def _run(self, chunk: int, program: ChunkProgram, micro: int, label: Any) -> None:
         if program.is_empty:
             return
+        # Stages of other processes are written down, too, but never compiled here.
         if program.name not in self.executables and self._is_here(chunk):
             executable = compile_program(program, self.planned.options)
             if self.line is not None and len(self.drivers[chunk]) > 1:
@@ -278,6 +284,7 @@ class _Compiler:
             if slot.kind != "sent":
                 continue
             for reader, target in enumerate(self.planned.chunks):
+                # Sent once to every chunk that reads it: a tied weight or a skip connection may have several.
                 phase = target.chunk.received.get(slot.number)
                 if phase is None:
                     continue
@@ -318,10 +325,12 @@ class _Compiler:
         }
         updated = {number: value for (_, _, number, _), value in kinds["updated"].items()}
         results = {number: value for (_, _, number, _), value in kinds["result"].items()}
+        # What a step starts with; all else must be made by an instruction before it is read.
         there = {value for value, *_ in variables} | {value for values, *_ in cut for value in values}
         many = None
         if self.line is not None:
             variables, arriving = self._from_homes(variables, set(updated))
+            # First of all: every process does it at the same place of the order, whatever its stage.
             self.instructions[:0] = arriving
             there |= {value for value, *_ in variables}
             makers = {key[2]: key[0] for kind in kinds.values() for key in kind if key[1] == "result"}
@@ -358,6 +367,7 @@ class _Compiler:
                 continue
             own = self.numbers.get((owner, "variable", position, -1), -1)
             reads = (slot for program in self._programs(chunk).updates for slot, _ in program.inputs)
+            # Same devices and same cut: the update would overwrite the buffer that this chunk still reads.
             if places.get(own) == places[value] and Slot("variable", position) in reads:
                 copies.add(value)
         return frozenset(copies)
@@ -409,7 +419,7 @@ class _Compiler:
         arriving: list[Instruction] = []
         for value, position, sharding in variables:
             home = processes.home_of(self.planned, position)
-            everywhere = processes.is_told(self.planned, position) or processes.is_data(self.planned, position)
+            everywhere = processes.is_broadcast(self.planned, position) or processes.is_data(self.planned, position)
             if everywhere or home is None or home == sharding:
                 ready.append((value, position, sharding))
                 continue
@@ -417,6 +427,7 @@ class _Compiler:
             if key not in self.numbers:
                 ready.append((self.numbers.setdefault(key, len(self.numbers)), position, home))
             mover = self._mover(self._argument(position), home, sharding)
+            # Frozen weights do not change between steps.
             if position not in updated and mover is not _of_others:
                 mover = _Once(mover)
             arriving.append(Instruction(mover, (self.numbers[key],), (value,), label=("home", position)))
@@ -499,6 +510,7 @@ def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
     for position, instruction in enumerate(instructions):
         for number in (*instruction.inputs, *instruction.outputs):
             last[number] = position
+    # Worked out once per compilation, so that a step pays no reference counting of its own.
     frees: list[list[int]] = [[] for _ in instructions]
     for number, position in last.items():
         if number not in kept:
@@ -529,6 +541,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
 
     def run(*arguments: jax.Array) -> list[jax.Array]:
         results = inner(*arguments[num_sums:])
+        # Added inside of the program that makes the addend: with donation XLA adds in place.
         sums = [total + addend for total, addend in zip(arguments[:num_sums], results[:num_sums], strict=True)]
         return [*sums, *results[num_sums:], *(jnp.zeros(shape, dtype) for shape, dtype in zeros)]
 

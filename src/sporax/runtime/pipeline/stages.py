@@ -73,11 +73,11 @@ def _other_numbers(
         for numbers in combinations
         if (numbers.stages, numbers.micro) == (config.pipeline_stages, micro.num_micro)
     ]
-    told = (
+    message = (
         f"Of {len(combinations)} combinations of stages, micro batches and meshes inside stages the quickest is "
         f"{combinations[0]}"
     )
-    return f"{told}; with the script's numbers it is {asked[0]}." if asked else f"{told}."
+    return f"{message}; with the script's numbers it is {asked[0]}." if asked else f"{message}."
 
 
 class _Chain:

@@ -29,7 +29,7 @@ from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
-from sporax.runtime.pipeline.transfer import is_here, nowhere
+from sporax.runtime.pipeline.transfer import is_here, without_shards
 from sporax.runtime.session import SESSION
 
 
@@ -161,11 +161,11 @@ class PipelinedStep:
 
     def _keeps_own(self, variable: Any, position: int, home: NamedSharding | None) -> bool:
         """Whether this process does not drive the home of a variable: small state stays its own copy, others go away."""
-        if home is not None and is_here(home) and not processes.is_told(self.pipeline, position):
+        if home is not None and is_here(home) and not processes.is_broadcast(self.pipeline, position):
             return False
-        if home is not None and not processes.is_told(self.pipeline, position):
+        if home is not None and not processes.is_broadcast(self.pipeline, position):
             unmade = getattr(variable, "unmade", None)
-            variable.raw = nowhere(variable.raw if unmade is None else unmade, home)
+            variable.raw = without_shards(variable.raw if unmade is None else unmade, home)
             if unmade is not None:
                 variable.forget_initializer()
         elif getattr(variable, "unmade", None) is not None:

@@ -47,6 +47,7 @@ class Line:
     """
 
     def __init__(self) -> None:
+        # GPUs and TPUs run the programs of a device in the order of their start.
         self.waits = jax.default_backend() == "cpu"
         self.last: list[jax.Array] = []
 
@@ -78,8 +79,10 @@ def messages(shape: tuple[int, ...], source: NamedSharding, target: NamedShardin
     for place, (device, needed) in enumerate(needs.items()):
         for box, having in holders.items():
             common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, needed, strict=True))
+            # Nothing in common.
             if any(start >= end for start, end in common):
                 continue
+            # One holder of equal blocks is enough; the nearest costs no transfer or the shortest one.
             _, nearest = min(having, key=lambda holder: _distance(holder, (place, device)))
             blocks.append(Message(nearest, device, common))
     return blocks
@@ -89,6 +92,7 @@ def rounds(remote: Sequence[Message]) -> list[Round]:
     """Messages between processes as rounds, in an order that depends on nothing but the messages."""
     groups: dict[tuple[Any, ...], list[list[Message]]] = {}
     for message in remote:
+        # One program serves all messages of a round, so they have one shape.
         key = (message.source.process_index, message.target.process_index, message.shape)
         open_rounds = groups.setdefault(key, [])
         for open_round in open_rounds:
@@ -169,6 +173,7 @@ class Transfer:
 
     def _assembled(self, device: Any, blocks: list[tuple[Box, jax.Array]]) -> jax.Array:
         needed = self.needs[device]
+        # The usual case, equal cuts on both sides: the block is the shard.
         if blocks[0][0] == needed:
             return blocks[0][1]
         starts = tuple(
@@ -179,7 +184,7 @@ class Transfer:
         return whole
 
 
-def nowhere(array: Any, sharding: NamedSharding) -> jax.Array:
+def without_shards(array: Any, sharding: NamedSharding) -> jax.Array:
     """An array that lies on devices of other processes alone."""
     return jax.make_array_from_single_device_arrays(tuple(array.shape), sharding, [], dtype=array.dtype)
 
@@ -199,8 +204,8 @@ def _boxes(shape: tuple[int, ...], sharding: NamedSharding) -> dict[Any, Box]:
 
 
 def _distance(holder: tuple[int, Any], needer: tuple[int, Any]) -> tuple[bool, bool, int, int]:
-    (place, device), (wanted, target) = holder, needer
-    return device != target, device.process_index != target.process_index, abs(place - wanted), place
+    (place, device), (place_needed, target) = holder, needer
+    return device != target, device.process_index != target.process_index, abs(place - place_needed), place
 
 
 def _processes(round_: Round) -> tuple[int, int]:
@@ -241,6 +246,7 @@ def _program(round_: Round, dtype: Any) -> tuple[Any, NamedSharding]:
     """The compiled program of a round, and where its array lies."""
     devices = [device for message in round_ for device in (message.source, message.target)]
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
+    # Devices stand in the mesh as sender, receiver, sender, receiver.
     pairs = [(2 * number, 2 * number + 1) for number in range(len(round_))]
     everywhere = NamedSharding(mesh, PartitionSpec())
 

@@ -210,13 +210,13 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     """
     if callbacks is None:
         return []
-    found = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
-    for callback in found:
+    items = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    for callback in items:
         if not isinstance(callback, Callback):
             raise SporaxTypeError(
                 f"For 'Model', 'callbacks' must be a Callback or a list of Callbacks, but got {type(callback).__name__}."
             )
-    return found
+    return items
 
 
 def check_events(callbacks: Iterable[Callback]) -> None:

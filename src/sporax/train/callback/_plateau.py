@@ -55,19 +55,19 @@ class _Watch:
 
     def value(self, facts: Any) -> float | None:
         """The number at the end of this epoch, averaged over ranks; None (with a warning) if it is not known."""
-        known = {**(facts.get("eval_results") or {}), "loss": scalar_loss(facts.get("net_outputs"))}
-        found = known.get(self.monitor)
-        if found is None:
+        results = {**(facts.get("eval_results") or {}), "loss": scalar_loss(facts.get("net_outputs"))}
+        monitored = results.get(self.monitor)
+        if monitored is None:
             warnings.warn(
-                f"For '{self.owner}', 'monitor' is '{self.monitor}', but this epoch knows only {sorted(known)}.",
+                f"For '{self.owner}', 'monitor' is '{self.monitor}', but this epoch knows only {sorted(results)}.",
                 stacklevel=2,
             )
             return None
-        if np.ndim(found) > 0:
+        if np.ndim(monitored) > 0:
             raise SporaxValueError(
-                f"For '{self.owner}', 'monitor' must name a single number, but '{self.monitor}' has shape {np.shape(found)}."
+                f"For '{self.owner}', 'monitor' must name a single number, but '{self.monitor}' has shape {np.shape(monitored)}."
             )
-        return mean_over_ranks(float(found))
+        return mean_over_ranks(float(monitored))
 
 
 class EarlyStopping(Callback):

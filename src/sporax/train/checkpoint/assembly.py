@@ -131,13 +131,13 @@ class ShardedCheckpoint:
                     f"For '{self.where}', parameter '{name}' in the file '{file.path}' of rank {rank} does not fit the "
                     f"strategy: {error}."
                 ) from None
-            found = TensorSpec(name, shape, spec.dtype)
-            if whole is not None and found != whole:
+            described = TensorSpec(name, shape, spec.dtype)
+            if whole is not None and described != whole:
                 raise SporaxValueError(
                     f"For '{self.where}', parameter '{name}' of rank {rank} must be {whole.shape} of {whole.dtype} in all, but "
                     f"its file '{file.path}' makes it {shape} of {spec.dtype}."
                 )
-            whole = found
+            whole = described
             if region not in taken:
                 taken.append(region)
                 blocks.append(Block(rank, region))

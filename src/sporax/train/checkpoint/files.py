@@ -84,26 +84,26 @@ class CheckpointFile:
         # A tensor in several values: a row can begin in one and end in another.
         row_bytes = spec.dtype.itemsize * int(np.prod(spec.shape[1:], dtype=np.int64))
         values = np.empty(region_shape(region), spec.dtype)
-        wanted, start = region[0], 0
+        interval, start = region[0], 0
         for part in parts:
             end = start + len(part)
-            low, high = max(wanted.start, -(-start // row_bytes)), min(wanted.stop, end // row_bytes)
+            low, high = max(interval.start, -(-start // row_bytes)), min(interval.stop, end // row_bytes)
             if low < high:
                 rows = np.frombuffer(part[low * row_bytes - start : high * row_bytes - start], spec.dtype)
                 inside = rows.reshape(high - low, *spec.shape[1:])[(slice(None), *region[1:])]
-                values[low - wanted.start : high - wanted.start] = inside
-            if end % row_bytes and wanted.start <= (split := end // row_bytes) < wanted.stop:
+                values[low - interval.start : high - interval.start] = inside
+            if end % row_bytes and interval.start <= (split := end // row_bytes) < interval.stop:
                 row = np.frombuffer(_joined(parts, split * row_bytes, row_bytes), spec.dtype)
-                values[split - wanted.start] = row.reshape(spec.shape[1:])[region[1:]]
+                values[split - interval.start] = row.reshape(spec.shape[1:])[region[1:]]
             start = end
         return values
 
     def crc32(self, name: str) -> int:
         """CRC-32 of a tensor's bytes, which are not copied."""
-        found = 0
+        checksum = 0
         for part in self._parts[name]:
-            found = zlib.crc32(part, found)
-        return found
+            checksum = zlib.crc32(part, checksum)
+        return checksum
 
     def text(self, name: str) -> str:
         """A string of the file."""
@@ -161,9 +161,9 @@ def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> Ch
         )
     except CorruptCheckpointError as error:
         raise SporaxValueError(f"For '{where}', the file '{path}' cannot be read: {error}.") from None
-    found = CheckpointFile(path, specs, metadata, 0, parts, mapped)
-    found.release()
-    return found
+    opened = CheckpointFile(path, specs, metadata, 0, parts, mapped)
+    opened.release()
+    return opened
 
 
 _Contents = tuple[dict[str, TensorSpec], dict[str, tuple[memoryview, ...]], dict[str, str]]

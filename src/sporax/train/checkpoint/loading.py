@@ -256,7 +256,7 @@ def load_source_into_net(
         for first in range(0, len(targets), num_threads):
             together = targets[first : first + num_threads]
             homes = [None if parameter.has_init else parameter.raw.sharding for parameter in together]
-            arrays = executor.map(lambda each: _values(each[0], source, each[1]), zip(together, homes, strict=True))
+            arrays = executor.map(lambda piece: _values(piece[0], source, piece[1]), zip(together, homes, strict=True))
             for parameter, array in zip(together, arrays, strict=True):
                 parameter.set_data(_tensor(array))
     missing = warn_of_missing(where, net, by_name)
@@ -300,10 +300,10 @@ def warn_of_missing(where: str, net: Cell, loaded: Mapping[str, Parameter]) -> l
 def _misfit(parameter: Parameter, spec: TensorSpec, strict: bool) -> str:
     if spec.dtype is None or tuple(parameter.shape) != spec.shape:
         return f"'{parameter.name}' has shape {parameter.shape}, but the checkpoint {spec.shape}"
-    wanted = parameter.dtype.np_dtype
-    same_kind = jnp.issubdtype(wanted, jnp.floating) == jnp.issubdtype(spec.dtype, jnp.floating)
-    if wanted != spec.dtype and (strict or not same_kind):
-        return f"'{parameter.name}' has dtype {wanted}, but the checkpoint {spec.dtype}"
+    dtype = parameter.dtype.np_dtype
+    same_kind = jnp.issubdtype(dtype, jnp.floating) == jnp.issubdtype(spec.dtype, jnp.floating)
+    if dtype != spec.dtype and (strict or not same_kind):
+        return f"'{parameter.name}' has dtype {dtype}, but the checkpoint {spec.dtype}"
     return ""
 
 
@@ -372,10 +372,10 @@ def load_segmented_checkpoints(
     return parameters
 
 
-def _wanted(name: str, unwanted: Any, wanted: Any, choice: Any) -> bool:
-    if unwanted is None and wanted is None:
+def _wanted(name: str, excluded: Any, selected: Any, choice: Any) -> bool:
+    if excluded is None and selected is None:
         return choice is None or bool(choice(name))
-    return (wanted is None or _starts(name, wanted)) and not (unwanted is not None and _starts(name, unwanted))
+    return (selected is None or _starts(name, selected)) and not (excluded is not None and _starts(name, excluded))
 
 
 def _starts(name: str, prefixes: Any) -> bool:

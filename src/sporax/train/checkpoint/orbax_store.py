@@ -94,8 +94,8 @@ class OrbaxStore:
         if step is None:
             return None
         arguments = self._orbax.args
-        told = self._managed().restore(step, args=arguments.Composite(**{_FACTS: arguments.JsonRestore()}))
-        facts = dict(told[_FACTS])
+        written = self._managed().restore(step, args=arguments.Composite(**{_FACTS: arguments.JsonRestore()}))
+        facts = dict(written[_FACTS])
         check(facts)
         tree = self._managed().item_metadata(step)[_STATE].tree
         specs = {name: TensorSpec(name, tuple(stored.shape), np.dtype(stored.dtype)) for name, stored in tree.items()}

@@ -294,11 +294,11 @@ class SliceSource:
     def _check_slice(self, name: str, held: StoredSlice) -> None:
         if held.crc is None or (held.rank, held.key) in self._checked:
             return
-        found = self.files[held.rank].crc32(held.key)
-        if found != held.crc:
+        checksum = self.files[held.rank].crc32(held.key)
+        if checksum != held.crc:
             raise SporaxValueError(
                 f"For '{self.where}', parameter '{name}' in '{self.files[held.rank].path}' of rank {held.rank} is broken: "
-                f"the file says its CRC-32 is {held.crc}, but the values have {found}."
+                f"the file says its CRC-32 is {held.crc}, but the values have {checksum}."
             )
         self._checked.add((held.rank, held.key))
 
@@ -366,11 +366,11 @@ def open_rank_files(where: str, path: Path) -> SliceSource | None:
             continue
         file = open_checkpoint(where, beside)
         other = _layout(where, file)
-        for what, wanted in (("rank", rank), ("ranks", own.ranks), ("mark", own.mark)):
-            if getattr(other, what) != wanted:
+        for what, expected in (("rank", rank), ("ranks", own.ranks), ("mark", own.mark)):
+            if getattr(other, what) != expected:
                 raise SporaxValueError(
                     f"For '{where}', '{beside}' must belong to the same save as '{path}' of rank {own.rank}, but its "
-                    f"'{what}' is {getattr(other, what)!r} and not {wanted!r}."
+                    f"'{what}' is {getattr(other, what)!r} and not {expected!r}."
                 )
         source.add(rank, file, other.slices)
     return source
@@ -403,12 +403,12 @@ def _layout(where: str, file: CheckpointFile) -> LayoutDocument:
 
 def sibling(path: Path, rank: int, other: int) -> Path | None:
     """The file of another rank: the same path with its number in ``rank_<N>`` or ``rank<N>``; None if there is none in it."""
-    found = 0
+    exchanges = 0
 
     def renamed(part: str) -> str:
-        nonlocal found
+        nonlocal exchanges
         text, count = re.subn(rf"(?<![A-Za-z])(rank_?){rank}(?!\d)", rf"\g<1>{other}", part)
-        found += count
+        exchanges += count
         return text
 
     parts = [*path.parts]
@@ -416,9 +416,9 @@ def sibling(path: Path, rank: int, other: int) -> Path | None:
         len(parts) - 1, -1, -1
     ):  # the directory closest to the file; those above may be called so by chance
         parts[number] = renamed(parts[number])
-        if found:
+        if exchanges:
             break
-    return Path(*parts) if found else None
+    return Path(*parts) if exchanges else None
 
 
 def is_in_slices(path: Path) -> bool:

@@ -113,11 +113,11 @@ class SliceLayout:
         return self.device_matrix[self._position(axis)]
 
     def _coordinates(self, device: int) -> Shape:
-        found = []
+        coordinates = []
         for size in reversed(self.device_matrix):
             device, coordinate = divmod(device, size)
-            found.append(coordinate)
-        return tuple(reversed(found))
+            coordinates.append(coordinate)
+        return tuple(reversed(coordinates))
 
     def _used(self) -> set[int]:
         return {self._position(axis) for axes in self.tensor_map for axis in axes}

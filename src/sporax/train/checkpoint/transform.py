@@ -54,12 +54,14 @@ def rank_list_for_transform(
 def _holders(where: str, source: Strategy, target: Strategy, name: str, rank: int) -> set[int]:
     """Ranks that hold what `rank` needs of one Parameter, one for each block."""
     layouts = source.layouts[name]
-    wanted = target.layout(name, rank)
-    examples = [*layouts.values(), *([wanted] if wanted else [])]
+    described = target.layout(name, rank)
+    examples = [*layouts.values(), *([described] if described else [])]
     shape = next((layout.shape for layout in examples if layout.shape), None) or _virtual_shape(examples)
     try:
         region = (
-            tuple(slice(0, size) for size in shape) if wanted is None else wanted.region(target.place(rank)[1], shape)
+            tuple(slice(0, size) for size in shape)
+            if described is None
+            else described.region(target.place(rank)[1], shape)
         )
         return _first_holders(source, layouts, region, shape)
     except SporaxValueError as error:
@@ -221,11 +223,11 @@ def write_rank(
         specs.append(spec)
 
     def values(spec: TensorSpec) -> Any:
-        found = source.read(spec.name, regions.get(spec.name))
+        value = source.read(spec.name, regions.get(spec.name))
         source.release()
         if progress is not None:
-            progress(rank, spec.name, len(found) if isinstance(found, str) else found.nbytes)
-        return found
+            progress(rank, spec.name, len(value) if isinstance(value, str) else value.nbytes)
+        return value
 
     return write_stream(path, specs, values)
 

@@ -82,8 +82,8 @@ def unified_safetensors(
         _write(source, parts[part], chosen, target / f"part{part}.safetensors", part, progress)
 
     with ThreadPoolExecutor(max_process_num) as executor:
-        wanted = range(len(parts)) if number is None else [number - 1]
-        for future in [executor.submit(write, part) for part in wanted]:
+        numbers = range(len(parts)) if number is None else [number - 1]
+        for future in [executor.submit(write, part) for part in numbers]:
             future.result()
     if number in (None, 1):
         counters = [name for name in chosen if name not in set(weights)]
@@ -166,11 +166,11 @@ def _write(
     specs = [TensorSpec(renamed[name], (spec := source.spec(name)).shape, spec.dtype) for name in names]
 
     def values(spec: TensorSpec) -> Any:
-        found = source.read(old[spec.name])
+        value = source.read(old[spec.name])
         source.release()
         if progress is not None:
             progress(part, spec.name, _size(spec))
-        return found
+        return value
 
     write_stream(path, specs, values)
 

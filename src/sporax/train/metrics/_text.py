@@ -64,11 +64,11 @@ class BleuScore(Metric):
         lengths = [len(alternative) for alternative in alternatives]
         self._candidate_length += len(candidate)
         self._reference_length += min(lengths, key=lambda length: abs(length - len(candidate)))
-        found = _ngrams(candidate, self.n_gram)
+        ngrams = _ngrams(candidate, self.n_gram)
         allowed: Counter[tuple[str, ...]] = Counter()
         for alternative in alternatives:
             allowed |= _ngrams(alternative, self.n_gram)
-        for counts, totals in ((found & allowed, self._shared), (found, self._total)):
+        for counts, totals in ((ngrams & allowed, self._shared), (ngrams, self._total)):
             for ngram, count in counts.items():
                 totals[len(ngram) - 1] += count
 

@@ -123,9 +123,9 @@ class Distribution(Cell):
         given = param.get("param_dict", param)
         self.parameter_type = parameter_type(given, dtype)
         self.parameter_names: tuple[str, ...] = ()
-        known = all(value is not None for value in given.values())
+        all_given = all(value is not None for value in given.values())
         self._batch_shape = (
-            np.broadcast_shapes(*(np.shape(_plain(value)) for value in given.values())) if known else None
+            np.broadcast_shapes(*(np.shape(_plain(value)) for value in given.values())) if all_given else None
         )
         self._is_scalar_batch = all(value is None or isinstance(value, int | float) for value in given.values())
         self._broadcast_shape = self._batch_shape
