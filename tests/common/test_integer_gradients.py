@@ -59,6 +59,8 @@ CASES: dict[str, Case] = {
     "each cast cuts off": (lambda x: x * x * 0.3, (X,), [[0, 0, 0]]),
     "floats in between": (lambda x: ops.sin(x * 0.5) * x, (X,), [[0, 0, -2]]),
     "stop_gradient": (lambda x: ops.stop_gradient(x) * x, (X,), [[3, -4, 5]]),
+    "copy": (lambda x: x.copy() * 3, (X,), [[3, 3, 3]]),
+    "stop_gradient of bools": (lambda b: ops.stop_gradient(b) * 2, (Tensor([True, False]),), [[False, False]]),
     "sum of many": (lambda x, y: ops.addn((x, y, x)), (X, Y), [[2, 2, 2], [1, 1, 1]]),
 }
 

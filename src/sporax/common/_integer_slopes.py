@@ -32,7 +32,7 @@ _SMOOTH: dict[str, slice] = {
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _ALL),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "sort", "top_k"), _ALL),
     **dict.fromkeys(("reshape", "transpose", "broadcast_in_dim", "concatenate", "slice", "split"), _ALL),
-    **dict.fromkeys(("squeeze", "rev", "pad", "stack", "unstack", "tile"), _ALL),
+    **dict.fromkeys(("squeeze", "rev", "pad", "stack", "unstack", "tile", "copy"), _ALL),
     **dict.fromkeys(("gather", "dynamic_slice"), slice(1)),
     "dynamic_update_slice": slice(2),
     **dict.fromkeys(("scatter", "scatter-add", "scatter_add", "scatter_mul"), slice(0, None, 2)),

@@ -94,7 +94,9 @@ def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
         SporaxTypeError: something else.
         SporaxAttributeError: a callback that overrides nothing.
     """
-    items = list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
+    items: list[Any] = (
+        list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
+    )
     for item in items:
         if not isinstance(item, DSCallback):
             raise type_error(where, "callbacks", "DSCallback or a list of them", item)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -305,7 +304,7 @@ class Batch(Node):
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
-        collate = functools.partial(self._collate, epoch=run.epoch)
+        collate = _Collated(self._collate, run.epoch)
         if isinstance(stream, Table) and self.fixed_size is not None:
             return Batched(stream, self.fixed_size, self._drop_remainder, collate)
         drop = self._drop_remainder
@@ -323,6 +322,17 @@ class Batch(Node):
     def runs_python(self) -> bool:
         """See Node."""
         return self._python
+
+
+@dataclasses.dataclass(frozen=True)
+class _Collated:
+    """What a `Batch` does to a block; see `_Applied`."""
+
+    collate: Callable[[Block, int, int], Block]
+    epoch: int
+
+    def __call__(self, block: Block, number: int) -> Block:
+        return self.collate(block, number, self.epoch)
 
 
 class Shuffle(Node):

@@ -13,6 +13,7 @@ from sporax.dataset._operations import (
     Elementwise,
     OneToOne,
     Operation,
+    PythonFunction,
     Transform,
     Values,
     as_operations,
@@ -318,9 +319,15 @@ class Compose(Transform):
         self.operations = _operation_list("Compose", transforms)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Apply to one row's values; of a Pillow image the result is a tuple of one, as in MindSpore."""
-        result = super().__call__(*inputs)
-        return (result,) if len(inputs) == 1 and is_pillow(inputs[0]) and not isinstance(result, tuple) else result
+        """Apply to one row's values. As in MindSpore, a Pillow image is handed from call to call, and the result is a tuple."""
+        if len(inputs) != 1 or not is_pillow(inputs[0]):
+            return super().__call__(*inputs)
+        values: Any = inputs
+        for operation in self.operations:
+            call: Any = operation.function if isinstance(operation, PythonFunction) else operation
+            result = call(*values)
+            values = result if isinstance(result, tuple) else (result,)
+        return values
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
