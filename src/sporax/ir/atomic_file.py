@@ -30,12 +30,14 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         OSError: the directory cannot be written to, or is full; names the file.
     """
     target = Path(path)
+    # The lock of a living writer is respected; a dead one's file is removed.
     _remove_leftovers(target)
     temporary, file = _locked_file(target)
     try:
         with file:
             yield file
             file.flush()
+            # On disk before it gets its name: a rename may otherwise survive a power loss that the bytes do not.
             os.fsync(file.fileno())
             os.replace(temporary, target)
     except BaseException as error:
@@ -49,6 +51,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
 def _locked_file(target: Path) -> tuple[Path, BinaryIO]:
     """A new temporary file for `target`, locked by this process."""
     while True:
+        # In the same directory: a rename across file systems is not atomic.
         temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         file = open(temporary, "xb")  # noqa: SIM115 (closed by the caller)
         with contextlib.suppress(OSError):  # a file system without locks: then it is never taken for a leftover

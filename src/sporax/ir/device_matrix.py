@@ -49,12 +49,14 @@ class DeviceMatrix:
         _check_names(self.shape, self.names)
         ranks = self.ranks if len(self.ranks) else range(self.num_devices)
         if len(ranks) != self.num_devices or (
+            # Thousands of ranks are checked by their range in the common case.
             not _counts_up(ranks) and (len(set(ranks)) != len(ranks) or min(ranks) < 0)
         ):
             raise SporaxValueError(
                 f"For 'DeviceMatrix', 'ranks' must be {self.num_devices} distinct numbers >= 0, one per device of the matrix "
                 f"{self.shape}, but got {list(ranks)}."
             )
+        # Frozen: the only way to normalize a field.
         object.__setattr__(self, "ranks", _compact(ranks))
 
     def __str__(self) -> str:
@@ -167,6 +169,7 @@ def ravel(coordinates: Sequence[int], shape: Sequence[int]) -> int:
     """Row-major number of `coordinates` in a grid of `shape`; 0 for a grid without axes."""
     position = 0
     for coordinate, size in zip(coordinates, shape, strict=True):
+        # Row-major order: the position is a mixed-radix number with the outermost axis first.
         position = position * size + coordinate
     return position
 
@@ -210,6 +213,7 @@ def _compact(ranks: range | tuple[int, ...]) -> range | tuple[int, ...]:
     if _counts_up(ranks):
         return ranks
     start = ranks[0] if len(ranks) else 0
+    # A list of consecutive numbers is stored as a range, which compares and hashes by its ends.
     consecutive = range(start, start + len(ranks))
     return consecutive if list(ranks) == list(consecutive) else tuple(ranks)
 

@@ -18,7 +18,7 @@ import msgspec
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 28
-"""Of one document: 256 MiB; the plan of a network of 10,000 operators has some 10 MB."""
+"""Bytes of one document, 256 MiB: the plan of a network of 10,000 operators has some 10 MB."""
 
 _KINDS = {
     "object": "an object",
@@ -29,6 +29,7 @@ _KINDS = {
     "bool": "true or false",
     "null": "null",
 }
+"""Msgspec's names of types in words that need no knowledge of it."""
 _MESSAGE = re.compile(r"(?s)(?P<problem>.*?)(?: - at (?P<key>`key` in )?`\$(?P<place>.*)`)?")
 _EXPECTED = re.compile(r"Expected `(?P<kinds>[\w| ]+)`(?P<limit>(?! of )[^,]*)(?:, got .*)?")
 _LENGTH = re.compile(r"Expected `(?P<kind>\w+)` of (?P<limit>(?:at least |at most )?length .*?)(?:, got .*)?")
@@ -71,6 +72,7 @@ def decode(content: str | bytes, kind: type[T], max_bytes: int = MAX_BYTES) -> T
     Raises:
         MalformedError: the document is too long or does not fit.
     """
+    # Before decoding: a long document may need many times its size in memory.
     if len(content) > max_bytes:
         raise MalformedError(f"must have {max_bytes} bytes at most, but has {len(content)}")
     try:
@@ -83,6 +85,7 @@ def decode(content: str | bytes, kind: type[T], max_bytes: int = MAX_BYTES) -> T
     except (ValueError, RecursionError) as error:
         raise NotJsonError(str(error)) from None
     convert(document, kind)
+    # Python's reader accepts NaN and Infinity, and msgspec does not.
     raise NotJsonError("NaN and Infinity are no numbers of JSON")
 
 
@@ -103,11 +106,13 @@ def _located(error: msgspec.ValidationError, document: Any, kind: Any) -> Malfor
     match = _MESSAGE.fullmatch(str(error))
     assert match is not None
     value, where = document, ""
+    # The place is followed in the plain document, so the message can show the value there.
     for step in _steps(match["place"] or "", document, kind, str(error)):
         value = value[step]
         where += f"[{step}]" if isinstance(step, int) else f".{step}"
     where = where.removeprefix(".")
     if match["key"] and not _UNKNOWN.fullmatch(match["problem"]):
+        # Msgspec does not say which key it was, but only keys that are no numbers can be wrong.
         wrong = next((key for key in value if not _is_number(key)), next(iter(value)))
         return MalformedError(f"must have whole numbers as keys, but got {wrong!r}", where)
     return MalformedError(_reason(match["problem"], value), where)
@@ -152,6 +157,7 @@ def _failing_key(steps: list[str | int], document: Any, kind: Any, message: str)
     *_, mapping = (document, *_along(document, steps))
     for key, value in mapping.items():
         try:
+            # One entry alone: the same message means the same mistake.
             msgspec.convert(_with(document, steps, {key: value}), kind, str_keys=True)
         except msgspec.ValidationError as error:
             if str(error) == message:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BYTES_PER_MEGABYTE = 1 << 20
+"""MindSpore's megabytes."""
 _FIRST_SPLIT_ID = 1 << 10
+"""First number of buffers that are split by positions."""
 
 
 def ids_by_position(count: int, last_of_each: Sequence[int]) -> list[int]:
@@ -30,6 +32,7 @@ def ids_by_size(sizes: Sequence[int], threshold_bytes: int) -> list[int]:
     ids, current, total = [], 1, 0
     for size in sizes:
         total += size
+        # The array that fills the buffer opens the next one, and so is not in the full one.
         if total >= threshold_bytes:
             current, total = current + 1, 0
         ids.append(current)
@@ -49,6 +52,7 @@ def ids_by_sizes(sizes: Sequence[int], limits: Sequence[int]) -> list[int]:
     for size in sizes:
         ids.append(current + 1)
         total += size
+        # After the last limit, one buffer takes the rest.
         if current < len(limits) and total >= limits[current]:
             current, total = current + 1, 0
     return ids

@@ -141,6 +141,7 @@ class OperatorGraph:
         """For every tensor the positions of the operators that read it, in order, once each."""
         readers: dict[int, list[int]] = {}
         for number, operator in enumerate(self.operators):
+            # An operator that reads a tensor twice is one consumer.
             for tensor in dict.fromkeys(operator.operands):
                 if tensor != LITERAL:
                     readers.setdefault(tensor, []).append(number)

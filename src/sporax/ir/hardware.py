@@ -39,12 +39,12 @@ class Link:
 
 
 _LARGEST = 1e30
-"""Of all rates, bytes and seconds: far above those of every device, and below infinity."""
+"""Largest rate, size or time in a profile: far above those of every device, and below infinity."""
 _Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 _Seconds = Annotated[float, Meta(ge=0, le=_LARGEST)]
 _Share = Annotated[float, Meta(gt=0, le=1)]
 _MAX_BYTES = 1 << 20
-"""Of a profile: 1 MiB; those that come with Sporax have 2 kB."""
+"""Bytes of a profile, 1 MiB; those that come with Sporax have 2 kB."""
 
 
 class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +76,7 @@ class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
         if "default" not in self.flops:
             raise ValueError(f"must have a rate called 'default' in 'flops', but has {sorted(self.flops)}")
         groups = [link.group for link in self.links]
+        # Equal or falling groups would make a level that no ranks can use.
         if groups != sorted(set(groups)):
             raise ValueError(
                 "must have 'links' that stand innermost first, each with a larger 'group' than the one before, but has the "
@@ -130,6 +131,7 @@ class HardwareProfile:
     def link_between(self, ranks: tuple[int, ...]) -> Link:
         """The innermost level that joins all of `ranks`."""
         for link in self.links[:-1]:
+            # Groups are of consecutive ranks, so ranks of one group have one quotient.
             if len({rank // link.group for rank in ranks}) == 1:
                 return link
         return self.links[-1]
@@ -162,6 +164,7 @@ class HardwareProfile:
             **{
                 **msgspec.structs.asdict(document),
                 "links": tuple(Link(*msgspec.structs.astuple(link)) for link in document.links),
+                # Files may write bytes as 141e9.
                 "memory_bytes": int(document.memory_bytes),
             }
         )

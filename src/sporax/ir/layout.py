@@ -71,6 +71,7 @@ class Layout:
     @classmethod
     def from_tensor_map(cls, device_matrix: DeviceMatrix, tensor_map: TensorMap) -> Layout:
         """A layout from MindSpore's tensor map: axes counted from the right, -1 for a whole dimension."""
+        # Axis numbers of a tensor map count from the right, those of a Layout from the left.
         last = device_matrix.num_axes - 1
         dims = (entry if isinstance(entry, tuple) else (entry,) for entry in tensor_map)
         return cls(device_matrix, tuple(tuple(last - number for number in dim if number != -1) for dim in dims))
@@ -93,6 +94,7 @@ class Layout:
                 f"which makes {used}."
             )
         repeats = (num_devices // used,) if used != num_devices else ()
+        # The repeating axis comes first then, so that all others move by one.
         first = len(repeats) if repeat_left else 0
         shape = (*repeats, *split) if repeat_left else (*split, *repeats)
         cuts = tuple((first + dim,) if slices > 1 else () for dim, slices in enumerate(split))
@@ -136,6 +138,7 @@ class Layout:
                 f"For 'Layout', the tensor must have {len(self.cuts)} dimensions, as {self} says, but got {tuple(shape)}."
             )
         for dim, (size, axes) in enumerate(zip(shape, self.cuts, strict=True)):
+            # The virtual axis shards inside a device, and must divide the dimension all the same.
             slices = math.prod(self.device_matrix.shape[axis] for axis in axes)
             if size % slices:
                 raise SporaxValueError(
@@ -182,6 +185,7 @@ class Layout:
         """Whether every rank holds the same slice under both, however the matrices are written."""
         if self.split != other.split or set(self.device_matrix.ranks) != set(other.device_matrix.ranks):
             return False
+        # Holders are compared by slice: the matrices may number ranks in different orders.
         theirs = other.holders()
         return all(set(ranks) == set(theirs[index]) for index, ranks in self.holders().items())
 
@@ -189,6 +193,7 @@ class Layout:
 
     def refined(self, axis: int, factors: tuple[int, ...]) -> Layout:
         """The same slices, with one axis of the matrix written as several."""
+        # Axes to the right of the refined one move.
         shift = len(factors) - 1
 
         def rewrite(axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -226,6 +231,7 @@ class Layout:
         layout = self
         axis = 0
         for old in self.device_matrix.shape:
+            # Axes are refined from the left, so each one takes the next sizes of `shape`.
             factors: list[int] = []
             while math.prod(factors) < old:
                 factors.append(sizes.pop(0))
@@ -254,21 +260,24 @@ class Layout:
                 consecutive members do not lie along axes of the matrix.
         """
         layout = self
+        # Ranks that hold the same slice; the storage sharding divides it among them.
         size = math.prod(self.device_matrix.shape[axis] for axis in self.repeated_axes)
-        wanted = size if group_size is None else group_size
-        if wanted < 1 or size % wanted:
+        members = size if group_size is None else group_size
+        if members < 1 or size % members:
             raise SporaxValueError(
                 f"For 'optimizer_shard', the group size must divide the {size} ranks that hold the same slice under {self}, "
                 f"but got {group_size}."
             )
         chosen: list[int] = []
+        # From the innermost axis outwards: consecutive ranks are neighbours.
         for axis in reversed(self.repeated_axes):
-            if wanted == 1:
+            if members == 1:
                 break
-            inner = math.gcd(wanted, self.device_matrix.shape[axis])
+            inner = math.gcd(members, self.device_matrix.shape[axis])
             if inner == self.device_matrix.shape[axis]:
                 chosen = [axis, *chosen]
-            elif inner == wanted:
+            elif inner == members:
+                # Only a part of this axis belongs to the group, so it is split and its inner half is taken.
                 layout = layout.refined(axis, (self.device_matrix.shape[axis] // inner, inner))
                 chosen = [axis + 1, *(entry + 1 for entry in chosen)]
             else:
@@ -276,7 +285,7 @@ class Layout:
                     f"For 'optimizer_shard', groups of {group_size} consecutive ranks must lie along axes of the matrix "
                     f"{self.device_matrix}, but they do not."
                 )
-            wanted //= inner
+            members //= inner
         return layout.cut_further(0, chosen)
 
     def _index_at(self, coordinates: tuple[int, ...]) -> tuple[int, ...]:
@@ -318,6 +327,8 @@ def _runs(layout: Layout) -> list[list[int]]:
     used = {axis for dim in cuts for axis in dim}
     runs: list[list[int]] = []
     for axis in axes:
+        # Neighbours of one dimension in its order, or two axes that repeat: the slices are the same with one axis in
+        # their place.
         joined = bool(runs) and (follows.get(runs[-1][-1]) == axis or (axis not in used and runs[-1][-1] not in used))
         if joined:
             runs[-1].append(axis)

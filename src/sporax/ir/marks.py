@@ -47,6 +47,7 @@ class OperatorMark:
 
     def get(self, name: str, default: Hashable = None) -> Hashable:
         """One of the attributes."""
+        # Attributes are a tuple because marks are keys; there are few of them.
         return dict(self.attributes).get(name, default)
 
     @property

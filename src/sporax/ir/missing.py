@@ -35,10 +35,11 @@ from sporax.ir.placeholder import Placeholder
 _IMPORT_NAME, _IMPORT_FROM = opmap["IMPORT_NAME"], opmap["IMPORT_FROM"]
 _EXTENDED_ARG, _WITH_EXCEPT_START = opmap["EXTENDED_ARG"], opmap["WITH_EXCEPT_START"]
 _BYTES_PER_INSTRUCTION = 2
+"""Bytes of one instruction since CPython 3.6: operation and argument."""
 _SUPPORTED_NAMES_PAGE = "docs/api.md"
 _OWN_MODULES = "sporax."
 _LEAST_SIMILARITY = 0.75
-"""Of `difflib`, 0 to 1: below it, a suggestion is more often wrong than helpful."""
+"""Similarity of `difflib`, 0 to 1: below it, a suggestion is more often wrong than helpful."""
 
 
 SUBMODULES: set[str] = set()
@@ -67,6 +68,7 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
     """
     if f"{module}.{name}" in SUBMODULES and f"{module}.{name}" not in sys.modules:
         return importlib.import_module(f"{module}.{name}")
+    # One frame up: the module's own `__getattr__` has called this function.
     importer = _importer(sys._getframe(1))
     message = f"For '{module}', '{name}' is not offered: {reason}" if reason else explanation(module, name)
     is_submodule = f"{module}.{name}" in sys.modules  # then Python goes on and finds it, after an AttributeError
@@ -114,6 +116,7 @@ def is_plain_import_of(name: str) -> bool:
     False as well when the module is tried as one name of ``from package import name``, or by `importlib.import_module`.
     """
     frame: FrameType | None = sys._getframe(1)
+    # The import system's own frames lie between the statement and the finder that asks.
     while frame is not None and frame.f_globals.get("__name__", "").startswith(("importlib", "sporax.launch.alias")):
         frame = frame.f_back
     if frame is None or _handles_errors(frame) or _is_own(frame):
@@ -135,6 +138,7 @@ def suggestion(module: str, name: str) -> str:
     elsewhere = sorted(
         path
         for path, other in list(sys.modules.items())
+        # The original only: the same module may be registered under several names.
         if path.startswith(_OWN_MODULES) and "._" not in path and name in vars(other) and other.__name__ == path
     )
     if elsewhere and not name.startswith("_"):
@@ -146,6 +150,7 @@ def suggestion(module: str, name: str) -> str:
 
 def _importer(frame: FrameType | None) -> FrameType | None:
     """The frame that executes ``from … import …``, below the `__getattr__` functions that led here; None if none does."""
+    # Lazy modules chain their `__getattr__` functions.
     while frame is not None and frame.f_code.co_name == "__getattr__" and not _executes(frame, _IMPORT_FROM):
         frame = frame.f_back
     return frame if frame is not None and _executes(frame, _IMPORT_FROM) else None
@@ -161,6 +166,7 @@ def _imported_module(frame: FrameType) -> str | None:
     if not _executes(frame, _IMPORT_NAME):
         return None
     code, place = frame.f_code.co_code, frame.f_lasti
+    # Arguments above 255 are written in prefixes, most significant first.
     index, shift = code[place + 1], 8
     while place >= _BYTES_PER_INSTRUCTION and code[place - _BYTES_PER_INSTRUCTION] == _EXTENDED_ARG:
         place -= _BYTES_PER_INSTRUCTION
@@ -195,6 +201,7 @@ def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int, bool]]:
     table = iter(code.co_exceptiontable)
 
     def number(byte: int) -> int:
+        # Six bits per byte; bit 6 says that another byte follows.
         value = byte & 63
         while byte & 64:
             byte = next(table)

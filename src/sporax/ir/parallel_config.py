@@ -36,7 +36,9 @@ PIPELINE_SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zer
 OPTIMIZER_LEVELS = ("level1", "level2", "level3")
 COMMUNI_PARALLEL_MODES = ("all_group_parallel", "same_server_group_parallel", "no_group_parallel")
 MAX_RANKS = 4096
+"""Most devices of a job, as in MindSpore."""
 DEFAULT_FUSION_MEGABYTES = 64
+"""Size of a buffer in megabytes with ``mode="auto"``, as in MindSpore."""
 
 DatasetStrategy = str | tuple[tuple[int, ...], ...] | tuple[Layout, ...]
 """How input data arrives: ``"data_parallel"``, ``"full_batch"``, or shardings of each input."""

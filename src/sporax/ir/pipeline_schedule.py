@@ -23,7 +23,7 @@ from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxValueError
 
 VERSION = 1
-"""Of the JSON form."""
+"""Version of the JSON form."""
 
 
 class TaskKind(Enum):
@@ -133,6 +133,7 @@ class PipelineSchedule:
 
     def waits_for(self, task: Task) -> tuple[Task, ...]:
         """The tasks whose results a task needs; of backward tasks, either form that the schedule has."""
+        # A schedule has backward tasks whole or in halves; both are asked for, and those that exist count.
         return tuple(need for need in self._needs(task) if need in self._tasks)
 
     @cached_property
@@ -146,6 +147,7 @@ class PipelineSchedule:
                 (TaskKind.BACKWARD, TaskKind.BACKWARD_WEIGHT) if task.kind is TaskKind.REDUCE else (TaskKind.REDUCE,)
             )
             micros = range(self.num_micro) if task.kind is TaskKind.REDUCE else (-1,)
+            # The reduction waits for the gradients of all micro batches.
             yield from (Task(task.stage, task.chunk, micro, kind) for micro in micros for kind in before)
             return
         if task.kind is TaskKind.FORWARD:
@@ -155,6 +157,7 @@ class PipelineSchedule:
         if task.kind is TaskKind.BACKWARD_WEIGHT:
             yield Task(task.stage, task.chunk, task.micro, TaskKind.BACKWARD_INPUT)
             return
+        # A backward task needs its own activations, and the cotangent from the next chunk.
         yield Task(task.stage, task.chunk, task.micro, TaskKind.FORWARD)
         if place + 1 < len(self.route):
             for kind in (TaskKind.BACKWARD, TaskKind.BACKWARD_INPUT):
@@ -241,6 +244,7 @@ class ScheduleDocument(Struct, frozen=True):
 
 
 _WORD = re.compile(r"([FBIWRU])(\d*)(?:\.(\d+))?")
+"""A task in a text: its letter, the number of its micro batch, and the chunk after a point."""
 
 
 def _task(word: Any, stage: int) -> Task:
@@ -273,6 +277,7 @@ def with_transfers(schedule: PipelineSchedule, order: Callable[[Task], float] | 
         for source in schedule.waits_for(task)
         if source.stage != task.stage
     ]
+    # The keys break ties, so that all processes have the same order.
     pairs.sort(key=lambda pair: (finish(pair.source), pair.source.key, pair.target.key))
     return PipelineSchedule(schedule.name, schedule.num_micro, schedule.route, schedule.stages, tuple(pairs))
 
@@ -286,6 +291,7 @@ def _unit_times(schedule: PipelineSchedule) -> dict[Task, float]:
     while left:
         before = left
         for stage, tasks in enumerate(schedule.stages):
+            # As far as each stage gets; then the next stage, until no stage moves any more.
             while places[stage] < len(tasks):
                 task = tasks[places[stage]]
                 sources = schedule.waits_for(task)
@@ -295,6 +301,7 @@ def _unit_times(schedule: PipelineSchedule) -> dict[Task, float]:
                 finished[task] = clocks[stage]
                 places[stage] += 1
                 left -= 1
+        # No stage moved: the heads of all lists wait for each other.
         if left == before:
             raise _stuck(
                 schedule,

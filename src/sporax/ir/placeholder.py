@@ -18,6 +18,7 @@ _USES = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "xor", "lshift", "rshift"),
     *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul", "rand", "rxor", "rlshift", "rrshift"),
 )
+"""Special methods that are uses. Python looks them up on the class, so `__getattr__` would not catch them."""
 
 
 class Placeholder:
@@ -52,6 +53,7 @@ class Placeholder:
     def __instancecheck__(self, instance: object) -> bool:
         return False
 
+    # `issubclass` asks the class; a class that derived from the placeholder has its base among its ancestors.
     def __subclasscheck__(self, candidate: type) -> bool:
         return self._base is not None and self._base in candidate.__mro__
 

@@ -51,6 +51,7 @@ class Placement:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # Normalized, so that equal placements are equal values however they were written.
         object.__setattr__(self, "partial", tuple(sorted(self.partial)))
         object.__setattr__(self, "reduction", (self.reduction or "sum") if self.partial else "")
         object.__setattr__(self, "_hash", hash((self.dims, self.partial)))  # of numbers alone: other processes agree
@@ -98,6 +99,7 @@ class Placement:
             raise SporaxValueError(
                 f"For 'Placement', the layout must stand on the ranks of the mesh {mesh}, but got {layout}."
             )
+        # The mesh has prime axes, so a layout's axes become runs of them.
         return cls(layout.on_shape(mesh.shape).cuts)
 
     def to_layout(self, mesh: DeviceMatrix) -> Layout:
@@ -186,6 +188,7 @@ def prime_mesh(matrix: DeviceMatrix) -> DeviceMatrix:
 
 def every_placement(num_dims: int, num_axes: int) -> Iterator[Placement]:
     """All placements of complete tensors: every axis unused or in some dimension, in every order."""
+    # Each axis is in one dimension or in none, and within a dimension the order counts.
     for owners in itertools.product(range(-1, num_dims), repeat=num_axes):
         members = [[axis for axis, owner in enumerate(owners) if owner == dim] for dim in range(num_dims)]
         for dims in itertools.product(*(itertools.permutations(axes) for axes in members)):

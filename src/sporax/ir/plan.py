@@ -72,7 +72,7 @@ class Plan:
         mesh: the devices; its axes have prime sizes.
         inputs, outputs: where the step's arguments are and where its results should be.
         operators: one entry per operator of the graph.
-        settled: by number of the tensor.
+        reshardings: placements that tensors get for all their readers, by number of the tensor.
         notes: what people should know: operators that could not be sharded, and why.
         alltoall: whether tensors may be moved by all-to-all and permute.
         graph: fingerprint of the graph it was made for.
@@ -100,6 +100,7 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as text."""
+        # The version stands first, so that a reader can refuse before it reads the rest.
         document = {"version": VERSION, **msgspec.structs.asdict(_document(self))}
         return msgspec.json.encode(document).decode()
 
@@ -111,6 +112,7 @@ class Plan:
             SporaxValueError: not a plan, or of another version; the message says where in it.
         """
         try:
+            # Only the version at first: a later form may have other fields.
             version = decode(text, Versioned).version
             if version != VERSION:
                 raise MalformedError(f"must be {VERSION}, but got {version}", "version")

@@ -15,7 +15,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.placement import Axes, Placement
 
 VERSION = 1
-"""Of the JSON form."""
+"""Version of the JSON form."""
 
 
 class Versioned(Struct, frozen=True):
@@ -31,6 +31,7 @@ class MeshDocument(Struct, frozen=True):
     names: tuple[str, ...]
     ranks: tuple[int, ...]
 
+    # Decoding checks at once what the value would refuse later, because only here the place in the document is known.
     def __post_init__(self) -> None:
         if not self.ranks:
             raise ValueError("must have the 'ranks' of its devices, but got none")
@@ -97,6 +98,7 @@ class StepDocument(Struct, frozen=True):
     inputs: tuple[PlacementDocument, ...]
     outputs: tuple[PlacementDocument, ...]
     operators: tuple[OperatorDocument, ...]
+    # The key keeps its first name in files, since files of version 1 have it.
     settled: dict[Annotated[int, Meta(ge=0)], ReshardingDocument]
     """Reshardings by number of the tensor."""
     notes: tuple[str, ...]

@@ -11,6 +11,7 @@ from sporax.ir.search_config import PRICES, CostModelConfig, SearchConfig
 from sporax.ir.units import parse_bytes
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
+"""Environment variables that replace settings, see `PlanSettings.under`."""
 DEVICES = "SPORAX_PLAN_DEVICES"
 """How many devices a plan is for, whatever the script says: set by ``sporax plan --devices``."""
 SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
@@ -48,6 +49,7 @@ class PlanSettings:
     @property
     def symbolic(self) -> bool:
         """Whether MindSpore's cost model prices plans: it was named, or its numbers changed and no hardware was named."""
+        # Changed numbers of the published model would otherwise have no effect, and nobody would notice.
         return self.hardware == SYMBOLIC or (not self.hardware and bool(self.cost.changed & PRICES))
 
     @property

@@ -32,6 +32,7 @@ def reuse_limit(environ: Mapping[str, str]) -> int | None:
         ) from None
     if number == -1:
         return DEFAULT_LIMIT
+    # As MindSpore: a warning, and no reuse.
     if number <= 0:
         warnings.warn(f"For '{VARIABLE}', {number} is neither -1 nor positive: nothing is reused.", stacklevel=2)
         return 0

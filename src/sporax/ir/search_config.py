@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 GIB = 1 << 30
+"""Bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ def check_cuts(operator: str, tensor: int, cuts: Sequence[int], shape: tuple[int
         where = f"For '{operator}', the number of slices of dimension {dim} of tensor {tensor}"
         if slices < 1:
             raise SporaxRuntimeError(f"{where} must be >= 1, but got {slices} in {cuts}.")
+        # MindSpore's condition: on 2^n devices each axis has a power of two.
         if num_devices.bit_count() == 1 and slices.bit_count() != 1:
             raise SporaxRuntimeError(
                 f"{where} must be a power of 2 on {num_devices} devices, but got {slices} in {cuts}."
@@ -79,6 +80,7 @@ def check_cuts(operator: str, tensor: int, cuts: Sequence[int], shape: tuple[int
                 f"For '{operator}', dimension {dim} of tensor {tensor} has size {size}, which must be divisible by its slices, "
                 f"but got {slices} in {cuts}."
             )
+    # Devices that are left repeat the computation, so their number must be whole.
     if num_devices % math.prod(cuts):
         raise SporaxRuntimeError(
             f"For '{operator}', the slices of tensor {tensor} must divide the {num_devices} devices, but {cuts} makes "

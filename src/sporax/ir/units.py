@@ -9,6 +9,7 @@ from decimal import Decimal
 from sporax.ir.errors import SporaxValueError
 
 _MOST = 2**63
+"""Bytes that no device has: sizes must stay within int64."""
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -28,6 +29,7 @@ def parse_bytes(size: int | str, what: str) -> int:
     """
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]{1,2})?)\s*([A-Za-z]*)\s*", str(size))
     unit = _UNITS.get(match.group(2).upper()) if match else None
+    # Decimal: 1.1 GB as a float would lose a byte.
     count = int(Decimal(match.group(1)) * unit) if match and unit else 0
     if not 0 < count < _MOST or isinstance(size, bool):
         raise SporaxValueError(

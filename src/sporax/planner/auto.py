@@ -1,9 +1,10 @@
 """Automatic parallelism: a search decides how operators are sharded.
 
-The search sees the whole step (forward, backward and update) with the placements and strategies that the user fixed.
-From its result the shardings of the forward and backward operators and the storage sharding of parameters are kept. The
-rest follows by propagation, so gradients are reduced, fused and scattered, and parameters stored, by the same rules as
-in semi-automatic parallelism.
+Problem: a search minimizes time over the whole step, but gradients must be reduced, fused and stored as the settings say.
+
+Method: the search sees the whole step (forward, backward and update) with the placements and strategies that the user
+fixed. From its result the shardings of the forward and backward operators and the storage sharding of parameters are kept.
+The rest follows by propagation, so the same rules hold as in semi-automatic parallelism.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def auto_plan(
     policy = AutoPolicy(mesh, config, whole_parameters, buffers, always=settings.search.recursive_keeps_strategies)
     places, kept = _user_cuts(graph, mesh, data, policy)
     options = replace(search_options(settings, mesh, profile, {**data, **places}), cuts=kept)
+    # Any word about fusion switches the compiler's combining off, and with it the shared starts in the costs.
     prices = price_list(settings, mesh, profile, merging=buffers == FusionIds())
     result = search(graph, mesh, prices, _mode(settings), options)
 
@@ -105,6 +107,7 @@ def search_options(
     config = settings.search
     single = tuple((axis,) for axis in mesh.device_axes if mesh.shape[axis] > 1)
     return SearchOptions(
+        # One axis at a time is MindSpore's search space; with many axes it would be too large for exact searches.
         units=single if settings.symbolic and len(single) <= _FEW_AXES else (),
         fully_use_devices=config.fully_use_devices,
         fixed=fixed,
@@ -123,8 +126,10 @@ def _mode(settings: PlanSettings) -> str:
 
 def capacity(settings: PlanSettings, profile: HardwareProfile) -> int:
     """Memory of one device: what the user said, or the profile's; the published cost model has its own default."""
+    # A value that equals the default may still be the user's; only the record of changes tells.
     unsaid = "device_memory_capacity" not in settings.cost.changed
     there = profile.memory_bytes if unsaid and not settings.symbolic else int(settings.cost.device_memory_capacity)
+    # `max_device_memory` is a limit of the process, so the smaller one holds.
     return min(there, settings.max_device_bytes or there)
 
 
@@ -144,6 +149,7 @@ def _warn_of_ignored(settings: PlanSettings) -> None:
     """Say which settings change nothing here."""
     reasons = {name: why for name, why in _WITHOUT_EFFECT.items() if name in settings.cost.changed}
     if not settings.symbolic:
+        # The numbers of the published model have no meaning next to seconds.
         why = f"plans are priced in seconds on '{settings.hardware}'; without a hardware profile the number counts"
         reasons |= dict.fromkeys(sorted(settings.cost.changed & PRICES), why)
     for name, why in reasons.items():
@@ -195,8 +201,10 @@ def _user_cuts(
     out = inline_loops(graph)
     places: dict[int, Placement] = {}
     cuts: dict[int, Assignment] = {}
+    # Nothing to keep, so the whole propagation is saved.
     if not any(_is_kept(operator.mark, policy) for operator in out.graph.operators):
         return places, cuts
+    # The user's strategies alone, propagated: this shows how they shard the operators between two marks.
     plan = out.unfolded(plan_by_propagation(graph, mesh, data, policy, policy.config.enable_alltoall))
     parameters = {argument.tensor for argument in graph.inputs if argument.role is Role.PARAMETER}
     inside = False
@@ -204,16 +212,18 @@ def _user_cuts(
         mark, specs = operator.mark, operator.operation.operands
         if isinstance(mark, OperatorMark):
             inside = mark.side is Side.IN and policy.keeps(mark)
-            wanted = policy.at_operator(replace(mark, path=operator.path), specs, planned.operands)
+            reshardings = policy.at_operator(replace(mark, path=operator.path), specs, planned.operands)
         elif isinstance(mark, LayoutMark):
-            wanted = policy.at_layout(mark, specs)
+            reshardings = policy.at_layout(mark, specs)
         else:
+            # Primitives between entrance and exit belong to the operator with the strategy.
             if inside and mark is None and not operator.bodies:
                 cuts[number] = planned.assignment
             continue
-        for given, tensor, resharding in zip(operator.operands, operator.results, wanted, strict=True):
+        for given, tensor, resharding in zip(operator.operands, operator.results, reshardings, strict=True):
             if resharding is not None:
                 places[tensor] = resharding.placement
+                # A layout of a parameter holds for its storage as well.
                 if given in parameters and isinstance(mark, LayoutMark):
                     places[given] = resharding.placement
     return places, cuts
@@ -234,8 +244,10 @@ def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Given:
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
         mark = operator.mark
         if isinstance(mark, GradientMark):
+            # Operators after the last gradient are the update, which follows the storage sharding.
             last = number
         elif isinstance(mark, OperatorMark):
+            # Between the marks of an operator that the user sharded, nothing of the search is taken over.
             kept = mark.number if mark.side is Side.IN and policy.keeps(mark) else None
         elif mark is not None or kept is not None:
             continue
@@ -250,6 +262,7 @@ def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Given:
         {number: assignment for number, assignment in assignments.items() if number < last},
         {number: planned for number, planned in control.items() if number < last},
         bodies,
+        # Reshardings of what the update makes would contradict the storage that propagation decides.
         {tensor: resharding for tensor, resharding in plan.reshardings.items() if tensor in produced},
     )
 
@@ -261,4 +274,5 @@ def _inputs(graph: OperatorGraph, plan: Plan, data: Mapping[int, Placement]) -> 
         for argument, placement in zip(graph.inputs, plan.inputs, strict=True)
         if argument.role is Role.PARAMETER
     }
+    # Data last: where an input was given a placement, that one holds.
     return {**places, **data}

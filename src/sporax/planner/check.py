@@ -1,6 +1,9 @@
 """Checks that a plan fits its graph: everything that the lowering relies on, from the rules alone.
 
-No code is shared with the searches.
+Problem: plans come from searches, from files and from users' edits.
+
+Method: no code is shared with the searches. Every statement of the plan is compared with the rule of its operator; the
+first disagreement is reported with its place and both values.
 """
 
 from __future__ import annotations
@@ -36,9 +39,10 @@ def _disagreements(graph: OperatorGraph, plan: Plan, inside: bool = False) -> It
         "inputs": (len(graph.inputs), len(plan.inputs)),
         "outputs": (len(graph.outputs), len(plan.outputs)),
     }
-    for name, (wanted, got) in counts.items():
-        if wanted != got:
-            yield f"there must be {wanted} {name} as in the graph, but got {got}"
+    for name, (expected, got) in counts.items():
+        if expected != got:
+            yield f"there must be {expected} {name} as in the graph, but got {got}"
+            # What follows pairs entries, so a wrong count would only cause strange messages.
             return
     if plan.graph and plan.graph != graph.fingerprint():
         yield f"the graph must be the one it was made for, {plan.graph}, but got {graph.fingerprint()}"
@@ -54,10 +58,11 @@ def _disagreements(graph: OperatorGraph, plan: Plan, inside: bool = False) -> It
 
 
 def _ends(graph: OperatorGraph, plan: Plan, inside: bool) -> Iterator[str]:
-    for other_argument, placement in zip(graph.inputs, plan.inputs, strict=True):
-        name = f"input {other_argument.name or other_argument.tensor}"
-        yield from _fits(name, graph.tensors[other_argument.tensor], placement, plan)
+    for source, placement in zip(graph.inputs, plan.inputs, strict=True):
+        name = f"input {source.name or source.tensor}"
+        yield from _fits(name, graph.tensors[source.tensor], placement, plan)
         if not inside:
+            # Inside a loop the edges decide what may be partial.
             yield from _complete(name, placement)
     for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True)):
         if tensor != LITERAL:
@@ -90,6 +95,7 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
         return
     for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
         yield from _disagreements(body, body_plan, inside=True)
+    # Marks have no rule of their own.
     if operator.name in IDENTITIES:
         if planned.operands != planned.results:
             before, after = list(map(str, planned.operands)), list(map(str, planned.results))
@@ -108,21 +114,23 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
     if reason:
         yield f"the sharding must be possible, but {reason}"
         return
-    wanted = placements(rule, planned.assignment)
-    for side, want, got in zip(("operands", "results"), wanted, (planned.operands, planned.results), strict=True):
-        if want != got:
-            yield f"{side} must have the placements {list(map(str, want))} that its rule gives, but got {list(map(str, got))}"
+    # The assignment determines the placements; the plan repeats them for readers, so they may disagree.
+    expected = placements(rule, planned.assignment)
+    for side, needed, got in zip(("operands", "results"), expected, (planned.operands, planned.results), strict=True):
+        if needed != got:
+            yield f"{side} must have the placements {list(map(str, needed))} that its rule gives, but got {list(map(str, got))}"
 
 
 def _edges(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
     """What is around a loop or branch must be inside as well, and what is carried at the end of a round as at its start."""
+    # Around bodies the edge operators of the inlined step have rules, so one comparison serves all kinds of loops.
     out = inline_loops(graph)
     for operator, planned, owner in zip(out.graph.operators, out.unfolded(plan).operators, out.owners, strict=True):
         if operator.name in RULES:
-            wanted = placements(rule_for(operator.operation), planned.assignment)
+            expected = placements(rule_for(operator.operation), planned.assignment)
             got = planned.operands, planned.results
-            if got != wanted:
-                places = [" ".join(map(str, entry)) for entry in (*wanted, *got)]
+            if got != expected:
+                places = [" ".join(map(str, entry)) for entry in (*expected, *got)]
                 yield (
                     f"operator {owner} ({graph.operators[owner]}): around its bodies ({operator.name}) tensors "
                     f"must have the placements {places[0]} → {places[1]}, but got {places[2]} → {places[3]}"

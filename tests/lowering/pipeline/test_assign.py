@@ -110,6 +110,32 @@ def test_what_depends_on_variables_alone_belongs_nowhere():
     assert chunks(result, Phase.INVARIANT, "sin") == [("sin", None)]
 
 
+def test_a_backward_operator_on_labels_alone_goes_to_the_stage_that_reads_it():
+    """Its result is no cotangent: no stage has made one yet, so it waits for its reader instead of leading it."""
+
+    @jax.custom_vjp
+    def weighted(hidden, y):
+        return hidden * jnp.sin(y)
+
+    def backward(y, cotangent):
+        return cotangent * jnp.sin(y), jnp.zeros_like(y)
+
+    weighted.defvjp(lambda hidden, y: (weighted(hidden, y), y), backward)
+
+    def loss_of(w0, w1, x, y):
+        with jax.named_scope("first"), on(0):
+            hidden = x @ w0
+        hidden = weighted(hidden, y)
+        with jax.named_scope("second"), on(1):
+            return ((hidden @ w1) ** 2).sum()
+
+    step = training(loss_of)
+    result = assigned(step)
+    (sine,) = chunks(result, Phase.BACKWARD, "sin")
+    assert sine == ("sin", 1)
+    assert_same(run_flat(result.micro, added=result.summed), step(*ARGUMENTS))
+
+
 def test_a_forward_pass_alone_has_chunks_too():
     result = assigned(prediction, num_updated=0)
     assert chunks(result, Phase.FORWARD, "dot_general") == [("dot_general", 0), ("dot_general", 1)]

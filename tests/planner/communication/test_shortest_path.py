@@ -138,3 +138,17 @@ def test_there_is_always_a_way(monkeypatch, max_states, alltoall):
         plan = find_moves((8, 16), 4, source, target, mesh, alltoall, DEFAULT_COSTS)
         assert bool(plan.moves) == (source != target)
         assert alltoall or not {"all_to_all", "permute"} & {move.kind.value for move in plan.moves}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "moves"),
+    [
+        ("1 - +0", "- -", [MoveKind.ALL_REDUCE, MoveKind.ALL_GATHER]),
+        ("- 10", "1 -", [MoveKind.ALL_TO_ALL, MoveKind.ALL_GATHER]),
+    ],
+)
+def test_a_path_costs_the_sum_of_its_moves_so_a_tensor_is_gathered_last(source, target, moves):
+    """Both orders lead there; later moves on a larger tensor cost more, and no move counts twice."""
+    kinds, way = moves_of((1024, 8), source, target)
+    assert kinds == moves
+    assert way.seconds == pytest.approx(sum(move.seconds for move in way.moves))

@@ -1,9 +1,14 @@
 """Loops written into one graph, and plans of it translated back."""
 
-from planner_graphs import layers, mesh_of, problem_of, product, scan
+from dataclasses import replace
 
+from planner_graphs import GraphBuilder, layers, mesh_of, placement, problem_of, product, scan
+
+from sporax.ir.graph import Role
+from sporax.ir.plan import Resharding
 from sporax.planner.check import check_plan
 from sporax.planner.loops.inline import inline_loops, spans
+from sporax.planner.propagation.propagate import plan_by_propagation
 from sporax.planner.search.message_passing import choose
 from sporax.planner.search.plan_assembly import plan_of, whole_plan
 
@@ -68,3 +73,40 @@ def test_spans_name_what_a_loop_reads_and_stacks():
     assert [names[number] for number in span.enter] == ["loop_argument", "loop_slice"]
     assert [names[number] for number in span.leave] == ["loop_stack"]
     assert list(spans(product())) == []
+
+
+def test_a_resharding_inside_a_body_is_the_same_in_the_inlined_step():
+    """Tensor 3 is the activation inside the body; the step itself has a tensor 3, too, the stacked result."""
+    graph = scan()
+    plan = whole_plan(graph, MESH)
+    resharding = Resharding(placement("0 -"), "read there by several")
+    (loop,) = plan.operators
+    body = replace(loop.bodies[0], reshardings={3: resharding})
+    plan = replace(plan, operators=(replace(loop, bodies=(body,)),))
+    out = inline_loops(graph)
+    unfolded = out.unfolded(plan)
+    (tensor,) = unfolded.reshardings
+    (activation,) = [operator for operator in out.graph.operators if tensor in operator.results]
+    assert (activation.name, unfolded.reshardings[tensor]) == ("tanh", resharding)
+    folded = out.folded(unfolded)
+    assert folded.reshardings == {}
+    assert folded.operators[0].bodies[0].reshardings == {3: resharding}
+
+
+def test_a_while_loop_whose_body_turns_its_value_survives_both_ways():
+    """The body makes columns of rows, and its result must be rows again for the next round."""
+    test, step = GraphBuilder(), GraphBuilder()
+    value = test.argument(8, 8, role=Role.CONSTANT)
+    test_graph = test.graph(test.add("gt", [test.reduce_sum(value, 0, 1), 0.0], (), dtype="bool"))
+    step_graph = step.graph(step.transpose(step.argument(8, 8, role=Role.CONSTANT), 1, 0))
+    builder = GraphBuilder()
+    x = builder.argument(8, 8)
+    params = {"cond_nconsts": 0, "body_nconsts": 0}
+    graph = builder.graph(builder.add("while", [x], (8, 8), params=params, bodies=(test_graph, step_graph)))
+    plan = plan_by_propagation(graph, MESH, {x: placement("0 -")})
+    out = inline_loops(graph)
+    folded = out.folded(out.unfolded(plan))
+    assert folded.operators == plan.operators
+    _, rounds = folded.operators[0].bodies
+    assert rounds.outputs == rounds.inputs == (placement("0 -"),)
+    assert rounds.operators[0].results == (placement("- 0"),)

@@ -81,6 +81,33 @@ def test_what_a_loop_stacks_is_live_as_long_as_it_runs():
     assert used.peak_bytes >= used.held_bytes + 3 * row
 
 
+def test_what_a_loop_stacks_is_there_while_its_rounds_run():
+    """The stack is no result of the step: it shares the heap with the wide array of a round, and dies after its sum."""
+    rounds, width, wide = 5, 8, 128
+    inside = GraphBuilder()
+    carried, up, down = (
+        inside.argument(*shape, role=Role.CONSTANT) for shape in ((width, width), (width, wide), (wide, width))
+    )
+    body = inside.graph(row := inside.matmul(inside.matmul(carried, up), down), row)
+    builder = GraphBuilder()
+    arguments = [
+        builder.argument(width, width),
+        builder.weight(rounds, width, wide),
+        builder.weight(rounds, wide, width),
+    ]
+    _, stacked = builder.add(
+        "scan",
+        arguments,
+        (width, width),
+        (rounds, width, width),
+        params={"num_consts": 0, "num_carry": 1, "length": rounds},
+        bodies=(body,),
+    )
+    used = whole(builder.graph(builder.reduce_sum(stacked, 0)))
+    widest = 3 * width * wide  # the slices of both weights, and the first product
+    assert used.by_use[Use.TRANSIENTS] == (widest + rounds * width * width + width * width) * 4
+
+
 def test_operators_that_nothing_needs_take_no_memory():
     builder = GraphBuilder()
     x = builder.argument(8, 8)

@@ -50,6 +50,34 @@ def test_a_while_loop_has_one_placement_of_what_it_carries():
     assert condition.outputs == (placement(""),)  # every device must decide the same
 
 
+def turning_while():
+    """A while loop whose body transposes what it carries, and that tensor."""
+    test = body(lambda inside, x: [inside.add("gt", [inside.reduce_sum(x, 0, 1), 0.0], (), dtype="bool")], (8, 8))
+    step = body(lambda inside, x: [inside.transpose(x, 1, 0)], (8, 8))
+    builder = GraphBuilder()
+    x = builder.argument(8, 8)
+    result = builder.add("while", [x], (8, 8), params={"cond_nconsts": 0, "body_nconsts": 0}, bodies=(test, step))
+    return builder.graph(result), x
+
+
+def test_the_body_of_a_while_loop_gives_its_results_back_as_it_got_them():
+    """Left to itself, the transposed value would end the round sharded by columns."""
+    graph, x = turning_while()
+    (loop,) = planned(graph, {x: placement("0 -")}).operators
+    rounds = loop.bodies[1]
+    assert rounds.operators[0].results == (placement("- 0"),)
+    assert rounds.outputs == rounds.inputs == loop.results == (placement("0 -"),)
+
+
+def test_a_while_loop_that_a_search_has_planned_keeps_the_ends_of_its_rounds():
+    graph, x = turning_while()
+    searched = planned(graph, {x: placement("0 -")})
+    given = Given(control={0: searched.operators[0]}, bodies={0: (Given(), Given())})
+    again = planned(graph, {x: placement("0 -")}, given=given)
+    assert again.operators[0].bodies[1].outputs == (placement("0 -"),)
+    assert again.operators == searched.operators
+
+
 def test_branches_agree_on_arguments_and_results():
     first, second = (
         body(build, (8, 8), (8, 8))

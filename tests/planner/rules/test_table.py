@@ -10,8 +10,8 @@ from sporax.planner.rules import (
     Behaviour,
     Kind,
     assignments,
+    entries,
     entry_for,
-    known,
     register,
     rule_for,
     unregister,
@@ -87,10 +87,10 @@ def test_a_registered_rule_counts_until_it_is_forgotten():
     op = operation("my_op", [(4, 6)], [(4, 6)])
     register("my_op", "a b -> a b")
     assert rule_for(op).factors
-    assert "my_op" in dict(known())
+    assert "my_op" in dict(entries())
     unregister("my_op")
     assert not rule_for(op).factors
-    assert "my_op" not in dict(known())
+    assert "my_op" not in dict(entries())
 
 
 def test_each_family_says_what_becomes_of_its_primitives():

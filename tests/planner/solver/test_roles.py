@@ -23,8 +23,8 @@ def test_the_board_keeps_and_posts_only_what_is_better():
     posted = []
     board = Board(lambda *news: posted.append(news[1:3]))
     board.bounded(1.0)
-    board.found(9.0, np.zeros(1, np.int64))
-    board.found(11.0, np.zeros(1, np.int64))
+    board.post_choice(9.0, np.zeros(1, np.int64))
+    board.post_choice(11.0, np.zeros(1, np.int64))
     board.bounded(0.5)
     assert posted == [(np.inf, 1.0), (9.0, 1.0)]
     assert not board.closed

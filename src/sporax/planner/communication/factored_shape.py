@@ -27,6 +27,7 @@ from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.planner.communication.moves import Shape
 
 _DIM, _FREE, _PARTIAL = "dim", "free", "partial"
+"""What an axis does in a placement: it shards a dimension, it does nothing, or values along it are still to be combined."""
 
 
 class State(NamedTuple):
@@ -77,7 +78,9 @@ def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: Devic
     partial = tuple(axis for axis in source.partial if axis not in kept)
     masked = tuple(axis for axis in target.partial if axis not in kept)
     runs = _runs(old, new, partial, masked)
+    # Splitting into single axes ends the loop at the latest: a run of one axis can be taken apart no further.
     while True:
+        # A run is named by its first axis, which is the outermost one of its steps.
         sizes = {run[0]: num_parts(mesh, run) for run in runs}
         split = _split_dims(shape, _by_unit(old, runs), _by_unit(new, runs), sizes)
         # A run that would span several pieces of a dimension cannot move at once, so it is taken apart and the split
@@ -108,6 +111,7 @@ def _runs(old: Sequence[Axes], new: Sequence[Axes], partial: Axes, masked: Axes)
     sides = (_Side(old, partial), _Side(new, masked))
     active = sorted({*itertools.chain(*old, *new), *partial, *masked})
     pairs = [*sides[0].after.items(), *sides[1].after.items(), *zip(partial, partial[1:], strict=False)]
+    # Both sides must agree: a pair that is together on one side only has to be moved apart.
     joined = {first: second for first, second in pairs if all(side.together(first, second) for side in sides)}
     heads = [axis for axis in active if axis not in joined.values()]
     runs = []
@@ -128,6 +132,7 @@ class _Side:
 
     def together(self, first: int, second: int) -> bool:
         sorts = {self.sorts.get(first, _FREE), self.sorts.get(second, _FREE)}
+        # Axes that do nothing, or are partial, have no order, so any two of them count as neighbours.
         return self.after.get(first) == second or (len(sorts) == 1 and _DIM not in sorts)
 
 
@@ -147,8 +152,11 @@ def _split_dims(
     for size, old_units, new_units in zip(shape, old, new, strict=True):
         points, across = _split_points(old_units, new_units, sizes)
         misfits |= across
+        # The innermost piece is what no axis shards; it is missing where the axes divide the dimension to single
+        # elements.
         edges = [1, *points, size] if size > (points[-1] if points else 0) else [1, *points]
         factored += [outer // inner for inner, outer in zip(edges, edges[1:], strict=False)] or [1]
+        # One piece of size one for a dimension without elements to split, so that dimensions keep their numbers.
         spans = list(zip(edges, edges[1:], strict=False)) or [(1, 1)]
         before += [_units_between(old_units, sizes, *span) for span in spans]
         after += [_units_between(new_units, sizes, *span) for span in spans]
@@ -163,6 +171,7 @@ def _split_points(
     All shardings of both placements if each unit then fits one piece; else the shardings that they share, and pieces with several
     units each.
     """
+    # Cumulative products: after how many slices each unit's sharding ends.
     cuts = [list(itertools.accumulate((sizes[unit] for unit in units), lambda a, b: a * b)) for units in (old, new)]
     points = sorted({*cuts[0], *cuts[1]})
     edges = [1, *points]
@@ -170,10 +179,13 @@ def _split_points(
         unit
         for units, own in zip((old, new), cuts, strict=True)
         for unit, first, last in zip(units, [1, *own], own, strict=False)
+        # A unit that begins and ends at neighbouring points fits one piece.
         if edges.index(last) != edges.index(first) + 1
     }
     if not across and all(outer % inner == 0 for inner, outer in zip(edges, edges[1:], strict=False)):
         return points, frozenset()
+    # No common refinement exists, for example sizes 2 and 3: units are then moved as the shared points allow, or
+    # gathered.
     return sorted(set(cuts[0]) & set(cuts[1])), frozenset({*across, *old, *new})
 
 

@@ -16,12 +16,12 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.parallel_config import ParallelConfig
 
 Ids = Mapping[str, int]
-"""By name of the parameter: those with one number above 0 travel in one buffer, with 0 each travels alone.
+"""By name of the parameter: those with one number above 0 travel in one buffer; with 0 each travels alone.
 
-Empty where nothing was said, neither by the context nor by a parameter: then the compiler may combine what it likes."""
+Empty where neither the context nor a parameter says anything: the compiler may then combine what it likes."""
 
 _SPREAD = 1 << 16
-"""Parameters with different `comm_fusion` never share a buffer."""
+"""Factor on the number of a buffer, above every `comm_fusion`: parameters of different `comm_fusion` never share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ def fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> FusionIds:
 
 def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelConfig) -> dict[str, int]:
     """Numbers for parameters given as (name, `comm_fusion`, bytes), in the order of their collectives."""
+    # A `comm_fusion` of 0 means alone, so these parameters are not counted by any rule.
     fused = [member for member in members if member[1]]
     numbers = _numbers([size for _, _, size in fused], kind, config)
     # Neither the context nor a parameter asks for anything: the compiler combines as it likes.
@@ -72,6 +73,7 @@ def _numbers(sizes: Sequence[int], kind: str, config: ParallelConfig) -> Sequenc
     """Numbers for collectives of these sizes in bytes; None where no rule was given."""
     rule = config.comm_fusion.in_force(kind)
     positions = config.all_reduce_fusion_config if kind == "allreduce" else ()
+    # The rule of `comm_fusion` goes before the older settings of all-reduces.
     if rule is not None and rule.mode != "index":
         return ids_by_size(sizes, (rule.threshold_megabytes or 0) * BYTES_PER_MEGABYTE)
     if rule is not None and isinstance(rule.config, tuple):

@@ -78,8 +78,10 @@ class Move:
         """The collective that a compiled program has for it; "" when ranks do not communicate."""
         if self.kind in (MoveKind.SLICE, MoveKind.MASK):
             return ""
+        # The collective that a program really has: reductions without a native collective are made of gathers.
         if self.kind is MoveKind.ALL_REDUCE and self.reduction not in NATIVE_REDUCTIONS:
             return "all_gather"
+        # Only sums can be scattered by one collective; others trade parts and combine them locally.
         if self.kind is MoveKind.REDUCE_SCATTER and self.reduction != "sum":
             return "all_to_all"
         return str(self.kind.value)
@@ -135,6 +137,7 @@ class LinkCosts:
 
     def reduce_scatter(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to combine tensors of `local_bytes` and leave every rank its part: a gather run backwards."""
+        # A ring's time depends on the slice that goes round, which is a part of the whole for a reduce-scatter.
         part = local_bytes / math.prod(sizes)
         return self._ring(axes, sizes, part, self._share("reduce_scatter", part))
 
@@ -148,11 +151,13 @@ class LinkCosts:
         """Seconds to trade all parts but one's own of slices of `local_bytes`."""
         members = math.prod(sizes)
         steps = sum((size - 1) * self._alpha(axis) for axis, size in zip(axes, sizes, strict=True))
+        # All parts cross the slowest of the links at the same time, so its time per byte counts.
         slowest = max(self._beta(axis) for axis in axes)
         return self.launch_seconds + steps + slowest * local_bytes * (members - 1) / members
 
     def permute(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to send a whole slice to another rank."""
+        # The partner is one step away along any of the axes, so the worst of them counts.
         alpha, beta = max(map(self._alpha, axes)), max(map(self._beta, axes))
         return self.launch_seconds + alpha + beta * local_bytes
 
@@ -178,6 +183,7 @@ class LinkCosts:
         if self.sharing > 1:
             for name, most in self.merged:
                 if name == collective:
+                    # The bytes that fill a merged collective pay its start alone; smaller ones share it.
                     return min(1.0, max(1.0 / self.sharing, result_bytes / most))
         return 1.0
 

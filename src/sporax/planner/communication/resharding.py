@@ -19,6 +19,7 @@ from sporax.planner.communication.shortest_path import find_moves
 __all__ = ["DEFAULT_COSTS", "LinkCosts", "Move", "MoveKind", "Redistribution", "redistribute"]
 
 
+# Searches ask for the same few thousand redistributions again and again, and each one takes a search of its own.
 @lru_cache(maxsize=65536)
 def redistribute(
     shape: Shape,

@@ -19,8 +19,8 @@ from sporax.planner.communication.factored_shape import FactoredShape, State, fa
 from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
 
 MAX_STATES = 500
-"""Placements to look at before the search starts to prefer those that look closer to the target; twice as many before it
-gathers whatever is not in its place."""
+"""Placements that are visited before the search prefers those that look closer to the target; after as many again it gathers
+whatever is not in its place. The number of placements grows exponentially with the units."""
 
 
 class _UnitMove(NamedTuple):
@@ -81,7 +81,7 @@ class _Search:
         self.reduction, self.target_reduction = reduction, target_reduction
         self.alltoall, self.everywhere = alltoall, everywhere
         self.whole_bytes = math.prod(task.shape) * itemsize
-        self.wanted = {unit: dim for dim, units in enumerate(task.goal.dims) for unit in units}
+        self.goal_dims = {unit: dim for dim, units in enumerate(task.goal.dims) for unit in units}
         self._seconds: dict[tuple[MoveKind, tuple[int, ...], int], float] = {}
         self.cut_dims = [dim for dim, units in enumerate(task.goal.dims) if units]
         self.goal_parts = [self._num_slices(units) for units in task.goal.dims]
@@ -113,22 +113,28 @@ class _Search:
             if len(done) > MAX_STATES and not self.everywhere:
                 return None
             size = self.local_bytes(state)
+            # Costs are never negative, so a state that is taken from the queue has its final cost (Dijkstra).
             for step in self.steps(state):
                 total = best[state] + self.seconds(step.kind, step.units, size)
                 if total < best.get(step.after, math.inf):
                     best[step.after] = total
                     reached[step.after] = (state, step)
+                    # A guess that may be too high: with it the search is no longer exact, which the result says
+                    # (`exact`).
                     away = attraction * self._num_misplaced(step.after) if attraction else 0.0
                     heapq.heappush(queue, (total + away, next(number), step.after))
         raise AssertionError("gathering everything and slicing again is always possible")
 
     def _num_misplaced(self, state: State) -> int:
         pairs = zip(state.dims, self.task.goal.dims, strict=True)
+        # Each unit out of its place needs about one move, on the way out and on the way in.
         return sum(len(units) + len(goal) - 2 * (units == goal) * len(goal) for units, goal in pairs) + len(state.parts)
 
     def run_greedily(self) -> list[_UnitMove]:
         """Steps without a search for the cheapest: drawn to the target, or, if that fails, gathering what is out of place."""
         local_bytes = self.local_bytes(self.task.start)
+        # The attraction is in seconds, so it is measured by a move of this very tensor: two permutes for each unit out
+        # of place.
         drawn = self.run(attraction=2 * self.seconds(MoveKind.PERMUTE, (0,), local_bytes))
         if drawn is not None:
             return drawn
@@ -136,10 +142,12 @@ class _Search:
         while state != self.task.goal:
             size = self.local_bytes(state)
             options = [
+                # Arriving steps first, then the cheapest; the number breaks ties without comparing steps.
                 (not self._arrives(step), self.seconds(step.kind, step.units, size), number, step)
                 for number, step in enumerate(self.steps(state))
                 if self._arrives(step) or (step.kind is MoveKind.ALL_GATHER and self._is_in_the_way(state, step.source))
             ]
+            # Every step brings a unit to its place or gathers one in the way, so the loop ends.
             steps.append(min(options)[-1])
             state = steps[-1].after
         return steps
@@ -201,6 +209,7 @@ class _Search:
     def _from_copies(self, state: State, unit: int) -> Iterator[_UnitMove]:
         if unit in self.task.goal.masked:
             after = state._replace(masked=tuple(sorted((*state.masked, unit))))
+            # Masking gives the tensor a partial sum of the target's kind, and two kinds cannot be held at once.
             if not state.parts:  # parts of two kinds at once would not combine
                 yield _UnitMove(MoveKind.MASK, (unit,), -1, -1, after)
         for target in self._places(unit):
@@ -212,10 +221,12 @@ class _Search:
         """Permutes: all the way when only the places of units differ, two units of one size, two neighbours in a dimension."""
         goal = self.task.goal
         complete = state.parts == goal.parts and state.masked == goal.masked
+        # Equal numbers of slices in every dimension: ranks hold slices of the same shape and only trade them.
         if state != goal and complete and [self._num_slices(units) for units in state.dims] == self.goal_parts:
             yield _UnitMove(MoveKind.PERMUTE, self._changed(state, goal), -1, -1, goal)
         busy = {*state.parts, *state.masked}
         for first, second in itertools.combinations(range(len(self.task.units)), 2):
+            # Only units of one size can swap places without changing the shape of slices.
             if self.task.sizes[first] != self.task.sizes[second] or busy & {first, second}:
                 continue
             if first not in placed and second not in placed:
@@ -223,15 +234,17 @@ class _Search:
             after = _swapped(state, first, second)
             if self.everywhere or self._is_at_target(after, first) or self._is_at_target(after, second):
                 yield _UnitMove(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
+        # Two neighbours in one dimension swap their order; slices keep their shape whatever their sizes.
         for dim, units in enumerate(state.dims):
             for place in range(len(units) - 1):
                 turned = (*units[:place], units[place + 1], units[place], *units[place + 2 :])
+                # Even one after another brings every order about, and permutes in a row are merged into one.
                 after = _with_units(state, dim, turned)
                 yield _UnitMove(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
 
     def _is_at_target(self, state: State, unit: int) -> bool:
         """Whether a unit is exactly where the target has it."""
-        dim = self.wanted.get(unit)
+        dim = self.goal_dims.get(unit)
         return (
             dim is not None
             and unit in state.dims[dim]
@@ -242,9 +255,10 @@ class _Search:
         """Dimensions that a unit may go to: those that the target shards, for a unit that shards in the target."""
         if self.everywhere:
             return list(range(len(self.task.shape)))
-        return self.cut_dims if unit in self.wanted else []
+        return self.cut_dims if unit in self.goal_dims else []
 
     def _fits(self, state: State, unit: int, dim: int) -> bool:
+        # The dimension must divide evenly, as `Placement.fits` asks.
         return self.task.shape[dim] % (self._num_slices(state.dims[dim]) * self.task.sizes[unit]) == 0
 
     def _num_slices(self, units: tuple[int, ...]) -> int:
@@ -261,12 +275,14 @@ class _Search:
 
     def local_bytes(self, state: State) -> int:
         """Bytes of one rank's slice."""
+        # Integer: every state divides the tensor evenly.
         return self.whole_bytes // math.prod(self._num_slices(units) for units in state.dims)
 
     def seconds(self, kind: MoveKind, units: tuple[int, ...], local_bytes: int) -> float:
         """Predicted time of a move."""
         key = (kind, units, local_bytes)
         cached = self._seconds.get(key)
+        # By kind, units and bytes: many states share these three.
         if cached is None:
             axes = self._axes(units)
             sizes = [self.mesh.shape[axis] for axis in axes]
@@ -325,6 +341,7 @@ class _Search:
         pairs = []
         for receiver, place in enumerate(itertools.product(*map(range, sizes))):
             numbers = [0, 0]
+            # A mixed-radix number of the slice, and one of the copy, from the places along the units.
             for half in (0, 1):
                 for unit in new[half]:
                     numbers[half] = numbers[half] * self.task.sizes[unit] + place[units.index(unit)]
@@ -357,6 +374,7 @@ def _swapped(state: State, first: int, second: int) -> State:
     return state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))
 
 
+# As in `LinkCosts`: rings, in which each member sends what it passes on.
 def _wire_bytes_of(move: Move, members: int) -> int:
     """Bytes that one rank sends in a ring."""
     if move.kind is MoveKind.PERMUTE:

@@ -41,7 +41,7 @@ TransferGroup = tuple[Transfer, ...]
 """Transfers that travel as one: gradients or weights in one buffer. Most often there is one."""
 
 FUSIBLE_MOVES = (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER, MoveKind.ALL_GATHER)
-"""Moves that several tensors make in one buffer."""
+"""Moves that several tensors can make in one buffer: they treat every element alike, whatever tensor it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +87,16 @@ class _Scheduler:
         after: list[tuple[TransferGroup, ...]] = []
         for number, (operator, planned) in enumerate(zip(self.graph.operators, self.plan.operators, strict=True)):
             arrivals: list[TransferGroup] = []
-            for tensor, wanted in zip(operator.operands, planned.operands, strict=True):
-                arrivals += self._consume(tensor, wanted, number)
+            for tensor, required in zip(operator.operands, planned.operands, strict=True):
+                arrivals += self._consume(tensor, required, number)
             before.append(tuple(arrivals))
             reshardings: list[TransferGroup] = []
             for tensor, placement in zip(operator.results, planned.results, strict=True):
                 reshardings += self._produce(tensor, placement, number)
             after.append(tuple(reshardings))
         at_end: list[TransferGroup] = []
-        for tensor, wanted in zip(self.graph.outputs, self.plan.outputs, strict=True):
-            at_end += self._consume(tensor, wanted, -1)
+        for tensor, required in zip(self.graph.outputs, self.plan.outputs, strict=True):
+            at_end += self._consume(tensor, required, -1)
         return Schedule(tuple(at_start), tuple(before), tuple(after), tuple(at_end))
 
     def _produce(self, tensor: int, placement: Placement, operator: int) -> list[TransferGroup]:
@@ -116,22 +116,24 @@ class _Scheduler:
     def _record(self, transfer: Transfer) -> None:
         """Note where a tensor is available when its transfer is done: partial sums are gone then, a smaller slice is not."""
         source, target = transfer.redistribution.source, transfer.redistribution.target
+        # A partial sum must not be read once it is reduced elsewhere: another reader would reduce it again.
         self.available[transfer.tensor] = [target] if source.partial else [source, target]
 
-    def _consume(self, tensor: int, wanted: Placement, operator: int) -> list[TransferGroup]:
+    def _consume(self, tensor: int, required: Placement, operator: int) -> list[TransferGroup]:
         if tensor == LITERAL:
             return []
-        if wanted in self.available[tensor] and not wanted.partial:
+        if required in self.available[tensor] and not required.partial:
             return []  # a weight that waits to be gathered is read in its storage sharding by the optimizer
         before = self._release(tensor)
         sources = self.available[tensor]
-        if wanted in sources:
+        if required in sources:
             return before
+        # Every placement that exists is a possible source; the cheapest may be one that an earlier reader asked for.
         redistribution = min(
-            (self._redistribution(tensor, source, wanted) for source in sources), key=lambda entry: entry.seconds
+            (self._redistribution(tensor, source, required) for source in sources), key=lambda entry: entry.seconds
         )
         # Later readers find the tensor here as well, and need no move of their own.
-        sources.append(wanted)
+        sources.append(required)
         return [*before, (Transfer(tensor, redistribution, operator),)]
 
     def _release(self, tensor: int) -> list[TransferGroup]:
@@ -139,6 +141,7 @@ class _Scheduler:
         for key, members in self.waiting.items():
             if any(member.tensor == tensor for member in members):
                 del self.waiting[key]
+                # A buffer is sent whole, so its first reader brings all members along.
                 for member in members:
                     self._record(member)
                 return [tuple(members)]
@@ -163,6 +166,7 @@ def _fusion_key(transfer: Transfer, dtype: str) -> tuple[object, ...] | None:
 
 def _is_fusible(move: Move) -> bool:
     """Whether several tensors may make the move as one; one without communication each makes by itself."""
+    # Reductions other than sums would need a buffer of their own kind.
     return not move.collective or (move.kind in FUSIBLE_MOVES and move.reduction in ("", "sum"))
 
 

@@ -21,6 +21,7 @@ from sporax.planner.cost.repetition import rounds
 from sporax.planner.rules import Kind, entry_for, rule_for
 
 _ELEMENTWISE = "1 elementwise"
+"""Family of rules (`planner.rules.table`)."""
 _FOLLOWING = frozenset([_ELEMENTWISE, "2 dimensions", "4 reduction", "9 creation"])
 """Families of operators between products; all others are called products here."""
 
@@ -36,13 +37,16 @@ def num_sharing(graph: OperatorGraph) -> list[int]:
     behind, ends = _behind(graph, awaited)
     fetched = {argument.tensor for argument in graph.inputs if argument.role is not Role.CONSTANT} & awaited
     times = rounds(graph)
+    # Gradients at the same depth can be combined with each other; a deeper one waits for the combined ones.
     members = Counter(behind[tensor] for tensor in ends if times[tensor] == 1)
     num_fetched = sum(1 for tensor in fetched if graph.tensors[tensor].num_dims)
     counts = []
     for tensor in range(len(graph.tensors)):
+        # In a loop, each round waits for the one before; between two products, both sides wait.
         if times[tensor] > 1 or (tensor in awaited and tensor in waiting):
             counts.append(1)
         else:
+            # A tensor may be in no group at all, and still counts itself.
             counts.append(max(1, num_fetched if tensor in awaited else members[behind.get(tensor, 0)]))
     return counts
 
@@ -57,6 +61,7 @@ def _products(graph: OperatorGraph) -> list[bool]:
 def _awaited(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
     """Tensors that a product waits for."""
     tensors: set[int] = set()
+    # Backwards: a product waits for all that its operands are made of.
     for operator, is_product in zip(reversed(graph.operators), reversed(products), strict=True):
         if operator.name == MARK:
             tensors.update(operand for operand, result in _pairs(operator) if result in tensors)
@@ -87,6 +92,7 @@ def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], se
     behind: dict[int, int] = {}
     partial: set[int] = set()
     for operator in graph.operators:
+        # What a product waits for goes alone in any case.
         if awaited.issuperset(operator.results):
             continue
         reduces = _reduces(operator)
@@ -95,9 +101,11 @@ def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], se
             if not depths and not reduces:
                 continue
             passing = _passing(operator, operands, partial)
+            # It reduces something that is reduced already and does not let it through: one more combination later.
             deeper = reduces and any(tensor in behind and tensor not in passing for tensor in operands)
             unread = [tensor for tensor in results if tensor not in awaited]
             behind.update(dict.fromkeys(unread, max(depths, default=0) + deeper))
+            # With a second reader the partial sum has to be combined here.
             moves_on = bool(passing) and all(num_readers[tensor] == 1 for tensor in passing)
             partial -= passing if moves_on else set()
             partial.update(unread if reduces or moves_on else ())
@@ -124,6 +132,7 @@ def _reduces(operator: Operator) -> bool:
 
 def _passing(operator: Operator, operands: tuple[int, ...], partial: set[int]) -> set[int]:
     """Partial operands that the operator passes on."""
+    # By place and not by tensor: one tensor may be read twice, once as a partial sum.
     there = {place for place, tensor in enumerate(operands) if tensor in partial}
     if not there or operator.bodies:
         return set()

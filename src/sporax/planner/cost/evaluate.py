@@ -1,4 +1,10 @@
-"""The cost of a complete plan, term by term, from the plan alone: no sums of a search are used."""
+"""The cost of a complete plan, term by term, from the plan alone.
+
+Problem: a search adds up costs of decisions and of pairs of decisions; an error there would go unseen.
+
+Method: none of a search's sums is used. Operators cost what the model says of their slices, and transfers are those of the
+schedule that the lowering executes (`planner.communication.transfers`).
+"""
 
 from __future__ import annotations
 
@@ -61,6 +67,7 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     for number, (operator, planned, late) in enumerate(
         zip(graph.operators, plan.operators, late_operators(graph), strict=True)
     ):
+        # Marks and barriers run no kernel.
         if operator.name not in IDENTITIES:
             rule = rule_for(operator.operation)
             weight = operator.times * (model.late_computing if late else 1.0)
@@ -75,6 +82,7 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             links = model.links.shared_by(sharing[transfer.tensor])
             # Priced again, since the links of this tensor may share their starts with other tensors.
             priced = redistribute(spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, links)
+            # By the tensor's own rounds: a transfer happens as often as its tensor is made.
             count = times[transfer.tensor]
             weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)
             transfers[owners[transfer.operator]] += weight * priced.seconds

@@ -28,11 +28,13 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
         plan: how it is sharded.
         model: prices memory, arithmetic and links.
     """
+    # Communication is the same with and without fusion, so it is taken over.
     communicating = cost_of(graph, plan, model).communication_seconds
     out = inline_loops(graph)
     plan = out.unfolded(plan)
     instructions = Instructions(Timeline(out.graph, plan))
     results = [instructions.number[value] for value in instructions.timeline.outputs if value[0] != LITERAL]
+    # Collectives are kernels as well, and are in the communication already.
     working = (kernel for kernel in kernels_of(instructions, results) if not kernel.roots[0].sends)
     computing = sum(_seconds(kernel, instructions, plan, model) for kernel in working)
     return computing + communicating
@@ -40,11 +42,13 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
 
 def _seconds(kernel: Kernel, instructions: Instructions, plan: Plan, model: Roofline) -> float:
     """The longer of arithmetic and memory traffic, plus the launch."""
+    # Each array once: what a kernel computes inside stays in registers.
     moved = sum(instructions.arrays[array].num_bytes for array in (*kernel.reads, *kernel.writes))
     arithmetic = 0.0
     (root,) = kernel.roots
     event = instructions.timeline.events[root.event]
     operator = event.operator
+    # Only products do enough arithmetic to be slower than their memory traffic.
     weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
     if operator is not None and weighs and root.kind is Kind.KERNEL:
         assignment = plan.operators[event.position].assignment

@@ -15,6 +15,7 @@ def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = Tru
         mesh: how they are arranged.
         merging: whether the compiler may merge what it likes: nothing was said about fusion.
     """
+    # Of all groups of an axis the farthest one counts: a collective waits for its slowest group.
     links = [
         max((profile.link_between(group) for group in mesh.groups((axis,))), key=lambda link: link.group)
         for axis in mesh.device_axes
@@ -23,6 +24,7 @@ def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = Tru
         alpha_seconds=profile.links[0].alpha_seconds,
         beta_seconds_per_byte=1 / profile.links[0].bandwidth,
         launch_seconds=profile.collective_seconds,
+        # A copy reads each byte and writes it.
         copy_seconds_per_byte=2 / profile.bytes_per_second,
         axis_alpha=tuple(link.alpha_seconds for link in links),
         axis_beta=tuple(1 / link.bandwidth for link in links),

@@ -85,19 +85,23 @@ class Roofline:
 
     def __post_init__(self) -> None:
         if self.late_communication < 0.0:
+            # Frozen, and its default depends on another field: hence the detour.
             object.__setattr__(self, "late_communication", 1.0 - self.profile.overlap)
 
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Longer of arithmetic and memory traffic, plus the launch, plus what neighbours exchange meanwhile."""
         family = _family(operation.name)
+        # Reshaping moves no bytes, and marks are identities.
         if family in _FREE:
             return 0.0
         operands, results = placements(rule, assignment)
         written = sum(map(local_bytes, operation.results, results, [mesh] * len(results)))
+        # The compiler fuses them into their producer or reader, so their operands are not read from memory.
         if family in _FUSED:
             return written / self.profile.bytes_per_second
         read = sum(map(local_bytes, operation.operands, operands, [mesh] * len(operands)))
         memory = (read + written) / self.profile.bytes_per_second
+        # An operator without operands creates values; it does no arithmetic of note.
         dtype = operation.operands[0].dtype if operation.operands else "default"
         arithmetic = local_flops(rule, assignment, mesh) / self.profile.flops_per_second(dtype)
         return self.profile.launch_seconds + max(memory, arithmetic) + self._exchange(operation, rule, assignment, mesh)
@@ -109,6 +113,7 @@ class Roofline:
             if factor.kind in (Kind.HALO, Kind.PERMUTE)
             for axis in cut
         )
+        # Without sharded factors of these kinds, no device needs elements of a neighbour.
         if not axes:
             return 0.0
         sizes = [mesh.shape[axis] for axis in axes]
@@ -116,7 +121,9 @@ class Roofline:
 
 
 _FREE = frozenset(["2 dimensions", "12 annotations and opaque", MARK])
+"""Families that cost nothing: the compiler makes views of them, or nothing at all."""
 _FUSED = frozenset(["1 elementwise", "9 creation", "4 reduction"])
+"""Families that the compiler fuses with their producers: they cost what they write."""
 
 
 def _family(name: str) -> str:

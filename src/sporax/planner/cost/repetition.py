@@ -14,6 +14,7 @@ def late_operators(graph: OperatorGraph) -> list[bool]:
     produced: set[int] = set()
     flags = []
     for operator in graph.operators:
+        # Lateness spreads: whatever depends on a derivative runs after the forward pass.
         late = operator.backward or not produced.isdisjoint(operator.operands)
         flags.append(late)
         if late:
@@ -25,6 +26,7 @@ def rounds(graph: OperatorGraph) -> list[int]:
     """For every tensor how often it is made per step; arguments count once."""
     counts = [1] * len(graph.tensors)
     for operator in graph.operators:
+        # Tensors outside all loops, arguments among them, are made once.
         if operator.times > 1:
             for tensor in operator.results:
                 counts[tensor] = operator.times

@@ -23,7 +23,9 @@ from sporax.planner.cost.model import local_bytes
 from sporax.planner.rules import Assignment, Kind, Rule, entry_for, placements
 
 _FREE = ("2 dimensions", "9 creation", "12 annotations and opaque")
+"""Families that MindSpore does not count: they are not operators of its graph, or are folded."""
 SECONDS = "s"
+"""Unit of models that predict time; all others count weighted bytes."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,13 @@ class SymbolicLinks(LinkCosts):
         return self.config.costmodel_alpha * local_bytes
 
     def _weighted(self, forward: float, backward: float) -> float:
+        # In a prediction (`run_phase` 1) there is no backward pass.
         gamma = 0.0 if self.config.run_phase else self.config.costmodel_gamma
         return self.config.costmodel_beta * (self._refined(forward) + gamma * self._refined(backward))
 
     def _refined(self, size: float) -> float:
         config = self.config
+        # Nothing to send starts no message, so the constant of small messages does not apply.
         if size <= 0:
             return 0.0
         if size <= config.costmodel_communi_threshold:

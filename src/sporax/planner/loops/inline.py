@@ -27,6 +27,7 @@ from sporax.planner.rules import propagate, rule_for
 from sporax.planner.rules.loops import ARGUMENT, CARRY, SLICE, STACK
 
 _SCALAR = Placement(())
+"""The placement of an index or a condition, which has no dimension to shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class InlinedStep:
         """The plan of the step that a plan of the inlined graph is."""
         if self.graph is self.step:
             return plan
+        # The inlined graph's further inputs are constants of bodies, which belong to the bodies' plans.
         return _folded(self.whole, plan, plan.inputs[: len(self.step.inputs)], plan.outputs, plan.notes)
 
     def unfolded(self, plan: Plan) -> Plan:
@@ -141,7 +143,10 @@ def _folded(
         for operator in part.operators
     ]
     reshardings = {
-        tensor: plan.reshardings[number] for tensor, number in enumerate(part.tensors) if number in plan.reshardings
+        tensor: plan.reshardings[number]
+        for tensor, number in enumerate(part.tensors)
+        if number in plan.reshardings
+        # One number in the step's graph may be another one in the inlined graph; reshardings are keyed by number.
     }
     return replace(
         plan,
@@ -167,6 +172,7 @@ def _folded_control(control: Control, plan: Plan) -> OperatorPlan:
         )
         for body in control.bodies
     ]
+    # The last of a chain is what the body reads; without a chain the operand is the index of a branch.
     return OperatorPlan(
         (),
         tuple(read((chain[-1], 0) if chain else None) for chain in control.operands),
@@ -198,6 +204,7 @@ class _Unfolding:
         handed: dict[int, Placement] = {}
         for chain, placement in zip(control.operands, planned.operands, strict=True):
             handed.update(dict.fromkeys(chain, placement))
+            # The entrance itself, which only chains of two or more have: slices come in without one.
             for number in chain[:-1][:1]:
                 self._edge(number, [placement], placement)
         taken: dict[Reader, Placement] = {}
@@ -206,6 +213,7 @@ class _Unfolding:
             for number, where in zip(body.constants, plan.inputs, strict=False):
                 self._edge(number, [where], where)
             for number, where in zip(body.arguments, plan.inputs, strict=True):
+                # A constant of the body is not handed by the step, so it is where its own plan says.
                 self._edge(number, [handed.get(number, where)], where)
             self.part(body.part, plan)
             taken.update((end, where) for end, where in zip(body.ends, plan.outputs, strict=True) if end is not None)
@@ -218,5 +226,6 @@ class _Unfolding:
 
     def _edge(self, number: int, operands: Sequence[Placement], result: Placement) -> None:
         rule = rule_for(self.graph.operators[number].operation)
+        # Edge operators are in no plan of the step: their assignment follows from both sides.
         assignment = propagate(rule, self.mesh, operands, [result])
         self.operators[number] = OperatorPlan(assignment, tuple(operands), (result,))

@@ -1,4 +1,11 @@
-"""Writes the bodies of loops and branches into the graph around them, and records where each operator went (`inline`)."""
+"""Writes the bodies of loops and branches into the graph around them.
+
+Problem: searches look at single operators of one graph, but a step has loops and branches with graphs of their own.
+
+Method: the operators of a body are copied to the place of its loop under new tensor numbers, with the number of rounds.
+Edge operators (`planner.rules.loops`) join tensors inside to tensors outside. `Part`, `Body` and `Control` record where
+each operator went, so that plans can be translated both ways (`planner.loops.inline`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +19,7 @@ from sporax.ir.operation import Operation, TensorSpec
 from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, JOIN, SLICE, STACK, SUMMED
 
 UNKNOWN_ROUNDS = 10
-"""Rounds counted for a loop whose number of rounds is unknown before it runs."""
+"""Rounds counted for a loop whose number of rounds is known only when it runs: more than one, so that its inside weighs more."""
 
 _NOTHING: Mapping[str, bool] = MappingProxyType({})
 
@@ -111,6 +118,7 @@ class Writer:
         return len(self.operators) - 1
 
     def _tensor(self, spec: TensorSpec) -> int:
+        # A constant's value belongs to one body only; the copy may hold another value in each round.
         self.tensors.append(replace(spec, constant=None))
         return len(self.tensors) - 1
 
@@ -131,8 +139,10 @@ class Writer:
 
     def scan(self, operator: Operator) -> Control:
         """Constants and what is carried come in whole, stacked operands in slices."""
+        # JAX's order of operands: constants, carried values, stacked values.
         params, (graph,) = operator.operation.params, operator.bodies
         num_consts, num_carry = params["num_consts"], params["num_carry"]
+        # A loop of length zero is still planned, and must not make its inside free of cost.
         times = operator.times * max(int(params["length"]), 1)
         carried = [argument.tensor for argument in graph.inputs[len(graph.inputs) - len(operator.operands) :]][
             num_consts:
@@ -147,17 +157,21 @@ class Writer:
         results = []
         for position, (tensor, whole) in enumerate(zip(operator.results, operator.operation.results, strict=True)):
             if position < num_carry:
+                # The value that a round got comes from the operator that carries it in.
                 got = body.arguments[first + position]
                 results.append(self._carry(operator, got, self._made(body, position, whole), tensor))
             else:
+                # The body sees one slice of what is stacked, without the dimension of the rounds.
                 output = self._made(body, position, replace(whole, shape=whole.shape[1:]))
                 results.append(self._edge(STACK, operator, [output], tensor, operator.times))
+        # A carried result reads the end of the round as its second operand, a stacked one as its first.
         ends = [(number, int(position < num_carry)) for position, number in enumerate(results)]
         return _control(entries, results, [replace(body, ends=tuple(ends))])
 
     def while_(self, operator: Operator) -> Control:
         """What is carried comes to the condition and to the body."""
         params, (test, graph) = operator.operation.params, operator.bodies
+        # JAX's order of operands: constants of the condition, constants of the body, carried values.
         num_test, num_body = params["cond_nconsts"], params["body_nconsts"]
         times = operator.times * UNKNOWN_ROUNDS
         entries = [self._enter(operator, position) for position in range(len(operator.operands))]
@@ -171,6 +185,7 @@ class Writer:
                 zip(body.arguments[first:], operator.results, operator.operation.results, strict=True)
             )
         ]
+        # A carry's second operand is what the body makes; the condition's result ends nowhere.
         ends = tuple((number, 1) for number in results)
         return _control(entries, results, [replace(condition, ends=(None,)), replace(body, ends=ends)])
 
@@ -184,6 +199,7 @@ class Writer:
         for position, (tensor, spec) in enumerate(zip(operator.results, operator.operation.results, strict=True)):
             branch_results = [self._made(body, position, spec) for body in bodies]
             results.append(self._edge(JOIN, operator, [index, *branch_results], tensor, operator.times))
+        # Operand 0 of a join is the index, so branch k is operand k + 1.
         ends = [tuple((number, 1 + branch) for number in results) for branch in range(len(bodies))]
         bodies = [replace(body, ends=end) for body, end in zip(bodies, ends, strict=True)]
         return _control([_Entry("", index, []), *entries], results, bodies)
@@ -200,6 +216,7 @@ class Writer:
         """A body that is handed what came in; its constants come in as arguments of the step."""
         inside = tuple(map(self._tensor, graph.tensors))
         own = []
+        # Constants that a body brings along precede its arguments and are unknown to the step.
         for argument in graph.inputs[: len(graph.inputs) - len(entries)]:
             spec = graph.tensors[argument.tensor]
             self.inputs.append(Input(self._tensor(spec), Role.CONSTANT, argument.name))
@@ -208,6 +225,7 @@ class Writer:
             own.append(_Entry(ARGUMENT, (entered, spec), [entrance]))
         constants = tuple(entry.chain[0] for entry in own)
         arguments = []
+        # Entries are shared by condition and body, or by branches, so each of them adds to the chains.
         for entry, argument in zip([*own, *entries], graph.inputs, strict=True):
             arguments.append(self._edge(entry.kind, operator, [entry.source], inside[argument.tensor], times))
             entry.chain.append(arguments[-1])
@@ -228,8 +246,10 @@ def _adds_to(body: OperatorGraph, got: int, output: int) -> bool:
     readers = [operator for operator in body.operators if got in operator.operands]
     return (
         len(readers) == 1
+        # Another reader would see the partial sum of the rounds so far.
         and readers[0].name in ("add", "add_any")
         and readers[0].results == (output,)
+        # Only floating-point sums may be reduced in another order and place.
         and body.tensors[got].is_inexact
     )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from sporax.planner.memory.instructions import Instruction
 
 _MOST_COMBINED = 256
-"""Arrays in one all-reduce."""
+"""Most arrays in one all-reduce, as in XLA's combiner."""
 
 
 @dataclass(slots=True)
@@ -50,6 +50,8 @@ def combined_all_reduces(instructions: Sequence[Instruction]) -> list[list[int]]
             (
                 candidate
                 for candidate in candidates
+                # If the new reduction waited for a member, and the members for all of the group, the group could never
+                # start.
                 if not waits & candidate.mask and len(candidate.members) < _MOST_COMBINED
             ),
             None,
@@ -68,6 +70,7 @@ def _waits(instructions: Sequence[Instruction]) -> dict[int, int]:
     """What every reduction waits for: other reductions, as bits in the order of this list."""
     waits_of: dict[int, int] = {}
     behind: dict[int, int] = {}
+    # In an order in which they can run, what a reduction waits for has its bits already.
     for number, instruction in enumerate(instructions):
         waits = 0
         for array in instruction.reads:
@@ -82,9 +85,11 @@ def _waits(instructions: Sequence[Instruction]) -> dict[int, int]:
 
 def _with_groups(waits: int, groups: Iterable[_CombinedGroup]) -> int:
     """All that a reduction waits for which waits for `waits`: one of a group exists only when all of it does."""
+    # Groups of one add nothing: their only member's bits are in `waits` already.
     left = [group for group in groups if len(group.members) > 1]
     while True:
         ready = [entry for entry in left if waits & entry.mask]
+        # One group may pull in another one that it waits for, hence until nothing is added.
         if not ready:
             return waits
         left = [entry for entry in left if not waits & entry.mask]

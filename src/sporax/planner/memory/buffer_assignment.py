@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
-"""Bytes; where arrays begin."""
+"""Bytes: where XLA for CPUs lets buffers begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,13 @@ def arrays_in_allocations(allocations: Sequence[Allocation], arrays: Sequence[Li
         arrays: of one size, the first one chooses first.
     """
     numbers: set[int] = set()
+    # Ascending, and of equal ones the last first, as XLA walks through its allocations.
     ordered = sorted(allocations, key=lambda allocation: -allocation.num_bytes)[::-1]
     inside = [[entry for entry in (place.before, place.after) if entry] for place in ordered]
     sizes = np.array([place.num_bytes for place in ordered])
     opens = np.array([place.before.end if place.before else -np.inf for place in ordered])
     closes = np.array([place.after.begin if place.after else np.inf for place in ordered])
+    # Large arrays first: small ones find a place anywhere.
     for array in sorted(arrays, key=lambda array: -array.num_bytes):
         for number in np.flatnonzero((sizes >= array.num_bytes) & (opens <= array.begin) & (closes >= array.end)):
             if not any(_overlap(array, other) for other in inside[number]):
@@ -93,6 +95,7 @@ def arrays_in_allocations(allocations: Sequence[Allocation], arrays: Sequence[Li
 def _overlap(one: LiveArray, other: LiveArray) -> bool:
     """Whether both need their place at the same time."""
     first, second = (one, other) if one.begin <= other.begin else (other, one)
+    # Writing over an operand needs its last tick, so both share it without a conflict.
     follows = first.end == second.begin and first.array in second.over
     return second.begin <= first.end and not follows
 
@@ -104,11 +107,15 @@ def heap_offsets(buffers: Sequence[HeapBuffer]) -> list[int]:
     moments = _clocked_ranges(buffers)
     sizes = [buffer.num_bytes for buffer in buffers]
     by_size = sorted(
-        range(len(buffers)), key=lambda number: (-sizes[number], moments[number][0] - moments[number][2], number)
+        # XLA's order: by size, then by the length of the first array's life, then by number.
+        range(len(buffers)),
+        key=lambda number: (-sizes[number], moments[number][0] - moments[number][2], number),
     )
     offsets = _best_fit(by_size, moments, sizes)
+    # No assignment is below the live bytes, so a heap that high needs no second try.
     if _height(offsets, sizes) <= _peak_bytes(moments, sizes):
         return offsets
+    # XLA's second try: the longest-lived first.
     by_life = sorted(
         range(len(buffers)), key=lambda number: (moments[number][0] - moments[number][1], -sizes[number], number)
     )
@@ -118,6 +125,7 @@ def heap_offsets(buffers: Sequence[HeapBuffer]) -> list[int]:
 def _clocked_ranges(buffers: Sequence[HeapBuffer]) -> list[tuple[int, int, int]]:
     """Begins, ends, and ends of the first arrays as moments of a clock that ticks whenever an array comes or goes."""
     comes, goes = 0, 1
+    # Arrays come before others go at one tick: a kernel's operands and results exist together.
     events = sorted(
         (time, what, number, place)
         for number, buffer in enumerate(buffers)
@@ -139,6 +147,7 @@ def _best_fit(order: Sequence[int], moments: Sequence[tuple[int, int, int]], siz
     offsets = [0] * count
     for placed, number in enumerate(order):
         begin, end, _ = moments[number]
+        # Only buffers that are live at the same time are in each other's way.
         beside = np.flatnonzero((begins[:placed] <= end) & (ends[:placed] >= begin))
         start = _smallest_gap(bottoms[beside], tops[beside], sizes[number]) if len(beside) else 0
         begins[placed], ends[placed] = begin, end
@@ -150,8 +159,10 @@ def _best_fit(order: Sequence[int], moments: Sequence[tuple[int, int, int]], siz
 def _smallest_gap(bottoms: Any, tops: Any, size: int) -> int:
     """Where the smallest gap of at least `size` bytes begins between those that are there; their top if there is none."""
     order = np.argsort(bottoms, kind="stable")
+    # Buffers overlap in the order of their bottoms; the running maximum is the top of all so far.
     ceilings = np.maximum.accumulate(tops[order])
     starts = np.concatenate([[0], ceilings[:-1]])
+    # Negative gaps are overlaps and fit nothing.
     gaps = bottoms[order] - starts
     fitting = np.flatnonzero(gaps >= size)
     return int(starts[fitting[np.argmin(gaps[fitting])]] if len(fitting) else ceilings[-1])

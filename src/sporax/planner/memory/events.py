@@ -73,6 +73,7 @@ def _bare_events(graph: OperatorGraph) -> Iterator[Event]:
 
 def _events(graph: OperatorGraph, plan: Plan) -> Iterator[Event]:
     communication = schedule(graph, plan)
+    # Arguments are moved before operator 0, results after the last one.
     yield from _moved(0, communication.at_start)
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
         yield from _moved(number, communication.before[number])

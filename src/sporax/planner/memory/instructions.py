@@ -35,6 +35,7 @@ from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, RULES
 
 BARRIER = "optimization_barrier"
 VIEWS = frozenset(["reshape", "squeeze", "expand_dims", BARRIER, "stop_gradient", "name", MARK, ENTER, ARGUMENT])
+"""Operators whose results are their operands under another number or in another shape."""
 MAYBE_VIEWS = frozenset(
     [
         "broadcast_in_dim",
@@ -50,6 +51,7 @@ MAYBE_VIEWS = frozenset(
 )
 """Views where they leave the number of bytes as it is."""
 LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
+"""Families of rules (`planner.rules.table`) whose operators become loops over elements."""
 COSTLY = frozenset(
     [
         "acos",
@@ -85,13 +87,13 @@ COSTLY = frozenset(
         "gather",
     ]
 )
-"""What compilers do not compute twice, once for each reader."""
+"""Operators that compilers do not compute twice, once for each reader."""
 SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
-"""What reductions take in."""
+"""Operators that reductions absorb."""
 _WORD = 4
-"""Bytes."""
+"""Bytes of one word of random bits."""
 _MANY = 8
-"""Operands up to which a concatenation is fused into its readers."""
+"""Operands up to which XLA fuses a concatenation into its readers."""
 
 
 class Kind(Enum):
@@ -180,9 +182,11 @@ class Instructions:
         self._after: frozenset[int] = frozenset()
         self._event = -1
         self._looped: set[int] = set()
+        """Arrays made by loops."""
         self._chosen: set[int] = set()
+        """Arrays made by loops from conditions, as zeros and ones."""
         self._plain: set[int] = set()
-        """Made by loops; by loops from conditions, as zeros and ones; and by products of plain matrices."""
+        """Arrays made by products of plain matrices."""
         self._seen: dict[tuple[int, tuple[int, ...]], int] = {}
         self._viewed: dict[int, int] = {}
         """Arrays in other shapes, and what they are views of."""
@@ -190,6 +194,7 @@ class Instructions:
         """Transposed matrices, and what they are made of."""
         for value in timeline.inputs:
             self._array_of(value)
+        # The last event only hands out results; no instruction belongs to it.
         for self._event, event in enumerate(timeline.events[:-1]):
             self._after = frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
             if event.operator is None:
@@ -216,6 +221,7 @@ class Instructions:
         """Of a device's slice."""
         tensor, placement = value
         shape = self.timeline.graph.tensors[tensor].shape
+        # Without a plan tensors are whole.
         if placement is None or self.timeline.mesh is None:
             return shape
         parts = (num_parts(self.timeline.mesh, axes) for axes in placement.dims)
@@ -233,6 +239,7 @@ class Instructions:
 
     def _in_shape(self, array: int, shape: tuple[int, ...]) -> int:
         """An array in another shape. A loop that makes it can make it in that shape, for those who want it so."""
+        # A view of a view is a view of the array itself.
         array = self._viewed.get(array, array)
         if array not in self._looped:
             return array
@@ -244,11 +251,13 @@ class Instructions:
 
     def _sent(self, array: int, result: int, tuple_result: bool = False) -> int:
         """A collective that puts slices of one rank after those of another, which is a dimension more."""
+        # The collective sees its operand in another shape; a loop can write it so, anything else is read as it is.
         self._add(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True, tuple_result=tuple_result)
         self.rigid.add(result)
         return result
 
     def _all_reduced(self, array: int, result: int, move: Move) -> None:
+        # The dtype is part of the key: XLA combines only all-reduces of one element type.
         combines = (*sorted(move.axes), move.reduction, self.timeline.graph.tensors[self.arrays[array].tensor].dtype)
         self._add(Kind.KERNEL, [array], [result], sends=True, combines=combines)
 
@@ -268,9 +277,12 @@ class Instructions:
         elif self._is_view(event, operator):
             for operand, result in zip(event.reads, event.writes, strict=False):
                 array, shape = self._array_of(operand), self._shape(result)
+                # A change of shape costs an instruction only if the array is made by a loop, which may write it either
+                # way.
                 self.number[result] = array if shape == self._shape(operand) else self._in_shape(array, shape)
                 if operand in self._waits:
                     self._waits[result] = self._waits[operand]
+        # With a literal operand it is no call of a library.
         elif name == "dot_general" and len(event.reads) == len(operator.operands):
             self._product(event, operator)
         elif name == "conv_general_dilated" and len(event.reads) == len(operator.operands):
@@ -280,10 +292,12 @@ class Instructions:
         elif name == "random_bits":
             self._random_bits(event)
         elif name in RULES:
+            # Carries update their first operand in place, as loops do.
             self._add(Kind.KERNEL, self._read(event), self._written(event), in_place=name == CARRY)
         elif family in LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:
+            # Windows are kernels of their own, whatever they reduce with.
             kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
             in_place = name.startswith("scatter") or name == "dynamic_update_slice"
             self._add(kind, self._read(event), self._written(event), in_place=in_place)
@@ -294,6 +308,7 @@ class Instructions:
         self.barred.update(arrays)
         for array, result in zip(arrays, event.writes, strict=False):
             self.number[result] = array
+            # What passed earlier barriers must exist before this one, too.
             self._waits[result] = frozenset(arrays) | self._after
 
     def _is_view(self, event: Event, operator: Operator) -> bool:
@@ -306,6 +321,7 @@ class Instructions:
         operand, result = event.reads[0], event.writes[0]
         if name == "transpose":
             in_order = _is_in_order(operator.operation.params["permutation"], self._shape(operand))
+            # Plain matrices are read in any order by the libraries of matrix products.
             return in_order or self.number.get(operand) in self._plain
         return name in MAYBE_VIEWS and self._bytes(operand) == self._bytes(result)
 
@@ -321,10 +337,12 @@ class Instructions:
         if operator.name == "convert_element_type" and operator.operation.operands[0].dtype == "bool":
             self._chosen.update(self._written(event))
         if operator.name == "transpose" and len(self._shape(event.reads[0])) == 2:
+            # A transposed matrix of a transposed one is the original.
             self._turned[self._array_of(event.writes[0])] = self._turned.get(reads[0], reads[0])
         joined = operator.name in ("concatenate", "stack")
         for result in self._written(event):
             self._add(
+                # With more operands XLA writes the concatenation instead of computing it in each reader.
                 Kind.KERNEL if joined and len(reads) > _MANY else Kind.LOOP,
                 reads,
                 [result],
@@ -344,9 +362,11 @@ class Instructions:
         contracted, batch = operator.operation.params["dimension_numbers"]
         reads = []
         for side, value in enumerate(event.reads):
+            # Each operand by itself: a transposed one may be written out while the other is read as it is.
             shape = self._shape(value)
             array = self._array_of(value)
             if len(shape) == 2:
+                # The product reads the matrix itself, transposed, so no transposed copy is made.
                 array = self._turned.get(array, array)
             if is_rearranged(operator, side, shape):
                 array = self._rearranged(array)
@@ -368,6 +388,7 @@ class Instructions:
             array = self._array_of(value)
             reads.append(self._rearranged(array) if is_rearranged(operator, place, self._shape(value)) else array)
         (written,) = self._written(event)
+        # Convolutions write channels last; if the program has them elsewhere, one more loop brings them there.
         if _is_in_order((result[0], *result[2:], result[1]), self._shape(event.writes[0])):
             self._add(Kind.KERNEL, reads, [written])
         else:
@@ -379,6 +400,7 @@ class Instructions:
         """Coordinates of all elements, those of the extremes, and an addition at these places."""
         source, operand = self._read(event)
         tensor = event.writes[0][0]
+        # Coordinates are int32: 4 bytes per dimension and element.
         rank, index = len(self._shape(event.reads[1])), 4
         every, extremes = (index * math.prod(self._shape(value)) for value in (event.reads[1], event.reads[0]))
         coordinates = [self._new(tensor, every) for _ in range(rank)]
@@ -389,11 +411,13 @@ class Instructions:
         self._add(Kind.KERNEL, [operand, *coordinates], picked)
         indices = self._new(tensor, extremes * rank)
         self._add(Kind.KERNEL, picked[1:], [indices])
+        # Scatters add to a buffer of zeros in place.
         self._add(Kind.KERNEL, [zeros, indices, source], self._written(event), in_place=True)
 
     def _random_bits(self, event: Event) -> None:
         """Threefry makes two words for every element in a loop of its own, and those who read bits put them together."""
         (result,) = self._written(event)
+        # Two words of 32 bits per element, whatever the size of the result.
         size = _WORD * math.prod(self._shape(event.writes[0]))
         words = [self._new(event.writes[0][0], size) for _ in range(2)]
         self._add(Kind.KERNEL, self._read(event), words)
@@ -414,6 +438,7 @@ class Instructions:
         shape = list(way.factored)
         for move in way.moves[:-1]:
             array = self._moved(array, move, shape)
+        # The partial sum under this placement is gone; the new array has the same name.
         self.number.pop(event.writes[0], None)  # parts that were combined, and are needed again, are computed again
         self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0]))
 
@@ -425,6 +450,7 @@ class Instructions:
         # first.
         crosswise = math.prod(shape[: max(move.source, move.target)]) > 1
         tensor, size = self.arrays[array].tensor, self.arrays[array].num_bytes
+        # The local slice grows where an axis is gathered and shrinks where one begins to shard.
         if kind is not MoveKind.PERMUTE and move.source >= 0:
             shape[move.source], size = shape[move.source] * count, size * count
         if kind is not MoveKind.PERMUTE and move.target >= 0:
@@ -432,12 +458,14 @@ class Instructions:
         result = self._new(tensor, size) if target is None else target
         if kind in (MoveKind.SLICE, MoveKind.MASK):
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
+        # Without a native collective, parts are traded and combined by a loop.
         elif kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and move.reduction != "sum"):
             traded = self._sent(self._rearranged(array), self._like(array), tuple_result=True)
             self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
         elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
             self._all_reduced(array, result, move)
         elif kind is MoveKind.ALL_REDUCE:
+            # Reductions that are no collective gather all parts and reduce them on each device.
             self._add(Kind.REDUCTION, [self._sent(array, self._new(tensor, size * count))], [result])
         elif kind in (MoveKind.ALL_GATHER, MoveKind.REDUCE_SCATTER) and crosswise:
             first = self._rearranged(array) if kind is MoveKind.REDUCE_SCATTER else array
@@ -464,11 +492,13 @@ def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
     numbers = operator.operation.params["dimension_numbers"]
     if operator.name == "conv_general_dilated":
         image, kernel = numbers.lhs_spec, numbers.rhs_spec
+        # XLA for CPUs runs convolutions with channels last and kernels with output channels last.
         order = [(image[0], *image[2:], image[1]), (*kernel[2:], kernel[1], kernel[0])][place]
         return not _is_in_order(order, shape)
     contracted, batch = numbers
     free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
     inner = [*contracted[place]]
+    # A batched product accepts one order per side; a product of matrices either one.
     orders = [[*batch[place], *free, *inner], [*batch[place], *inner, *free]]
     plain = not batch[place] and (len(shape) == 2 or place == 1)
     return not any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
@@ -476,5 +506,6 @@ def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
 
 def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether dimensions taken in this order are as they are, those of one element aside."""
+    # Dimensions of size one may be anywhere without moving an element.
     real = [dim for dim in order if shape[dim] > 1]
     return real == sorted(real)

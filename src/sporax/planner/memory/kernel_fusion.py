@@ -62,6 +62,7 @@ def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kerne
     kernels = fusion.run()
     rank = fusion.depth_first(results)
     for kernel in kernels:
+        # A kernel of several roots runs with its earliest one.
         kernel.rank = min(rank[root.writes[0]] for root in kernel.roots)
     return _in_order(sorted(kernels, key=lambda kernel: kernel.rank), instructions.rigid)
 
@@ -75,6 +76,7 @@ class _Fusion:
             array: number for number, instruction in enumerate(self.instructions) for array in instruction.writes
         }
         self.readers: dict[int, list[int]] = {}
+        # Once per reader: an instruction that reads an array twice is one reader.
         for number, instruction in enumerate(self.instructions):
             for array in dict.fromkeys(instruction.reads):
                 self.readers.setdefault(array, []).append(number)
@@ -84,31 +86,41 @@ class _Fusion:
         self.absorbed: set[int] = set()
 
     def run(self) -> list[Kernel]:
+        # From the results backwards: what an instruction is fused into depends on its readers.
         for number in reversed(range(len(self.instructions))):
             self.fused_into[number] = self._fusion_targets(number, self.instructions[number])
         return self._kernels()
 
     def _fusion_targets(self, number: int, instruction: Instruction) -> frozenset[int]:
         readers = [
-            reader for array in instruction.writes for reader in self.readers.get(array, ()) if self.fused_into[reader]
+            # Readers without a kernel are dead code and count for nothing.
+            reader
+            for array in instruction.writes
+            for reader in self.readers.get(array, ())
+            if self.fused_into[reader]
         ]
         handed_out = not self.results.isdisjoint(instruction.writes)
         if not readers and not handed_out:
             return frozenset()
         alone = frozenset([number])
+        # Kernels and reductions are never fused into their readers here.
         if instruction.kind is not Kind.LOOP:
             self.written.add(number)
             return alone
+        # Nothing is fused through a barrier, so what passes it is written.
         if not self.all.barred.isdisjoint(instruction.writes):
             self.written.add(number)
             return alone
+        # A reduction absorbs one simple operator if nobody else needs its result.
         if len(readers) == 1 and not handed_out and instruction.simple and self._absorbs(readers[0]):
             self.absorbed.add(number)
             return self.fused_into[readers[0]]
+        # What a reduction absorbed is no place for a further loop: XLA fuses one operator only.
         fusible = [self.instructions[reader].kind is Kind.LOOP and reader not in self.absorbed for reader in readers]
         fused_into = frozenset[int]().union(
             *(self.fused_into[reader] for reader, melt in zip(readers, fusible, strict=True) if melt)
         )
+        # Written for the kernels that cannot compute it; loops may still compute it again if that is cheap.
         if handed_out or not all(fusible):
             self.written.add(number)
             return alone if instruction.costly or not self._is_repeatable(instruction) else fused_into | alone
@@ -125,6 +137,7 @@ class _Fusion:
     def _is_repeatable(self, instruction: Instruction) -> bool:
         """Whether computing it in several kernels reads no more than reading its result would."""
         size = max(self._num_elements(write) for write in instruction.writes)
+        # Arrays as large as the result: smaller ones cost little to read again.
         full = [read for read in dict.fromkeys(instruction.reads) if self._num_elements(read) >= size]
         return not instruction.joins and sum(not self._is_spread(entry) for entry in full) <= 1
 
@@ -141,6 +154,7 @@ class _Fusion:
             target: {self.maker.get(array, -1) for array in self.instructions[target].reads} & fused_into
             for target in fused_into
         }
+        # If one kernel reads what another writes, computing it in both would keep its operands alive for longer.
         return any(
             target not in self.fused_into[maker] for target, makers_inside in makers.items() for maker in makers_inside
         )
@@ -149,6 +163,7 @@ class _Fusion:
         """For every array its place when what each result needs is listed one after another: where compilers keep it."""
         rank: dict[int, int] = {}
         for result in results:
+            # An explicit stack: chains are as long as the network is deep.
             open_ends = [result]
             while open_ends:
                 array = open_ends[-1]
@@ -172,6 +187,7 @@ class _Fusion:
                 kernel.after |= instruction.after
                 for array in instruction.reads:
                     maker = self.maker.get(array)
+                    # Operands computed in the same kernel are never in memory.
                     if maker is None or target == maker or target not in self.fused_into[maker]:
                         kernel.reads.add(array)
         for number, kernel in kernels.items():
@@ -183,6 +199,7 @@ class _Fusion:
         same = {}
         for kernel in kernels.values():
             (root,) = kernel.roots
+            # A kernel that only changes the shape of a written array does nothing.
             if root.view and kernel.reads == {*root.reads} and root.writes[0] not in self.results:
                 same[root.writes[0]] = root.reads[0]
         if not same:
@@ -207,6 +224,7 @@ class _Fusion:
                 yield kernel
             else:
                 combined_kernel = combined[group]
+                # The combined kernel waits for all operands and writes all results at once.
                 combined_kernel.roots += kernel.roots
                 combined_kernel.reads |= kernel.reads
                 combined_kernel.writes |= kernel.writes
@@ -217,6 +235,7 @@ class _Fusion:
 def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
     """Breadth first: first what waits for nothing, then what waited for the first of these, and so on."""
     order = _breadth_first(kernels, _waits(kernels, rigid))
+    # Without the barriers the combined reductions can be ordered.
     if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
         order = _breadth_first(kernels, _waits([replace(kernel, after=set()) for kernel in kernels], rigid))
     return order
@@ -233,6 +252,7 @@ def _breadth_first(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list
     while ready:
         number = ready.popleft()
         if number < len(kernels):
+            # Steps after the kernels take a turn and are no kernels themselves.
             order.append(kernels[number])
         for reader in readers[number]:
             missing[reader] -= 1
@@ -253,6 +273,7 @@ def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:
             waits.append({number})
         return steps[array, what]
 
+    # Steps are shared: the second reader of a tuple's element does not take it out again.
     for number, kernel in enumerate(kernels):
         for array in sorted(kernel.reads & maker.keys()):
             before = last = maker[array]
@@ -270,6 +291,7 @@ def _sees_another_shape(kernel: Kernel, array: int, maker: Kernel, rigid: Contai
     """Whether a kernel reads an array in another shape than its maker writes it in, and neither is a loop that does that."""
     root, writer = kernel.roots[0], maker.roots[0]
     if root.sends:
+        # A collective reads a view, or what a reduction wrote, in any shape.
         fusible = writer.view or writer.kind is Kind.REDUCTION
         return root.writes[0] in rigid and array not in rigid and not fusible
     return array in rigid and root.kind is not Kind.LOOP
@@ -286,10 +308,12 @@ def copied_arguments(kernels: Sequence[Kernel], replaced: Mapping[int, int]) -> 
     readers = dict.fromkeys(replaced, 0)
     behind: dict[int, int] = {}
     for number, kernel in enumerate(kernels):
+        # Bits are given only to kernels that read replaced arguments, so the numbers stay short.
         waits = 0
         for array in kernel.reads:
             waits |= behind.get(array, 0)
             if array in replaced and replaced[array] not in kernel.writes:
                 readers[array] |= bits.setdefault(number, 1 << len(bits))
         behind.update(dict.fromkeys(kernel.writes, waits | bits.get(number, 0)))
+    # Copied if some reader need not run before the result's kernel; -1 has all bits, for results that no kernel makes.
     return {array: result for array, result in replaced.items() if readers[array] & ~behind.get(result, -1)}

@@ -51,6 +51,7 @@ class Use(Enum):
 
 
 _ROLES = {Role.PARAMETER: Use.PARAMETERS, Role.STATE: Use.STATE, Role.DATA: Use.DATA, Role.CONSTANT: Use.DATA}
+"""What inputs of each role are shown as; a constant is data to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class MemoryUse:
 
 
 _TICKS = 2
-"""Of every kernel: it runs, and then what it has written over is gone."""
+"""Ticks of every kernel: it runs, and then what it has written over is gone."""
 
 
 def live_ranges(graph: OperatorGraph) -> tuple[LiveRange, ...]:
@@ -105,6 +106,7 @@ def live_ranges(graph: OperatorGraph) -> tuple[LiveRange, ...]:
     clock = ranges.clock
 
     def tick(time: int) -> int:
+        # From ticks of kernels to ticks of operators, which do not depend on fusion.
         return -1 if time < 0 else _TICKS * clock[time // _TICKS] + time % _TICKS
 
     return tuple(
@@ -118,6 +120,7 @@ def memory_of(graph: OperatorGraph, plan: Plan) -> MemoryUse:
     """Memory of one device that runs `plan`, in the bodies of loops as well."""
     out = inline_loops(graph)
     ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)))
+    # The first of several equal peaks, so that messages are reproducible.
     time, uses = max(ranges.over_time(), key=lambda entry: sum(entry[1].values()))
     position = ranges.position(time)
     return MemoryUse(sum(uses.values()), out.owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
@@ -133,6 +136,7 @@ def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mappi
     most: dict[int, Mapping[Use, int]] = {}
     for time, present in ranges.over_time():
         count = -1 if time < 0 else ranges.clock[min(time // _TICKS, len(ranges.clock) - 1)]
+        # Several kernels may belong to one operator; the fullest of them counts.
         if count not in most or sum(present.values()) > sum(most[count].values()):
             most[count] = present
     return tuple(most.items())
@@ -160,6 +164,7 @@ def _over_time(ranges: Sequence[_HeapRange]) -> Iterator[tuple[int, dict[Use, in
     """Every time at which something changes, with what is taken from then on. What is lost to gaps is lost all the time."""
     changes: dict[int, dict[Use, int]] = {}
     for room in ranges:
+        # One tick after the end: ranges include it.
         for time, change in ((room.begin, room.num_bytes), (room.end + 1, -room.num_bytes)):
             at = changes.setdefault(time, {})
             at[room.use] = at.get(room.use, 0) + change
@@ -205,6 +210,7 @@ class _LiveRanges:
         self.copied = copied_arguments(self.kernels, self.replaced)
         self.rank = {array: kernel.rank for kernel in self.kernels for array in kernel.writes}
         self.begin, self.end = self._ticks()
+        # The second tick of the kernel: by then the operand that it is written over is gone.
         for array in self._in_place(frozenset()):
             self.begin[array] = min(self.begin[array] + 1, self.end[array])
 
@@ -216,11 +222,14 @@ class _LiveRanges:
         begin, end = dict.fromkeys(self.inputs, -1), dict.fromkeys(self.inputs, -1)
         for number, kernel in enumerate(self.kernels):
             for array in kernel.reads:
+                # The last reader's tick stays, because kernels are in order.
                 end[array] = _TICKS * number
             for array in kernel.writes:
                 begin[array] = end[array] = _TICKS * number
         self._through_loops(begin, end)
+        # Results are handed out at the end, whatever reads them before.
         end.update(dict.fromkeys(self.results, self._last))
+        # Arguments that are replaced die with their last reader; all others belong to the caller.
         end.update((array, self._last) for array in self.inputs if array not in self.replaced)
         return begin, end
 
@@ -235,6 +244,7 @@ class _LiveRanges:
                 if event.operator is not None:
                     happens[event.position] = event
         for loop in loops:
+            # By positions of operators, since a loop's operators are spread over kernels.
             times = [time for position in range(loop.first, loop.last + 1) for time in ran.get(position, ())]
             if not times:
                 continue
@@ -247,10 +257,12 @@ class _LiveRanges:
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
         """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""
+        # Two results cannot be written over one operand, so it is taken after the first.
         taken = {*self.inputs} | self.instructions.rigid | reusing
         operand_of: dict[int, int] = {}
         for number, kernel in enumerate(self.kernels):
             for operand, result in self._in_place_candidates(number, kernel):
+                # Writing a variable's new value over its old one is the rule (donation), unless the old one was copied.
                 replaces = self.replaced.get(operand) == result and operand not in self.copied
                 if (replaces or operand not in taken) and result not in reusing:
                     taken.add(operand)
@@ -265,6 +277,7 @@ class _LiveRanges:
             (result,) = root.writes
             size = self.instructions.arrays[result].num_bytes
             for operand in sorted(kernel.reads):
+                # Only at the last reader, and only a result of the same size, can take the operand's place.
                 if self.end[operand] == _TICKS * number and self.instructions.arrays[operand].num_bytes == size:
                     yield operand, result
 
@@ -273,6 +286,7 @@ class _LiveRanges:
         """Copies of arguments that are replaced before they have been read: made at the start, one after another."""
         order = sorted(self.copied)
         return {
+            # Copies are made before the first kernel, one tick each, hence negative ticks.
             argument: _ArrayRange(argument, time - len(order), self.end[argument], Use.TRANSIENTS)
             for time, argument in enumerate(order)
         }
@@ -290,6 +304,7 @@ class _LiveRanges:
                     over.setdefault(result, []).append(operand)
 
         def live_array(array: int) -> LiveArray:
+            # From the kernel's first tick: in its own place, a result may not overlap its operand.
             begin = self.begin[array] // _TICKS * _TICKS
             return LiveArray(array, begin, self.end[array], sizes[array], over.get(array, ()))
 
@@ -297,6 +312,7 @@ class _LiveRanges:
             end = self._copies[argument].begin if argument in self._copies else self.end[argument]
             return LiveArray(argument, -1 - len(self._copies), end, sizes[argument])
 
+        # XLA's order of allocations: replaced arguments by their first reader, then further results.
         arguments = sorted(self.replaced, key=lambda entry: read.get(entry, 0))
         results = sorted({*self.results} - {*self.inputs, *self.replaced.values()})
         allocations = [
@@ -332,6 +348,7 @@ class _LiveRanges:
                 for root in kernel.roots
                 for operator in (events[root.event].operator,)
             )
+            # Rearranging a stored activation early does not make the activation itself late.
             rearranges = all(root.kind is Kind.LOOP and not root.elementwise for root in kernel.roots)
             if not kernel.reads.isdisjoint(late) or (backward and not rearranges):
                 late |= kernel.writes
@@ -353,6 +370,7 @@ class _LiveRanges:
         held = dict.fromkeys(Use, 0)
         for array in self.arrays():
             if array.array in self.own and array.array not in self.replaced.values():
+                # A result that replaces an argument is in the argument's buffer, which is counted already.
                 held[array.use] += self.instructions.arrays[array.array].num_bytes
         yield -1, held
         for time, shared in _over_time(self._heap_ranges()):
@@ -367,12 +385,15 @@ class _LiveRanges:
         for array in self.arrays():
             if array.array not in self.own and array.array not in reusing:
                 first = array.array
+                # A chain of arrays written over each other is one buffer, named by its first array.
                 while first in over and over[first] not in self.own:
                     first = over[first]
                 chains.setdefault(first, []).append(array)
+        # Empty arrays need no place.
         groups = [(size[first], spans) for first, spans in chains.items() if size[first]]
         groups += ((size[temporary_result.array], [temporary_result]) for temporary_result in self._temporary_results())
         groups += ((size[copy], [replace(life, begin=0)]) for copy, life in self._copies.items() if copy not in reusing)
+        # XLA's order of buffers decides between equal sizes.
         groups.sort(key=lambda group: self.rank.get(group[1][0].array, 0))
         buffers = [
             HeapBuffer(tuple((span.begin // _TICKS * _TICKS, span.end) for span in spans), num_bytes)
@@ -388,6 +409,8 @@ class _LiveRanges:
         """Results that cannot be written where they belong: their kernel reads the argument that is there."""
         for argument, result in self.replaced.items():
             handed_on = result in self.inputs
+            # The kernel that writes the new value still reads the old one, so the result waits in the heap and is
+            # copied.
             if not handed_on and argument not in self.copied and self.begin[result] <= self.end[argument]:
                 yield _ArrayRange(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
 
@@ -396,6 +419,7 @@ class _LiveRanges:
         if time < 0:
             return -1
         kernel: Kernel = self.kernels[min(time // _TICKS, len(self.kernels) - 1)]
+        # The last root: a combined all-reduce belongs to its last operator.
         last = self.timeline.events[kernel.roots[-1].event].position
         return min(last, len(self.timeline.graph.operators) - 1)
 
@@ -412,6 +436,7 @@ class _LiveRanges:
         for event, other_event in enumerate(self.timeline.events[:-1]):
             if other_event.operator is not None:
                 operands = (ready.get(tensor, 0) for tensor, _ in other_event.reads)
+                # A fused operator counts with the kernel that first computes it.
                 time = first.get(event, max(operands, default=0))  # a view is there with its operand
                 ready.update((tensor, time) for tensor, _ in other_event.writes)
                 counts[time + 1 if event in first else time] += 1

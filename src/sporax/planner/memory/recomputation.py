@@ -24,9 +24,9 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.planner.report.tables import size_text
 
 _STEPS = 400
-"""Into how many parts the bytes of a knapsack are divided."""
+"""Parts into which the bytes of a knapsack are divided: its table has so many entries per block."""
 _MIXTURES = 6
-"""How many mixtures are planned: each halves what is not known of the bytes that must be saved."""
+"""Mixtures that are planned: each halves what is unknown of the bytes that must be saved."""
 
 
 class Level(Enum):
@@ -138,11 +138,14 @@ def choose(
         return trials[levels].peak_bytes <= limit_bytes
 
     nothing = (Level.NOTHING,) * len(savings)
+    # With a search for shardings, computing more again may allow faster shardings, so all uniform choices are tried.
     if fits(nothing) and not layout_is_free:
         return Decision(nothing, limit_bytes, trials)
     for level in Level:
+        # Levels that no block can have are skipped; a block without the level keeps everything.
         if any(level in block for block in savings):
             fits((level,) * len(savings))
+    # Saving as many bytes as the step is too large is the first guess.
     _try_mixtures(savings, fits, trials[nothing].peak_bytes - limit_bytes)
     fitting = [levels for levels, outcome in trials.items() if outcome.peak_bytes <= limit_bytes]
     if not fitting:
@@ -151,6 +154,7 @@ def choose(
             f"For 'recompute', what is kept must fit the {size_text(limit_bytes)} of a device, but the least that any choice "
             f"for the {len(savings)} blocks of the step needs is {size_text(least)}."
         )
+    # Of equally fast choices the smallest.
     best = min(fitting, key=lambda levels: (trials[levels].seconds, trials[levels].peak_bytes))
     return Decision(best, limit_bytes, trials)
 
@@ -161,10 +165,12 @@ def _try_mixtures(savings: Sequence[Mapping[Level, Saving]], fits: Callable[[Lev
     low, high = 0.0, most
     wanted = min(max(missing, 0.0), most) or most / 2
     for _ in range(_MIXTURES):
+        # The knapsack cannot tell smaller differences apart.
         if high - low <= most / _STEPS:
             return
         if fits(knapsack(savings, wanted)):
             high = wanted
+        # Bytes saved by blocks and at the peak differ, hence the measurement and not the knapsack's own bound.
         else:
             low = wanted
         wanted = (low + high) / 2
@@ -178,6 +184,7 @@ def knapsack(savings: Sequence[Mapping[Level, Saving]], wanted: float) -> Levels
         (<Level.NOTHING: 'nothing'>, <Level.EVERYTHING: 'everything'>)
     """
     most = sum(max((each.num_bytes for each in block.values()), default=0.0) for block in savings)
+    # Rounding below is safe: a choice saves at least what the table says.
     unit = max(min(wanted, most) / _STEPS, 1e-9)
     # least[saved] is the least time so far and the choice, for at least `saved` units.
     least: dict[int, tuple[float, Levels]] = {0: (0.0, ())}
@@ -185,6 +192,7 @@ def knapsack(savings: Sequence[Mapping[Level, Saving]], wanted: float) -> Levels
         after: dict[int, tuple[float, Levels]] = {}
         for saved, (seconds, levels) in least.items():
             for level, saving in {Level.NOTHING: Saving(0, 0), **block}.items():
+                # More than enough counts as enough, so the table stays small.
                 now = max(min(saved + int(saving.num_bytes / unit + 1e-6), _STEPS), 0)
                 cost = seconds + saving.seconds
                 if now not in after or cost < after[now][0]:

@@ -31,12 +31,14 @@ def arranged(mesh: DeviceMatrix, matrices: Iterable[tuple[int, ...]]) -> DeviceM
     """
     shape: tuple[int, ...] = (mesh.num_devices,)
     for matrix in matrices:
+        # Each strategy refines the grid so far, or leaves it as it is where the two cannot meet.
         shape = common_shape(shape, matrix) or shape
     return prime_mesh(DeviceMatrix(shape, (), mesh.ranks))
 
 
 def arranged_for(graph: OperatorGraph, mesh: DeviceMatrix, dataset_strategy: Any) -> DeviceMatrix:
     """The mesh for a step whose operators have strategies and whose data is as `dataset_strategy` says."""
+    # All axes have the same size, so no order has runs that another lacks.
     if len(set(mesh.shape)) < 2:
         return mesh  # one prime: one order
     return arranged(mesh, [*_of_operators(graph, mesh.num_devices), *_of_data(dataset_strategy, mesh.num_devices)])
@@ -55,6 +57,7 @@ def _of_operators(graph: OperatorGraph, num_devices: int) -> Iterator[tuple[int,
 
 
 def _of_data(strategy: Any, num_devices: int) -> Iterator[tuple[int, ...]]:
+    # "data_parallel" and "full_batch" take axes from the left in any order.
     if isinstance(strategy, str):
         return
     for entry in strategy:

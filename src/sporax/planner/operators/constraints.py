@@ -40,8 +40,10 @@ def _strided_slice(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_
             raise SporaxRuntimeError(
                 f"For '{mark.where}', '{name}' must be 0 where the input is sharded, but got {mark.get(name)} with {cuts[0]}."
             )
+    # Compared as they are given: a negative number is refused like any other part of the dimension.
     begin, end, strides = _ints(mark, "begin"), _ints(mark, "end"), _ints(mark, "strides")
     for dim, (size, parts) in enumerate(zip(shapes[0], cuts[0], strict=True)):
+        # Slices of one entry: an attribute that is too short gives an empty tuple, which matches nothing.
         taken = (begin[dim : dim + 1], end[dim : dim + 1], strides[dim : dim + 1])
         untouched = dim >= len(begin)
         if parts > 1 and not untouched and taken != ((0,), (size,), (1,)):
@@ -73,6 +75,7 @@ def _lookup(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_devices
     (table, indices), shapes = cuts[:2], shapes[:2]
     if mark.operator not in LOOKUPS:  # indices first
         (indices, table), shapes = (table, indices), shapes[::-1]
+    # Positions in the table of this call: `axis` may be negative.
     axis = lookup_axis(mark, len(table))
     if not table or table[axis] == 1:
         return
@@ -81,6 +84,7 @@ def _lookup(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_devices
             f"For '{mark.where}', a table that is sharded where indices point must have 1 or 2 dimensions and indices at least "
             f"1, but got shapes {shapes[0]} and {shapes[1]}."
         )
+    # MindSpore allows one case with both sharded: two dimensions each, rows times batch use every device.
     cut_ids = [parts for parts in indices if parts > 1]
     both = axis == 0 and indices[0] == num_devices // table[0] and len(indices) == len(table) == 2 and table[1] == 1
     if cut_ids and not (both and indices[1:] == (1,)):
@@ -104,15 +108,18 @@ def _convolution(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_de
         if cut == 1:
             continue
         stride, dilation = _of_dim(mark, "stride", dim), _of_dim(mark, "dilation", dim)
+        # Elements from the first to the last that a window reads.
         reach = dilation * (kernel[dim] - 1) + 1
         if mode == "valid":
             _window_inside(mark, dim, size, cut, reach, stride)
+            # Without padding, MindSpore exchanges nothing, so windows may not cross slices at all.
             continue
         if size // cut % stride:
             raise SporaxRuntimeError(
                 f"For '{mark.where}', the slices of spatial dimension {dim} must be a multiple of the stride {stride}, but "
                 f"{size} elements in {cut} slices are {size // cut} each."
             )
+        # The exchange reaches the next slice only, not the one after it.
         if reach - stride > size // cut:
             raise SporaxRuntimeError(
                 f"For '{mark.where}', a window of spatial dimension {dim} must not reach beyond the next slice, but it reaches "
@@ -147,6 +154,7 @@ def _places(mark: OperatorMark, values: tuple[int, ...]) -> tuple[int, ...]:
 
 def _of_dim(mark: OperatorMark, name: str, dim: int) -> int:
     """An attribute of one spatial dimension; given for all of them, for the last ones, or as one number."""
+    # Attributes of four or five numbers include batch and channel; the spatial ones come last.
     value = mark.get(name, 1)
     if isinstance(value, tuple):
         spatial = value[-3:] if mark.operator.endswith("3D") else value[-2:]

@@ -1,4 +1,9 @@
-"""Checks of a `dataset_strategy` in tuples, for all inputs of a step together."""
+"""Checks of a `dataset_strategy` in tuples, for all inputs of a step together.
+
+Problem: a step gets all of its inputs from one data set, so their slices must belong to the same rows of a batch.
+
+Method: MindSpore's conditions, one after another, before anything is planned.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +56,7 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
             f"For '{_WHERE}', all inputs that are sharded must have one number of slices, but got "
             f"{' and '.join(map(str, sorted(set(counts.values()))))} in {strategy}."
         )
+    # The largest input decides the batch; if it is whole, a sharded one has rows of another batch.
     rank = max(map(len, shapes), default=0)
     if counts and not any(len(shapes[number]) == rank for number in counts):
         raise SporaxRuntimeError(

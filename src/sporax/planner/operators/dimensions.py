@@ -60,6 +60,7 @@ class Dims:
 
 def dims_of(mark: OperatorMark, shapes: Shapes) -> Dims:
     """The named dimensions of an operator on inputs of these shapes."""
+    # An operator without an entry is taken for elementwise: custom operators mostly are.
     make = _DIMS.get(mark.operator, _aligned)
     return make(mark, shapes) or _separate(mark, shapes)
 
@@ -73,6 +74,7 @@ def along(mark: OperatorMark, attribute: str, default: int, rank: int) -> set[in
     """The dimensions that an attribute names, counted from the left."""
     value = mark.get(attribute, default)
     axes = value if isinstance(value, tuple) else (value,)
+    # Modulo, because axes may be counted from the right.
     return {axis % rank for axis in axes if isinstance(axis, int) and rank}
 
 
@@ -102,7 +104,9 @@ def _broadcasts(shapes: Shapes) -> bool:
 
 def _separate(mark: OperatorMark, shapes: Shapes) -> Dims:
     """Nothing is known but that inputs which start with the same size have the batch there."""
+    # The input with most dimensions has the batch first; others share it if their first size is the same.
     batch = max(shapes, key=len, default=())[:1]
+    # The input's number in the name keeps dimensions of different inputs apart.
     named = [_plain(len(shape), letter=f"{number}.") for number, shape in enumerate(shapes)]
     return Dims(
         tuple(
@@ -132,6 +136,7 @@ def _channels(mark: OperatorMark, shapes: Shapes) -> Dims:
     """An input with channels, and vectors with one element per channel, or with one for all."""
     rank = len(shapes[0])
     last = "NHWC" in str(mark.get("data_format", "NCHW"))
+    # A vector of channels has the second dimension in "NCHW", and the only one in a vector.
     channel = mark.get("channel", rank - 1 if last else min(1, rank - 1))
     first = tuple("c" if dim == channel else f"d{dim}" for dim in range(rank))
     return Dims((first, *(tuple("c" if size > 1 else "one!" for size in shape) for shape in shapes[1:])), leader=0)
@@ -141,6 +146,7 @@ def _batch_norm(mark: OperatorMark, shapes: Shapes) -> Dims:
     """Entries as of the primitive BatchNorm: the input, scale, shift, mean and variance."""
     dims = _channels(mark, shapes)
     vector = Entry(("c",), shapes[1])
+    # The strategy of BatchNorm has five entries, though training needs only three inputs.
     return Dims(dims.inputs, (Entry(dims.inputs[0], shapes[0]), *[vector] * 4), leader=0)
 
 
@@ -149,6 +155,7 @@ def _layer_norm(mark: OperatorMark, shapes: Shapes) -> Dims:
     begin = mark.get("begin_norm_axis", -1)
     start = begin % rank if isinstance(begin, int) else rank - 1
     first = _plain(rank, range(start, rank))
+    # Scale and shift have the last dimensions of the input, those that are normalized.
     return Dims((first, *(first[rank - len(shape) :] for shape in shapes[1:])), leader=0)
 
 
@@ -168,10 +175,13 @@ def _matmul(mark: OperatorMark, shapes: Shapes) -> Dims | None:
         return None
     rank = max(len(shapes[0]), len(shapes[1]))
     last_a = ("k", "i") if mark.get("transpose_a", False) else ("i", "k")
+    # `dense` multiplies with the transposed weight by default.
     last_b = ("j", "k") if mark.get("transpose_b", mark.operator == "dense") else ("k", "j")
     batch = tuple(f"b{dim}" for dim in range(rank - 2))
     first, second = (batch[rank - len(shape) :] for shape in shapes[:2])
+    # A bias has the columns of the result.
     rest = [("j",)] * (len(shapes) - 2)
+    # Without batch dimensions the rows are the batch.
     rows = "" if batch else "i"
     return Dims(((*first, *last_a), (*second, *last_b), *rest), order=(*batch, "i", "k", "j"), batch=rows)
 
@@ -181,6 +191,7 @@ def _convolution(mark: OperatorMark, shapes: Shapes) -> Dims:
     spatial = len(shapes[0]) - 2
     grouped = mark.get("group", mark.get("groups", 1)) != 1
     places = tuple(f"s{dim}{'!' if spatial == 3 and dim == 2 else ''}" for dim in range(spatial))
+    # With groups, a channel belongs to one group, and slices would cut through groups.
     channel = "c!" if grouped else "c"
     last = "NHWC" in str(mark.get("data_format", "NCHW"))
     inputs = ("n", *places, channel) if last else ("n", channel, *places)
@@ -215,6 +226,7 @@ def _gather(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     batch_dims = mark.get("batch_dims", 0)
     shared = batch_dims % (len(shapes[1]) + 1) if isinstance(batch_dims, int) else 0
     table, indices = _plain(len(shapes[0]), letter="p"), _plain(len(shapes[1]), letter="x")
+    # Batch dimensions are shared, so the one that is pointed into must be looked up as a whole.
     if shared:
         axis = lookup_axis(mark, len(shapes[0]))
         table = tuple(f"{name}!" if dim == axis else name for dim, name in enumerate(table))
@@ -227,6 +239,7 @@ def _split_gather(shapes: Shapes) -> Dims:
     """The parts of a table, and the fields that point into them, go together."""
     table = ("parts", *_plain(len(shapes[0]), letter="p")[1:])
     before = len(shapes[1]) - 1
+    # Fields are split like the table; the other dimensions of the indices stay whole.
     indices = (*_plain(before, range(before), "x"), "parts")
     return Dims((table, indices), order=table, leader=1)
 
@@ -244,6 +257,7 @@ def _gather_nd(mark: OperatorMark, shapes: Shapes) -> Dims:
 def _scatter_rows(mark: OperatorMark, shapes: Shapes) -> Dims:
     """Updates end like the input; the indices, and what they number among the updates, stay whole."""
     target, indices, updates = shapes
+    # An overwritten element has one winner, which devices could not agree on if rows were sharded.
     keeps = mark.operator in ("ScatterUpdate", "ScatterMax", "ScatterMin")
     names = _plain(len(target), {0} if keeps else ())
     points = _plain(len(indices), range(len(indices)), "x")
@@ -304,6 +318,7 @@ def _one_hot(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     place = len(indices) if axis == -1 else axis
     names = (*indices[:place], "depth", *indices[place:])
     sizes = (*shapes[0][:place], depth, *shapes[0][place:])
+    # Values on and off are scalars; their entries are empty and may be left out.
     others: list[Names] = [() for _ in shapes[1:]]
     scalars = [Entry((), ())] * 2
     return Dims((indices, *others), (Entry(names, sizes), *scalars), names, leader=0)
@@ -314,6 +329,7 @@ def _tile(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     copies = mark.get("dims", mark.get("multiples", ()))
     if not isinstance(copies, tuple) or len(copies) < len(shapes[0]):
         return None
+    # Missing dimensions on the left count as copies of one element.
     lead = len(copies) - len(shapes[0])
     sizes = ((1,) * lead) + shapes[0]
     result = tuple(f"m{dim}" if count > 1 else f"d{dim}" for dim, count in enumerate(copies))
@@ -338,6 +354,7 @@ def _drawn(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     shape = mark.get("shape", ())
     if not isinstance(shape, tuple):
         return None
+    # The random key is the first input and has no entry.
     inputs = tuple(_plain(len(shape), range(len(shape)), f"{number}.") for number, shape in enumerate(shapes))
     parameters = tuple(Entry(names, shape) for names, shape in zip(inputs[1:], shapes[1:], strict=True))
     rest = max(map(len, shapes[1:]), default=0)
@@ -365,6 +382,7 @@ _ATTENTION_LAYOUTS = {
 
 
 _SHAPED_AS_SCORES = ("real_shift", "drop_mask", "attn_mask", "pse_shift")
+"""Inputs that are masks or shifts of the scores; all others are whole on every device."""
 
 
 def _of_scores(three_dims: Names, rank: int) -> Names:
@@ -381,6 +399,7 @@ def _attention(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     given = mark.get("given", ())
     if query is None or not isinstance(given, tuple) or len(given) + 3 != len(shapes):
         return None
+    # Keys and values stay whole along their length: each query needs all of them.
     key = tuple("k!" if name == "s" else name for name in query)
     scores = ("b", "s", "k!") if mark.operator == "_infer_attention" else ("b", "n", "s", "k!")
     named = [
@@ -389,6 +408,7 @@ def _attention(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     ]
     inputs = (query, key, key, *named)
     entries = [Entry(names, shape) for names, shape in zip(inputs, shapes, strict=True)]
+    # Everything from the random key on has no entry.
     drawn = len(given) - given.index("random_key") if "random_key" in given else 0
     return Dims(inputs, tuple(entries[: len(entries) - drawn]), leader=0, batch="" if query[0] == "b" else query[1])
 

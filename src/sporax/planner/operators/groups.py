@@ -63,6 +63,7 @@ class OperatorGroup:
 def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
     """The groups of a step, in the order in which their first operators run."""
     marked = any(isinstance(operator.mark, OperatorMark) for operator in graph.walk())
+    # Without marks (plain JAX), heavy operators take the place of the facade's operators.
     walk = _GroupCollector() if marked else _UnmarkedGroupCollector()
     walk.collect(graph, plan, 1, outermost=True)
     return tuple(walk.groups.values())
@@ -89,12 +90,14 @@ class _GroupCollector:
                 group.operators.append(number)
             group.flops += times * _flops(operator, planned, plan)
             for fused in (*transfers.before[number], *transfers.after[number]):
+                # A gradient's transfer belongs to the gradients, even if the operator that reads it is the optimizer's.
                 own = fused[0].tensor not in gradients
                 (group if own else self._gradient_group()).transfers.append((fused, times))
             if mark is not None:
                 self._record_placements(
                     group, mark, planned, [plan.reshardings.get(tensor) for tensor in operator.results]
                 )
+            # Bodies run as often as their loop; a body's operators have positions of their own and are not listed.
             inside = times * _rounds(operator)
             for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
                 self.collect(body, body_plan, inside)
@@ -121,6 +124,7 @@ class _GroupCollector:
 
     def _group_at(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
         """The group that an operator belongs to; an entrance opens one."""
+        # Marks of other kinds end what was open, since they stand between operators.
         if isinstance(mark, GradientMark):
             self.open = None
             return self._gradient_group()
@@ -134,6 +138,7 @@ class _GroupCollector:
             name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
             return self.open
+        # Backward operators may have left the Cell of the open group: then they belong to their own path.
         if self.open is not None and f"{operator.path}.".startswith(f"{self.open.path}." if self.open.path else ""):
             return self.open
         phase = self._phase(operator.backward)
@@ -149,6 +154,7 @@ class _GroupCollector:
         about = mark.of if isinstance(mark, DerivativeMark) else mark
         if isinstance(about, GradientMark | LossMark | WeightMark):
             return
+        # Backward, cotangents enter at the operator's exit and leave at its entrance.
         enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
         exits = isinstance(about, LayoutMark) or not enters
         if exits:
@@ -170,6 +176,7 @@ class _UnmarkedGroupCollector(_GroupCollector):
 
     def __init__(self) -> None:
         super().__init__()
+        # By graph: tensor numbers of a body mean other tensors than those of the step.
         self.makers: dict[ByIdentity, dict[int, tuple[int, OperatorGroup]]] = {}
         """For every graph and tensor of it the group that made it, and its place among them."""
         self.late: dict[ByIdentity, Sequence[bool]] = {}
@@ -187,6 +194,7 @@ class _UnmarkedGroupCollector(_GroupCollector):
             makers[operand] for operand in operator.operands if operand in makers and makers[operand][1].phase is phase
         ]
         if not is_light(operator) and not is_identity(operator):
+            # A layer of a functional network has no path of its own; its variable names it better than a number.
             path = operator.path or next((names[operand] for operand in operator.operands if operand in names), "")
             group = self._group((key, number), path, operator.name, phase)
             group.inputs, group.results = planned.operands, planned.results
@@ -195,6 +203,7 @@ class _UnmarkedGroupCollector(_GroupCollector):
             # The latest group wins: an operator that reads two belongs to the one that it had to wait for.
             maker = max(candidates, key=lambda candidate: candidate[0])
         else:
+            # It reads nothing that was made by a group: constants and conversions of variables.
             maker = -1, self._group((operator.path, phase), operator.path, "", phase)
             if len(operator.operands) == 1 and operator.operands[0] in names:
                 names.update(dict.fromkeys(operator.results, names[operator.operands[0]]))

@@ -18,7 +18,9 @@ from sporax.ir.operation import Shape
 from sporax.ir.uneven import UnevenRows
 
 PLAIN, WITH_OFFSET = "manual_split", "manual_split_with_offset"
+"""MindSpore's names of the two attributes; the second one gives an offset with each number of rows."""
 ATTRIBUTES = (PLAIN, WITH_OFFSET)
+"""Both of them, for callers that only ask whether there is one."""
 LOOKUPS = frozenset({"Gather", "SparseGatherV2", "EmbeddingLookup"})
 """Operators that take a table and indices into it."""
 
@@ -47,12 +49,14 @@ class ManualSplit:
 def split_of(attributes: Mapping[str, Hashable]) -> ManualSplit | None:
     """The parts that attributes of an operator name; None where they name none, or not as they should."""
     plain, pairs = attributes.get(PLAIN), attributes.get(WITH_OFFSET)
+    # Both at once is an error, which `check_split` reports; here it means no split.
     if (plain is None) == (pairs is None):
         return None
     if pairs is None:
         return _plain(plain)
     if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         return None
+    # The offsets replace the starts of the parts, which plain splits have.
     split = _plain(tuple(rows for rows, _ in pairs))
     offsets = tuple(offset for _, offset in pairs)
     if split is None or not all(isinstance(offset, int) and offset >= 0 for offset in offsets):
@@ -63,6 +67,7 @@ def split_of(attributes: Mapping[str, Hashable]) -> ManualSplit | None:
 def _plain(rows: Hashable) -> ManualSplit | None:
     if not isinstance(rows, tuple) or not rows:
         return None
+    # In Python, bool is an int; True rows would be one row.
     if not all(isinstance(row, int) and not isinstance(row, bool) and row > 0 for row in rows):
         return None
     parts = UnevenRows(rows)
@@ -92,11 +97,13 @@ def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int])
         SporaxRuntimeError: MindSpore's conditions do not hold.
         SporaxNotImplementedError: a lookup is inside a loop or branch.
     """
+    # Per table the parts and the first user, so that a message can name both users.
     rows: dict[int, tuple[UnevenRows, str]] = {}
     producers = graph.producers()
     for mark, shapes, operands in _splits(graph):
         split = check_split(mark, shapes, num_devices)
         table = _source(graph, producers, operands[0])
+        # Given values have a layout of their own in memory, which would have to be moved row by row.
         if table is None or table in given:
             origin = "a Tensor" if table is None else "one made of values"
             raise SporaxRuntimeError(
@@ -196,6 +203,7 @@ def _product(numbers: tuple[int, ...]) -> int:
 
 def _splits(graph: OperatorGraph) -> Iterator[tuple[OperatorMark, tuple[Shape, ...], tuple[int, ...]]]:
     """The entrances of lookups with parts: mark with path, shapes and numbers of the tensors."""
+    # By identity: two operators of a body and of the step can be equal.
     outside = {ByIdentity(operator) for operator in graph.operators}
     for operator in graph.walk():
         mark = operator.mark
@@ -211,6 +219,7 @@ def _splits(graph: OperatorGraph) -> Iterator[tuple[OperatorMark, tuple[Shape, .
 
 def _source(graph: OperatorGraph, producers: Mapping[int, int], tensor: int) -> int | None:
     """The Parameter that a tensor is, seen through marks and casts."""
+    # Casts and marks do not move rows, so the table behind them is the one that is split.
     while tensor in producers:
         operator = graph.operators[producers[tensor]]
         if operator.name in IDENTITIES:

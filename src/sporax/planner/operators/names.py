@@ -1,4 +1,9 @@
-"""Names of operators and tensors of a step, and the operators that a name in a question refers to."""
+"""Names of operators and tensors of a step, and the operators that a name in a question refers to.
+
+Problem: people ask about "layers.3.query" or "MatMul"; a plan knows numbers.
+
+Method: five ways to read a name are tried, from the most precise one to the loosest; the first that names an operator wins.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +46,13 @@ class OperatorNames:
         Raises:
             SporaxValueError: it stands for none.
         """
+        # A row of a summary may end in "(12 ×)", the number of equal operators that it stands for.
         asked = re.sub(r"\s*\(\d+\s×\)$", "", name.strip())
         where, _, what = asked.rpartition(" ")
         ways: Sequence[Callable[[], list[int]]] = (
             lambda: [number for number in self._searchable if asked == f"#{number}"],
             lambda: self._at_path(asked),
+            # Inputs of plain functions are called "args[0]" by JAX and "[0]" here.
             lambda: [n for n, read in self._reads.items() if asked in read or asked.removeprefix("args") in read],
             lambda: [number for number in self._searchable if asked in self._kinds(number)],
             lambda: [number for number in self._at_path(where) if what in self._kinds(number)] if where else [],
@@ -57,14 +64,17 @@ class OperatorNames:
             raise SporaxValueError(
                 f"For 'explain', 'path' must be {such}'#' with a number below {len(self.graph.operators)}, but got '{name}'."
             )
+        # People mean the product and not the conversions around it.
         heavy = tuple(number for number in numbers if not is_light(self.graph.operators[number]))
         return heavy or tuple(numbers)
 
     def _at_path(self, path: str) -> list[int]:
         """Operators whose paths have these names in them; ``0-2,5`` is any of these numbers."""
+        # Runs of numbers such as 0-59 come from folded rows; each of them becomes one captured number.
         words = re.split(r"(?<![\w-])(\d+(?:[-,]\d+)+)(?![\w-])", path)
         ranges = words[1::2]
         words[::2], words[1::2] = map(re.escape, words[::2]), [r"(\d+)"] * len(ranges)
+        # Whole words only: "layers.1" must not match "layers.12".
         literal, folded = re.escape(path), "".join(words)
         pattern = re.compile(rf"(?:^|(?<=\.))(?:{literal}|{folded})(?=\.|$)")
 
@@ -110,6 +120,7 @@ class OperatorNames:
 
     def reader(self, tensor: int, asked: int) -> str:
         """Who reads a tensor first, marks aside; seen from operator `asked`."""
+        # The list grows while it is walked: marks hand the tensor on under other numbers.
         waiting = [tensor]
         for other_tensor in waiting:
             for number in self.readers.get(other_tensor, ()):
@@ -124,6 +135,7 @@ class OperatorNames:
         operator, mine = self.graph.operators[number], self.graph.operators[asked].path.split(".")
         words = operator.path.split(".")
         shared = next((n for n, pair in enumerate(zip(words, mine, strict=False)) if pair[0] != pair[1]), len(mine))
+        # A number alone says nothing, so the word before it stays.
         if shared and shared < len(words) and words[shared].isdecimal():
             shared -= 1  # layers.2 and not 2
         return ".".join(words[shared:]) or f"{operator.name} #{number}"
@@ -177,7 +189,8 @@ class OperatorNames:
         names = dict.fromkeys(self._windows(count))
         names |= dict.fromkeys(self.variables.values())
         names |= dict.fromkeys(itertools.chain(*(self._kinds(number) for number in self._reads)))
-        return difflib.get_close_matches(name, [placement for placement in names if placement], 3, cutoff=0.0)
+        # No cutoff: some suggestion is better than none in an error message.
+        return difflib.get_close_matches(name, [entry for entry in names if entry], 3, cutoff=0.0)
 
     def _windows(self, count: int) -> Iterator[str]:
         for path in dict.fromkeys(self.graph.operators[number].path for number in self._searchable):
@@ -196,8 +209,10 @@ def common_prefix(paths: Sequence[str]) -> str:
         return ""
     words = [path.split(".") for path in dict.fromkeys(paths)]
     shared = 0
+    # One word must be left of every path, or the row would have no name.
     while all(len(path) > shared + 1 and path[shared] == words[0][shared] for path in words):
         shared += 1
+    # "layers" alone would stand for all of the list.
     if shared and any(path[shared].isdecimal() for path in words):
         shared -= 1
     return ".".join(words[0][:shared])

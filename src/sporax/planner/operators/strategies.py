@@ -37,6 +37,7 @@ def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
     dims = dims_of(mark, shapes)
     named = _named_axes(mark, dims, shapes, mesh)
     return [
+        # Dimensions of size one cannot be sharded; they are stretched to the other tensor's slices.
         Placement(tuple(named.get(name, ()) if size > 1 else () for name, size in zip(names, shape, strict=True)))
         for names, shape in zip(dims.inputs, shapes, strict=True)
     ]
@@ -54,6 +55,7 @@ def result_placement(
         mesh: the devices.
     """
     dims = dims_of(mark, shapes)
+    # A result with other dimensions than the names, as after a squeeze, stays as it comes.
     if dims.result is None or len(dims.result) != len(result.shape):
         return None
     named = _named_axes(mark, dims, shapes, mesh)
@@ -95,6 +97,7 @@ def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh
         )
     try:
         layout.slice_shape(shape)
+        # Virtual axes shard inside a device, so they play no part in a placement.
         return Placement.from_layout(on_devices(layout), mesh)
     except SporaxValueError as error:
         raise SporaxRuntimeError(f"For '{where}', the layout of tensor {number} does not fit: {error}") from None
@@ -118,6 +121,7 @@ def _dividing(size: int, mesh: DeviceMatrix) -> Axes:
     """The leading axes of the mesh that divide a dimension."""
     axes: list[int] = []
     for axis in range(mesh.num_axes):
+        # Prime axes from the left: the longest run whose product divides the dimension.
         if size % num_parts(mesh, (*axes, axis)):
             break
         axes.append(axis)
@@ -130,7 +134,8 @@ def _dividing(size: int, mesh: DeviceMatrix) -> Axes:
 def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: DeviceMatrix) -> Named:
     """The axes of every named dimension, after all checks."""
     entries = _entries(mark, dims, shapes)
-    if any(isinstance(each, Layout) for each in mark.in_strategy or ()):
+    # One Layout decides that all entries must be Layouts, which is checked there.
+    if any(isinstance(entry, Layout) for entry in mark.in_strategy or ()):
         named = _from_layouts(mark, entries, mesh)
     else:
         named = _from_numbers(mark, dims, entries, mesh)
@@ -163,13 +168,14 @@ def device_matrix_of(mark: OperatorMark, specs: Sequence[TensorSpec], num_device
     Raises:
         SporaxRuntimeError: the strategy does not fit the operator, the shapes or the number of devices.
     """
-    layouts = [each for each in mark.in_strategy or () if isinstance(each, Layout)]
+    layouts = [entry for entry in mark.in_strategy or () if isinstance(entry, Layout)]
     if layouts:
         return layouts[0].device_matrix.device_shape
     shapes = [spec.shape for spec in specs]
     dims = dims_of(mark, shapes)
     cuts = _numbered_cuts(mark, _entries(mark, dims, shapes), num_devices)
     matrix = [cuts.get(name, 1) for name in _order(dims, _entries(mark, dims, shapes))]
+    # What the strategy leaves over repeats the computation.
     rest = num_devices // math.prod(matrix)
     return (rest, *matrix) if _repeats_left(mark, dims, cuts) else (*matrix, rest)
 
@@ -227,6 +233,7 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatr
             f"For '{where}', the strategy must be made of Layouts alone or of tuples alone, but got {strategy_text(strategy)}."
         )
     layouts: tuple[Layout, ...] = strategy  # type: ignore[assignment]  # checked just above
+    # Axes of different device matrices cannot be compared.
     if len({layout.device_matrix.shape for layout in layouts}) > 1:
         raise SporaxRuntimeError(
             f"For '{where}', the Layouts of all tensors must have one device matrix, but got "
@@ -271,6 +278,7 @@ def _repeats_left(mark: OperatorMark, dims: Dims, cuts: Mapping[str, int]) -> bo
     """A lookup in a table that is sharded where indices point has its repetition at the left of the device matrix."""
     if mark.operator not in LOOKUPS:
         return False
+    # MindSpore puts the repetition at the left for these lookups; the order decides which ranks hold which slice.
     table: Names = dims.inputs[0]
     return bool(table) and cuts.get(table[lookup_axis(mark, len(table))], 1) > 1
 
@@ -288,6 +296,7 @@ def _spread(where: str, matrix: Sequence[int], mesh: DeviceMatrix, repeat_left: 
     axes_of: list[Axes] = []
     for parts in (left, *matrix):
         taken: list[int] = []
+        # Axes are taken in order and never skipped: each number of slices is a run of neighbouring axes.
         while num_parts(mesh, tuple(taken)) < parts and axes:
             taken.append(axes.pop(0))
         if num_parts(mesh, tuple(taken)) != parts:

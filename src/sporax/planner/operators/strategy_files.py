@@ -117,12 +117,12 @@ def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, kept: Callable[[Ope
     """
     if entrance.mark.in_strategy is not None and kept(entrance.mark):
         return entrance.mark.in_strategy
-    wanted = [placement.complete() for placement in entrance.placements]
-    numbers = tuple(placement.parts(mesh) for placement in wanted)
-    layouts = tuple(placement.to_layout(mesh) for placement in wanted)
+    required = [placement.complete() for placement in entrance.placements]
+    numbers = tuple(placement.parts(mesh) for placement in required)
+    layouts = tuple(placement.to_layout(mesh) for placement in required)
     for strategy in (numbers, layouts):
         try:
-            if placements_for(replace(entrance.mark, in_strategy=strategy), entrance.specs, mesh) == wanted:
+            if placements_for(replace(entrance.mark, in_strategy=strategy), entrance.specs, mesh) == required:
                 return strategy
         except SporaxRuntimeError:
             continue  # no strategy describes it: what follows others, such as a reshape

@@ -22,7 +22,7 @@ F, B = TaskKind.FORWARD, TaskKind.BACKWARD
 I, W = TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT  # noqa: E741 - the letters of the zero-bubble paper
 
 SEQUENCE_CHUNKS = ("seqpipe", "seqvpp", "seqsmartvpp")
-"""MindSpore's names for schedules whose micro batches are cut along the sequence as well."""
+"""MindSpore's names for schedules whose micro batches are also split along the sequence."""
 
 
 def gpipe(num_stages: int, num_micro: int) -> PipelineSchedule:
@@ -39,6 +39,7 @@ def one_forward_one_backward(num_stages: int, num_micro: int) -> PipelineSchedul
     """1F1B: as many forward tasks as there are stages behind, then one forward and one backward in turn."""
     stages = []
     for stage in range(num_stages):
+        # So many micro batches go forward before the first one can come back from the last stage.
         warmup = min(num_stages - 1 - stage, num_micro)
         tasks = [Task(stage, 0, micro, F) for micro in range(warmup)]
         for micro in range(num_micro):
@@ -62,16 +63,20 @@ def interleaved(num_stages: int, num_micro: int, num_chunks: int) -> PipelineSch
             f"For 'interleaved_1f1b', the number of micro batches must be a multiple of the {num_stages} stages, but got "
             f"{num_micro}."
         )
+    # Numbers count the tasks of one kind of a stage; a round is one group of micro batches through all chunks.
     total, round_ = num_micro * num_chunks, num_stages * num_chunks
 
     def task(stage: int, number: int, kind: TaskKind) -> Task:
         chunk = number % round_ // num_stages
+        # Backward tasks go through the chunks in reverse.
         if kind is B:
             chunk = num_chunks - 1 - chunk
         return Task(stage, chunk, number // round_ * num_stages + number % num_stages, kind)
 
     stages = []
     for stage in range(num_stages):
+        # Two per stage behind it (forward there, backward back), and one group for every further chunk (Narayanan et
+        # al., 2.2).
         warmup = min((num_stages - stage - 1) * 2 + (num_chunks - 1) * num_stages, total)
         tasks = [task(stage, number, F) for number in range(warmup)]
         for number in range(total):
@@ -93,9 +98,11 @@ def zero_bubble_h1(num_stages: int, num_micro: int) -> PipelineSchedule:
             if warmup + micro < num_micro:
                 tasks.append(Task(stage, 0, warmup + micro, F))
             tasks.append(Task(stage, 0, micro, I))
+            # Stage s has s slots before its gradients come; from then on one gradient of weights per micro batch.
             if micro >= stage:
                 tasks.append(Task(stage, 0, weights, W))
                 weights += 1
+        # What was put off fills the end, where 1F1B would wait for other stages.
         tasks += [Task(stage, 0, micro, W) for micro in range(weights, num_micro)]
         stages.append(tasks)
     return _finished("zero_bubble_h1", num_micro, _straight(num_stages), stages)
@@ -132,6 +139,7 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
     stages: list[list[Task]] = [[] for _ in range(num_stages)]
     following = {(*place, kind): 0 for place in route for kind in (F, I, W)}
     kept = [0] * num_stages
+    # Three tasks per micro batch and place: F, I and W.
     total, now = 3 * num_micro * len(route), 0
 
     def ready(task: Task) -> bool:
@@ -149,10 +157,13 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
             sources += [Task(*route[place + 1], task.micro, I)] if place + 1 < len(route) else []
         else:
             sources = [Task(task.stage, task.chunk, task.micro, I)]
+        # `now + 1` stands for not finished; tasks of one unit that end now can be read now.
         return all(finished.get(source, now + 1) <= now for source in sources)
 
+    # Gradients of inputs first, since other stages wait for them; gradients of weights last, since none does.
     urgency = [(I, 1), (I, 0), (F, 1), (F, 0), (W, 1), (W, 0)]
     while len(finished) < total:
+        # All stages choose before any task is noted, so that they act at the same time.
         chosen = []
         for stage in range(num_stages):
             heads = (Task(stage, chunk, following[stage, chunk, kind], kind) for kind, chunk in urgency)
@@ -163,6 +174,7 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
             stages[task.stage].append(task)
             following[task.stage, task.chunk, task.kind] += 1
             finished[task] = now + 1
+            # A micro batch is kept from its forward task until the gradients of its weights are done.
             kept[task.stage] += {F: 1, W: -1}.get(task.kind, 0)
         now += 1
     return stages
@@ -201,6 +213,7 @@ def generate(name: str, num_stages: int, num_micro: int, num_chunks: int = 1) ->
         )
     if name not in _GENERATORS:
         raise SporaxValueError(f"For 'pipeline_scheduler', the name must be one of {[*SCHEDULES]}, but got '{name}'.")
+    # A schedule has as many chunks per stage as it is made for.
     chunks = {"zero_bubble_v": 2, "1f1b": num_chunks, "interleaved_1f1b": num_chunks}.get(name, 1)
     if num_chunks > 1 and chunks != num_chunks:
         raise SporaxRuntimeError(

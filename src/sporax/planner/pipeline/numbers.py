@@ -1,9 +1,14 @@
 """How many stages, micro batches and devices for each kind of parallelism inside a stage: searched together.
 
-Every combination is tried: stages S that divide the devices, data x model of the devices of a stage, and micro batches. Its
-chain of blocks is cut by the exact dynamic program (`partition`), and one 1F1B step is simulated. Inside a stage work is divided
-evenly; model parallelism adds four all-reduces of a block's result per micro batch (Megatron-LM, section 3), data
-parallelism one all-reduce of the gradients per step, both as rings.
+Problem: more stages mean less communication inside a stage and more waiting; micro batches and memory depend on both.
+
+Method: every combination is tried: stages S that divide the devices, data x model of the devices of a stage, and micro
+batches. The chain of blocks is cut by the exact dynamic program (`partition`), and one 1F1B step is simulated. Inside a
+stage work is divided evenly; data parallelism adds one all-reduce of the gradients per step, model parallelism four
+all-reduces of a block's result per micro batch, both as rings.
+
+Reference: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", SC 2021,
+section 3.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ _COLLECTIVES = 4
 """All-reduces per block and micro batch: two in the forward pass, two in the backward pass."""
 
 _WEIGHTS_OF_STATE = 1 / 4
-"""Weight, gradient and two moments are kept; the gradient is reduced."""
+"""Share of a block's state that is reduced: of weight, gradient and two moments, the gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +68,21 @@ def search_numbers(
         link: between devices.
         memory_bytes: of one device.
     """
-    found = []
+    combinations = []
     for stages, data, model in _meshes(devices):
         if stages > len(blocks):
             continue
+        # Powers of two around the number that the blocks were measured for, so that their costs can be scaled.
         for factor in (1 / 4, 1 / 2, 1, 2, 4):
             count = int(micro * factor)
+            # Whole micro batches, one per stage at least, and the rows must divide evenly over them and over the data
+            # axis.
             if count != micro * factor or count < max(stages, 1) or rows * micro % (count * data):
                 continue
             numbers = _numbers(blocks, stages, data, model, count, micro / count, link, memory_bytes)
             if numbers is not None:
-                found.append(numbers)
-    return sorted(found, key=lambda each: (each.seconds, each.stages, each.micro))
+                combinations.append(numbers)
+    return sorted(combinations, key=lambda numbers: (numbers.seconds, numbers.stages, numbers.micro))
 
 
 def _meshes(devices: int) -> Iterator[tuple[int, int, int]]:
@@ -92,6 +100,7 @@ def _numbers(
         replace(
             block,
             seconds=block.seconds * scale / (data * model)
+            # Activations are divided by the batch, not by the model: each member sends its whole result.
             + _COLLECTIVES * _ring_seconds(block.sent_bytes * scale / data, model, link),
             sent_bytes=block.sent_bytes * scale / data,
             state_bytes=block.state_bytes / model,
@@ -106,15 +115,18 @@ def _numbers(
     ends = (*cut.starts[1:], len(inside))
     chunks = {
         (stage, 0): ChunkCosts(
-            {TaskKind.FORWARD: seconds / 3, TaskKind.BACKWARD: seconds * 2 / 3}, sent_bytes=inside[end - 1].sent_bytes
+            # A backward pass does about twice the arithmetic of a forward pass: gradients of inputs and of weights.
+            {TaskKind.FORWARD: seconds / 3, TaskKind.BACKWARD: seconds * 2 / 3},
+            sent_bytes=inside[end - 1].sent_bytes,
         )
         for stage, (seconds, end) in enumerate(zip(cut.seconds, ends, strict=True))
     }
     costs = PipelineCosts(chunks, {}, link.alpha_seconds, link.bandwidth)
     weights = max(
-        sum(each.state_bytes for each in inside[start:end]) * _WEIGHTS_OF_STATE
+        sum(block.state_bytes for block in inside[start:end]) * _WEIGHTS_OF_STATE
         for start, end in zip(cut.starts, ends, strict=True)
     )
+    # Gradients are reduced once per step, after the pipeline has drained; the slowest stage counts.
     seconds = simulate(generate("1f1b", stages, micro), costs).seconds + _ring_seconds(weights, data, link)
     return Numbers(stages, micro, data, model, seconds, max(cut.peak_bytes))
 
@@ -123,4 +135,5 @@ def _ring_seconds(num_bytes: float, members: int, link: Link) -> float:
     """Of an all-reduce."""
     if members == 1:
         return 0.0
+    # A ring all-reduce: members - 1 steps to reduce and as many to gather.
     return 2 * (members - 1) * (link.alpha_seconds + num_bytes / members / link.bandwidth)

@@ -33,7 +33,9 @@ def linear_order(schedule: PipelineSchedule) -> list[Event]:
         SporaxValueError: the tasks wait for each other in a circle.
     """
     outcome = simulate(schedule, uniform_costs(schedule))
+    # Reductions and updates happen inside a stage and send nothing to other stages.
     tasks = [task for task in schedule if task.micro >= 0]
     timed = [(outcome.start[task], True, -task.stage, Event(task, True)) for task in tasks]
+    # At one time: sends first (False sorts before True), and later stages before earlier ones.
     timed += [(outcome.end[task], False, -task.stage, Event(task, False)) for task in tasks]
     return [event for *_, event in sorted(timed, key=lambda entry: entry[:3])]

@@ -1,8 +1,10 @@
 """Stages for a chain of blocks: where to cut it, so that the slowest stage is as quick as possible.
 
-The step time of a pipeline is governed by its slowest stage, so the best cut of a chain is the one with the smallest
-maximum; among these, the one that sends the fewest bytes. Dynamic programming over (stages, blocks) finds it exactly in
-O(stages * blocks^2). Stage s of S keeps the activations of S - s micro batches under 1F1B, so its memory depends on its place.
+Problem: the step time of a pipeline is governed by its slowest stage, and the memory of a stage depends on its place: stage
+s of S keeps the activations of S - s micro batches under 1F1B.
+
+Method: the best cut of a chain is the one with the smallest maximum; among these, the one that sends the fewest bytes.
+Dynamic programming over (stages, blocks) finds it exactly in O(stages * blocks^2).
 """
 
 from __future__ import annotations
@@ -71,26 +73,32 @@ def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_b
         raise SporaxRuntimeError(
             f"For 'auto_pipeline', there must be at least one block for each of the {num_stages} stages, but there are {count}."
         )
+    # Prefix sums: the cost of any run of blocks is one subtraction.
     time, state, kept = (
         [0.0, *accumulate(values)]
         for values in zip(*((block.seconds, block.state_bytes, block.kept_bytes) for block in blocks), strict=True)
     )
 
     def peak(stage: int, first: int, end: int) -> float:
+        # 1F1B: the first stage keeps most, and never more than there are micro batches.
         micros = min(num_micro, num_stages - stage)
         return float(state[end] - state[first] + micros * (kept[end] - kept[first]))
 
+    # Per number of stages so far, and per block where the next one begins: slowest stage, bytes sent, starts.
     best: list[dict[int, tuple[float, float, tuple[int, ...]]]] = [{0: (0.0, 0.0, ())}]
     for stage in range(num_stages):
         following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
         for first, (slowest, sent, starts) in best[-1].items():
             ends: Sequence[int] = (
+                # Enough blocks must be left for one in each later stage.
                 [count] if stage == num_stages - 1 else range(first + 1, count - (num_stages - stage - 1) + 1)
             )
             for end in ends:
                 if memory_bytes is not None and peak(stage, first, end) > memory_bytes:
                     continue
                 more = blocks[end - 1].sent_bytes if end < count else 0.0
+                # Tuples compare in order: time first, then bytes, then the cut itself, so that the result is
+                # reproducible.
                 candidate = (max(slowest, time[end] - time[first]), sent + more, (*starts, first))
                 if end not in following or candidate < following[end]:
                     following[end] = candidate

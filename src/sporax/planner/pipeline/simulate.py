@@ -1,8 +1,10 @@
 """A schedule's time, bubbles, memory and links, by discrete events, without devices.
 
-Every stage runs its tasks in order; a task starts when the stage is free and what it needs has arrived. A transfer starts
-when its source is done and the link between the two stages is free. Memory counts what forward tasks keep for backward ones
-on top of what a stage holds always.
+Problem: schedules can only be compared with the costs of their tasks and transfers, before anything runs.
+
+Method: every stage runs its tasks in order; a task starts when the stage is free and what it needs has arrived. A transfer
+starts when its source is done and the link between the two stages is free. Memory counts what forward tasks keep for
+backward ones on top of what a stage holds always.
 
 On tasks of equal length this gives the closed forms: a share of (S-1)/(M+S-1) of bubbles for GPipe and 1F1B,
 (S-1)/(vM+S-1) with v chunks per stage, and a span of 3M+S-1 for zero-bubble H1.
@@ -111,8 +113,8 @@ class Outcome:
         """Share of the step in which the link between two stages is busy."""
         used = sum(
             end - start
-            for each, (start, end) in self.transfers.items()
-            if (each.source.stage, each.target.stage) == (source, target)
+            for transfer, (start, end) in self.transfers.items()
+            if (transfer.source.stage, transfer.target.stage) == (source, target)
         )
         return used / self.seconds if self.seconds else 0.0
 
@@ -147,6 +149,7 @@ class _Clock:
     def _run(self) -> None:
         schedule, places = self.schedule, [0] * self.schedule.num_stages
         free = [0.0] * schedule.num_stages
+        # By direction: links are full duplex.
         link_free: dict[tuple[int, int], float] = {}
         left = sum(map(len, schedule.stages))
         while left:
@@ -156,9 +159,12 @@ class _Clock:
                     sources = schedule.waits_for(tasks[places[stage]])
                     if all(source in self.end for source in sources):
                         arrived = max((self.end[source] for source in sources), default=0.0)
+                        # Before transfers: enough to choose the next event, and the link's own time must not be booked
+                        # yet.
                         ready.append((max(free[stage], arrived), stage, tasks[places[stage]], sources))
             if not ready:
                 with_transfers(schedule)  # says which tasks wait for each other
+            # The earliest first, so that links are booked in the order of time.
             _, stage, task, sources = min(ready, key=lambda entry: entry[:2])
             arrivals = [self._arrival(source, task, link_free) for source in sources]
             begin = max([free[stage], *arrivals])
@@ -195,6 +201,7 @@ def _stage_outcome(
         if transfer.source.stage == stage:
             sender = transfer.source if transfer.source.kind is TaskKind.FORWARD else transfer.target
             sent += costs.chunks[sender.stage, sender.chunk].sent_bytes
+    # Of the whole step, so a stage that ends early counts as waiting.
     share = 1.0 - busy / seconds if seconds else 0.0
     return StageOutcome(busy, span, share, costs.base_bytes.get(stage, 0.0) + peak, most, sent)
 
@@ -205,13 +212,16 @@ def _peak(tasks: Iterable[Task], costs: PipelineCosts) -> tuple[float, int]:
     count = most = 0
     for task in tasks:
         chunk = costs.chunks[task.stage, task.chunk]
+        # Working memory comes on top of what is kept when the task starts.
         peak = max(peak, kept + chunk.working_bytes.get(task.kind, 0.0))
         if task.kind is TaskKind.FORWARD:
             kept, count = kept + chunk.kept_bytes, count + 1
+        # What a forward task keeps is counted at its end, before its own backward task can free it.
         peak, most = max(peak, kept), max(most, count)
         if task.kind is TaskKind.BACKWARD:
             kept, count = kept - chunk.kept_bytes, count - 1
         elif task.kind is TaskKind.BACKWARD_INPUT:
+            # With separate gradients of weights, their inputs are kept until those are computed.
             kept -= chunk.kept_bytes - chunk.weight_bytes
         elif task.kind is TaskKind.BACKWARD_WEIGHT:
             kept, count = kept - chunk.weight_bytes, count - 1

@@ -32,6 +32,7 @@ class PipelineSummary:
         """The quickest schedule; of equally quick ones that with the least memory."""
         return min(
             (self.outcome, *self.others),
+            # Rounded to 1e-12 s: sums in different order must not decide between equal schedules.
             key=lambda outcome: (round(outcome.seconds, 12), max(stage.peak_bytes for stage in outcome.stages)),
         )
 

@@ -21,6 +21,7 @@ _COLORS = {
     TaskKind.UPDATE: "#c3a5d3",
 }
 _ROW, _LEFT, _TITLE = 26, 70, 22
+"""Pixels: height of a stage's row, width of the stage names, height of a title."""
 
 
 def times_of(outcome: Outcome) -> Times:
@@ -41,6 +42,7 @@ def svg(timelines: Sequence[tuple[str, Times]], width: int = 900) -> str:
         stages = 1 + max(task.stage for task in times)
         # Measured times begin when the process does, so the first task moves to the left border.
         first = min(start for start, _ in times.values())
+        # A timeline without any length would divide by zero.
         length = max(end for _, end in times.values()) - first or 1.0
         scale = (width - _LEFT - 10) / length
         parts.append(f'<text x="4" y="{top + 15}" font-weight="bold">{escape(title)}</text>')
@@ -55,7 +57,9 @@ def svg(timelines: Sequence[tuple[str, Times]], width: int = 900) -> str:
 
 
 def _box(task: Task, x: float, y: float, width: float) -> str:
+    # Chunks after the first are paler, so that rounds of an interleaved schedule can be told apart.
     opacity = 1.0 if task.chunk == 0 else 0.6
+    # About 6 pixels per letter at this font size; a narrower box stays empty.
     label = task.text if width > 6 * len(task.text) else ""
     return (
         f'<g><title>{escape(str(task))}</title><rect x="{x:.2f}" y="{y}" width="{max(width, 0.5):.2f}" height="{_ROW - 4}" '
@@ -77,6 +81,7 @@ def chrome_trace(timelines: Sequence[tuple[str, Times]]) -> str:
                     "cat": task.kind.name.lower(),
                     "pid": process,
                     "tid": task.stage,
+                    # The trace format counts microseconds.
                     "ts": start * 1e6,
                     "dur": (end - start) * 1e6,
                 }

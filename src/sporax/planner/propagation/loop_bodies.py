@@ -20,6 +20,7 @@ from sporax.planner.propagation.policy import MaybePlacements
 from sporax.planner.rules import Assignment
 
 SCALAR = Placement(())
+"""The placement of a tensor without dimensions, such as the index of a branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,12 @@ def plan_as_decided(
     carried = params["num_carry"] if operator.name == "scan" else None
     plans = []
     for body, before, cuts, count in zip(operator.bodies, decided.bodies, given, _num_arguments(operator), strict=True):
+        # Carried values must end where they started; what is stacked may end wherever the body makes it.
         ends = [where if carried is None or n < carried else None for n, where in enumerate(before.outputs)]
         plans.append(plan_body(body, before.inputs[len(before.inputs) - count :], ends, carried, cuts)[0])
     results = decided.results
     if carried is not None:
+        # The stack has one dimension more than the rounds' outputs, the first one, which is never sharded.
         stacked = (
             Placement(((), *output.dims), output.partial, output.reduction) for output in plans[0].outputs[carried:]
         )
@@ -96,6 +99,7 @@ def plan_as_decided(
     return OperatorPlan((), decided.operands, results, tuple(plans))
 
 
+# What the body has beyond these are constants that it brought along.
 def _num_arguments(operator: Operator) -> list[int]:
     """How many operands each body is handed."""
     params, count = operator.operation.params, len(operator.operands)
@@ -109,6 +113,7 @@ def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> 
     num_consts, num_carry = params["num_consts"], params["num_carry"]
     specs = operator.operation.operands
     body = operator.bodies[0]
+    # Operands in JAX's order: constants, carried values, stacked values, of which a round sees one row.
     consts = current[:num_consts]
     carry = list(current[num_consts : num_consts + num_carry])
     rows = [
@@ -124,7 +129,8 @@ def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> 
         num_carry,
     )
     carried = decided[num_consts : num_consts + num_carry]
-    wanted = (
+    # Rows are placed without the dimension of the rounds; outside, that dimension comes first again.
+    operands = (
         *decided[: num_consts + num_carry],
         *(Placement(((), *item.dims)) for item in decided[num_consts + num_carry :]),
     )
@@ -132,7 +138,7 @@ def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> 
     stacked = tuple(
         Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:]
     )
-    return OperatorPlan((), wanted, (*carried, *stacked), (plan,))
+    return OperatorPlan((), operands, (*carried, *stacked), (plan,))
 
 
 def _while(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
@@ -143,6 +149,7 @@ def _while(operator: Operator, current: MaybePlacements, plan_body: PlanBody) ->
     # The condition reads what the body carries, so the body decides.
     first, _ = plan_body(body, [*current[num_cond : num_cond + num_body], *carry])
     decided = first.inputs[len(body.inputs) - num_body - len(carry) :]
+    # Both ends of a round have the placements that the first plan preferred, and both bodies read them.
     carried = decided[num_body:]
     plan, _ = plan_body(body, decided, carried)
     test, _ = plan_body(condition, [*current[:num_cond], *carried])
@@ -152,12 +159,14 @@ def _while(operator: Operator, current: MaybePlacements, plan_body: PlanBody) ->
 
 def _cond(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
     arguments: Sequence[Placement | None] = current[1:]
+    # Operand 0 is the index, which all devices need whole.
     plans: list[Plan] = []
     outputs: MaybePlacements = ()
     for body in operator.bodies:
         plan, _ = plan_body(body, arguments, outputs)
         arguments = plan.inputs[len(body.inputs) - len(arguments) :]
         outputs = plan.outputs
+        # Each branch starts from what the earlier ones decided, so that all of them end at the same placements.
         plans.append(plan)
     decided = tuple(argument or SCALAR for argument in arguments)
     # A later branch may have decided what earlier ones left open; then all are planned again with the same

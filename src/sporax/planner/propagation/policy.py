@@ -1,4 +1,10 @@
-"""What a plan by propagation asks of its parallel mode: the meaning of marks, and how parameters and gradients are stored."""
+"""What a plan by propagation asks of its parallel mode.
+
+Problem: propagation is the same in all modes; the meaning of marks, and how parameters and gradients are stored, is not.
+
+Method: a `Policy` answers these questions. `semi_auto.SemiAuto` reads the user's strategies, `planner.auto.AutoPolicy` keeps
+what a search decided, and `NoPolicy` ignores marks.
+"""
 
 from __future__ import annotations
 

@@ -84,6 +84,7 @@ class _Propagation:
 
     def run(self) -> Plan:
         self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
+        # First, because storage shardings are decided with the first placement of a parameter.
         self._find_gradients()
         for tensor, placement in self.inputs.items():
             self._decide(tensor, placement)
@@ -94,9 +95,12 @@ class _Propagation:
         for number in range(len(self.graph.operators)):
             self._visit(number)
             self._drain()
+        # After all operators: only now is it certain that nobody asks for these tensors.
         self._replicate_undecided()
         inputs = tuple(
-            self.storage_of.get(argument.tensor) or self.placement_of[argument.tensor] for argument in self.graph.inputs
+            # Arguments are passed in their storage sharding; the gather for use is a resharding inside the step.
+            self.storage_of.get(argument.tensor) or self.placement_of[argument.tensor]
+            for argument in self.graph.inputs
         )
         return Plan(
             self.mesh,
@@ -113,6 +117,7 @@ class _Propagation:
         """Note which inputs are trainable, where the update of the parameters starts, and what gradients are sums of."""
         by_name = {argument.name: argument.tensor for argument in self.graph.inputs if argument.role is Role.PARAMETER}
         self.update_from = len(self.graph.operators)
+        # The update begins after the last gradient mark; without one there is no update.
         for number, operator in enumerate(self.graph.operators):
             mark = operator.mark
             if isinstance(mark, GradientMark):
@@ -149,6 +154,7 @@ class _Propagation:
         """Where an operator finds a tensor: the update of a parameter, in the parameter's storage sharding."""
         if tensor == LITERAL:
             return SCALAR
+        # The optimizer works on stored slices: it needs no gathered weight.
         if number >= self.update_from and tensor in self.storage_of:
             return self.storage_of[tensor]
         return self.placement_of.get(tensor)
@@ -157,6 +163,7 @@ class _Propagation:
         """Whether some tensor with dimensions is decided, or there are no dimensions to decide about."""
         if any(placement is not None and placement.dims for placement in (*current, *result_placements)):
             return True
+        # Scalars alone never decide: their one placement says nothing about the others.
         specs = (*operator.operation.operands, *operator.operation.results)
         return not any(spec.shape for spec in specs) and None not in current
 
@@ -164,6 +171,7 @@ class _Propagation:
         self, number: int, operator: Operator, current: MaybePlacements, result_placements: MaybePlacements
     ) -> None:
         """Every tensor passes through by itself; those of which nothing is known wait, if there are no others."""
+        # Not even one tensor is decided, so the identity waits like any other operator.
         if not any(current) and not any(result_placements):
             for tensor in operator.operands:
                 self.waiting.setdefault(tensor, []).append(number)
@@ -179,8 +187,9 @@ class _Propagation:
         """Shard an operator as a search decided; operands that it needs complete are combined for all their readers."""
         assignment = self.given.cuts[number]
         where, whence = placements(rule_for(operator.operation), assignment)
-        for tensor, here, wanted in zip(operator.operands, current, where, strict=True):
-            if here is not None and here.partial and not wanted.partial and len(self.consumers[tensor]) > 1:
+        # A second reader may need it complete too: one reduction for all is cheaper than one per reader.
+        for tensor, here, there in zip(operator.operands, current, where, strict=True):
+            if here is not None and here.partial and not there.partial and len(self.consumers[tensor]) > 1:
                 self._combine(tensor, number)
         self._finish(number, operator, OperatorPlan(assignment, where, whence))
 
@@ -200,11 +209,14 @@ class _Propagation:
     ) -> Assignment:
         """The sharding that agrees with the operands; where they disagree, the one for which the cheapest of them move."""
         first = propagate(rule, self.mesh, current, result_placements)
+        # Only placements that shard or are partial have an opinion.
         decided = [position for position, placement in enumerate(current) if placement is not None and placement.used]
         best = self._seconds(operator, rule, first, current)
         # Only a conflict between operands costs something, so single decided operands are tried only then.
         for position in decided[1:] if best else ():
             alone = [placement if number == position else None for number, placement in enumerate(current)]
+            # The axes that this operand alone would take are removed from the others, so that they follow where they
+            # can.
             taken = frozenset(axis for axes in propagate(rule, self.mesh, alone) for axis in axes)
             others = [
                 placement if number == position else _without(placement, taken)
@@ -220,11 +232,12 @@ class _Propagation:
         """Time to bring the operands to where the sharding needs them; nothing for what is there already."""
         total = 0.0
         specs = operator.operation.operands
-        for tensor, spec, here, wanted in zip(
+        for tensor, spec, here, there in zip(
             operator.operands, specs, current, placements(rule, assignment)[0], strict=True
         ):
-            if here is not None and here != wanted and (tensor, wanted) not in self.moved:
-                total += redistribute(spec.shape, spec.itemsize, here, wanted, self.mesh, self.alltoall).seconds
+            # A copy at that placement exists already, made for another reader.
+            if here is not None and here != there and (tensor, there) not in self.moved:
+                total += redistribute(spec.shape, spec.itemsize, here, there, self.mesh, self.alltoall).seconds
         return total
 
     def _combined_where_needed(
@@ -233,6 +246,7 @@ class _Propagation:
         """Operands as they are, or complete where their parts cannot or should not be carried on."""
         operands = list(current)
         rule = rule_for(operator.operation)
+        # Completing one operand may free others, so the question is asked again until nothing changes.
         while any(item is not None and item.partial for item in operands):
             where, _ = placements(rule, propagate(rule, self.mesh, operands, result_placements))
             stuck = [
@@ -269,24 +283,28 @@ class _Propagation:
         return not any(reader in self.plans for reader in self.consumers[tensor] if reader != number)
 
     def _finish(self, number: int, operator: Operator, planned: OperatorPlan) -> None:
+        # Placements to which operands are moved; later readers find them there without cost.
         self.plans[number] = planned
         self.moved.update(zip(operator.operands, planned.operands, strict=True))
         for tensor, placement in zip(operator.operands, planned.operands, strict=True):
             if tensor != LITERAL and tensor not in self.placement_of:
                 self._decide(tensor, placement)
         for tensor, placement in zip(operator.results, planned.results, strict=True):
+            # Terms of a gradient are reduced as soon as they exist.
             if tensor in self.gradient_terms and self.gradient_terms[tensor] in self.storage_of:
                 name = self.trainable[self.gradient_terms[tensor]]
                 self.reshardings[tensor] = self.policy.gradient_term(name, self.storage_of[self.gradient_terms[tensor]])
             elif tensor in self.given.shared and tensor not in self.reshardings:
                 self.reshardings[tensor] = self.given.shared[tensor]
             resharding = self.reshardings.get(tensor)
+            # The resharded placement is what readers see.
             self.placement_of.pop(tensor, None)
             self._decide(tensor, placement if resharding is None else resharding.placement)
 
     def _decide(self, tensor: int, placement: Placement) -> None:
         """Say where readers find a tensor, and look again at operators that waited for it."""
         self.placement_of[tensor] = placement
+        # A parameter gets its storage sharding with its placement for use, which only the first reader decides.
         if tensor in self.trainable:
             storage = self.policy.storage(self.graph.tensors[tensor], placement, self.trainable[tensor])
             if storage != placement:
@@ -299,6 +317,7 @@ class _Propagation:
         self.ready.extend(self.waiting.pop(tensor, ()))
 
     def _drain(self) -> None:
+        # A queue and not recursion: chains of undecided operators can be as long as the network.
         while self.ready:
             self._visit(self.ready.popleft())
 
@@ -320,24 +339,27 @@ class _Propagation:
             self._regathered_weight(number, operator, mark, current)
             return
         if isinstance(mark, OperatorMark):
+            # Its Cell path, for messages: marks are made before the path is known.
             mark = replace(mark, path=operator.path)
-        wanted = (
+        answers = (
             self.policy.at_operator(mark, specs, current)
             if isinstance(mark, OperatorMark)
             else self.policy.at_layout(mark, specs)
         )
         if isinstance(mark, OperatorMark) and mark.side is Side.IN and mark.in_strategy is not None:
-            self._pin(operator, mark, wanted)
+            self._pin(operator, mark, answers)
+        # Cotangents come back to this mark; they should then be where the tensors were.
         self.passed[operator.operation.params["mark"]] = tuple(
             placement.complete() if placement is not None else resharding.placement if resharding is not None else None
-            for placement, resharding in zip(current, wanted, strict=True)
+            for placement, resharding in zip(current, answers, strict=True)
         )
         operands: list[Placement] = []
         undecided = [
             position
-            for position, pair in enumerate(zip(current, wanted, strict=True))
+            for position, pair in enumerate(zip(current, answers, strict=True))
             if pair[0] is None and pair[1] is None
         ]
+        # Every tensor is open: the mark waits for its readers, unless one of its results has been decided already.
         if undecided and len(undecided) == len(current):
             for position in undecided:
                 self.waiting.setdefault(operator.operands[position], []).append(number)
@@ -345,22 +367,24 @@ class _Propagation:
             if not any(result_placements):
                 return
             current = result_placements
-        for position, (placement, resharding) in enumerate(zip(current, wanted, strict=True)):
+        for position, (placement, resharding) in enumerate(zip(current, answers, strict=True)):
             if placement is None:
                 placement = resharding.placement if resharding else Placement.replicated(specs[position].num_dims)
+            # With a fusion number, a scale or float32 it is more than a move, and belongs to this mark alone.
             elif resharding is not None and resharding == Resharding(resharding.placement, resharding.reason):
                 placement = resharding.placement  # a plain move, which other readers may share
             operands.append(placement)
             if resharding is not None and resharding.placement != placement:
                 self.reshardings[operator.results[position]] = resharding
         if isinstance(mark, OperatorMark):
+            # Axes that do work in this operator: its cotangents must not stay sharded along them.
             self.busy.setdefault(mark.number, set()).update(*(operand.used for operand in operands))
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
 
-    def _pin(self, operator: Operator, mark: OperatorMark, wanted: Sequence[Resharding | None]) -> None:
+    def _pin(self, operator: Operator, mark: OperatorMark, answers: Sequence[Resharding | None]) -> None:
         """Strategies of all operators that read a parameter must shard it equally: it has one storage sharding."""
-        for position, (tensor, resharding) in enumerate(zip(operator.operands, wanted, strict=True)):
+        for position, (tensor, resharding) in enumerate(zip(operator.operands, answers, strict=True)):
             if resharding is None or tensor not in self.trainable:
                 continue
             user, placement = self.pinned.setdefault(tensor, (mark.where, resharding.placement))
@@ -378,6 +402,7 @@ class _Propagation:
         before = self.passed.get(mark.of, ())
         operands: list[Placement] = []
         for position, placement in zip(mark.positions, current, strict=True):
+            # A mark inside a body may have been passed outside of it, or never.
             source = before[position] if before else None
             if placement is None:
                 spec = operator.operation.operands[len(operands)]
@@ -397,8 +422,10 @@ class _Propagation:
         """
         if isinstance(mark, OperatorMark):
             busy = self.busy.get(mark.number, set()) if mark.side is Side.OUT else set()
+            # Sharded further along idle axes is as good, and saves gathering now what is sliced again later.
             if _refines(here, source) and not (here.used - source.used) & busy:
                 return here
+        # Partial along axes that the tensor did not use: these sums are reduced with the gradients of weights.
         kept = tuple(axis for axis in here.partial if axis not in source.used)
         return Placement(source.dims, kept, here.reduction)
 
@@ -414,6 +441,7 @@ class _Propagation:
             if parameter is None:
                 used = storage = placement.complete()
             else:
+                # A parameter that nobody reads has a gradient of zeros; its placement decides the parameter's.
                 if parameter not in self.placement_of:
                     self._decide(parameter, placement.complete())
                 used = self.placement_of[parameter]
@@ -427,12 +455,14 @@ class _Propagation:
     def _loss(self, number: int, operator: Operator, current: MaybePlacements) -> None:
         """The first cotangents have the placement of the loss, and count as often as the policy says."""
         half = len(current) // 2
+        # The placement of the loss decides that of its cotangent, so it must be known first.
         if None in current[:half]:
             for tensor, placement in zip(operator.operands[:half], current, strict=False):
                 if placement is None:
                     self.waiting.setdefault(tensor, []).append(number)
             return
         losses = [placement for placement in current[:half] if placement is not None]
+        # A partial loss has a complete cotangent: each part contributes with the same factor.
         starts = [loss.complete() for loss in losses]
         for tensor, placement in zip(operator.results[half:], starts, strict=True):
             scale = self.policy.loss_scale(placement)
@@ -458,8 +488,10 @@ class _Propagation:
 
     def _control(self, number: int, operator: Operator, current: Sequence[Placement | None]) -> None:
         if number in self.given.control:
+            # A search has decided both ends of the rounds; anything else would contradict its costs.
             plan = plan_as_decided(operator, self.given.control[number], self.given.bodies[number], self._body)
         else:
+            # Bodies take no partial sums: a round might use them twice.
             complete = [None if placement is None else placement.complete() for placement in current]
             plan = plan_control_flow(operator, complete, self._body)
         self._finish(number, operator, plan)
@@ -477,6 +509,7 @@ class _Propagation:
         Results from number `stacked` on may be partial sums. Beside it, where operators inside have the arguments;
         parameters may be kept elsewhere. Operators are sharded as given.
         """
+        # What the body brought along comes before its arguments and is decided inside.
         first = len(body.inputs) - len(arguments)
         inputs = {
             argument.tensor: placement
@@ -492,6 +525,7 @@ class _Propagation:
             given or Given(),
             outputs=outputs,
             stacked=stacked,
+            # Shared: a cotangent inside a body may belong to a mark that was passed outside.
             passed=self.passed,
             busy=self.busy,
         )
@@ -504,6 +538,7 @@ class _Propagation:
     def _replicate_undecided(self) -> None:
         """Tensors for which no reader needs a placement are whole everywhere."""
         for argument in self.graph.inputs:
+            # State first: it decides the update, and with it parameters that only the optimizer touches.
             if argument.tensor not in self.placement_of:
                 self._decide(argument.tensor, self._placement_of_state(argument))
                 self._drain()
@@ -514,6 +549,7 @@ class _Propagation:
                 if operator.name == MARK:
                     whole = tuple(Placement.replicated(spec.num_dims) for spec in operator.operation.operands)
                     self._finish(number, operator, OperatorPlan(nothing_cut(rule), whole, whole))
+                # Something is known after all, since an earlier one of these operators was decided.
                 elif any(placement is not None and placement.dims for placement in current):
                     self._cut(number, operator, current, [None] * len(operator.results))
                 else:
@@ -539,8 +575,10 @@ class _Propagation:
         outputs = []
         for position, tensor in enumerate(self.graph.outputs):
             here = SCALAR if tensor == LITERAL else self.placement_of[tensor]
+            # Only stacked results of a loop may stay partial; all others leave complete.
             if self.stacked is None or position < self.stacked:
                 here = here.complete()
+            # An updated variable must end where it is stored, whatever else was asked.
             outputs.append(aliased.get(position) or asked.get(position) or here)
         return tuple(outputs)
 
@@ -552,6 +590,7 @@ def _refines(placement: Placement, coarser: Placement) -> bool:
 
 def _without(placement: Placement | None, taken: frozenset[int]) -> Placement | None:
     """A placement without the axes that others use: of each dimension, the axes before the first of these."""
+    # After an axis that is gone, inner ones would divide other parts of the dimension, so they go as well.
     if placement is None or not placement.used & taken:
         return placement
     dims = (tuple(itertools.takewhile(lambda axis: axis not in taken, axes)) for axes in placement.dims)

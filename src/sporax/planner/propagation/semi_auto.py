@@ -1,5 +1,9 @@
 """Semi-automatic parallelism: strategies of the user, and MindSpore's defaults for all other operators.
 
+Problem: users of MindSpore expect its behaviour where they say nothing, operator by operator.
+
+Method: one rule per question.
+
 * An operator with a strategy gets its operands as the strategy says and returns complete results: partial sums over a
   sharded contraction are all-reduced at its exit, or reduce-scattered where `out_strategy` or
   ``forward_reduce_scatter`` asks for it.
@@ -39,6 +43,7 @@ WHOLE = frozenset({"Shape", "Unique", "RandomChoiceWithMask", "Assert", "Print"}
 """Operators that every rank runs on whole tensors."""
 
 KILOBYTE = 1024
+"""Bytes: MindSpore's unit of `parallel_optimizer_threshold`."""
 
 
 def semi_auto_plan(
@@ -99,30 +104,38 @@ class SemiAuto:
         if mark.side is Side.OUT:
             return self._results(mark, specs, current)
         # Marks at the exit of an operator need the shapes of its inputs, which only the entrance sees.
+        # By the number of the call: an operator that is called twice has different shapes.
         self.shapes[mark.number] = tuple(spec.shape for spec in specs)
         reason = f"input of {mark.operator}"
         if mark.in_strategy is not None:
-            wanted: Sequence[Placement | None] = self._inputs(mark, specs)
+            required: Sequence[Placement | None] = self._inputs(mark, specs)
         elif mark.operator in FOLLOW or mark.get("follow", False):
-            wanted = [
-                placement.complete() if placement is not None and placement.partial else None for placement in current
+            required = [
+                # An operator that only reshapes could follow partial sums too, but MindSpore completes them at each
+                # operator.
+                placement.complete() if placement is not None and placement.partial else None
+                for placement in current
             ]
         elif mark.operator in WHOLE:
-            wanted = [Placement.replicated(spec.num_dims) for spec in specs]
+            required = [Placement.replicated(spec.num_dims) for spec in specs]
         elif not any(placement is not None and placement.dims for placement in current):
-            wanted = [None] * len(specs)  # weights and state only, which have no batch: their readers decide
+            required = [None] * len(specs)  # weights and state only, which have no batch: their readers decide
         else:
-            wanted = batch_parallel(mark, specs, self.mesh)
-        return [None if placement is None else Resharding(placement, reason) for placement in wanted]
+            required = batch_parallel(mark, specs, self.mesh)
+        return [None if placement is None else Resharding(placement, reason) for placement in required]
 
     def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
         """As the layouts say."""
-        wanted = self._as_specified(mark.asker, mark.layouts, specs)
-        return [None if placement is None else Resharding(placement, f"layout of {mark.asker}") for placement in wanted]
+        required = self._as_specified(mark.asker, mark.layouts, specs)
+        return [
+            None if placement is None else Resharding(placement, f"layout of {mark.asker}") for placement in required
+        ]
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
         """Combined over the ranks that repeat the parameter, as its storage sharding says."""
+        # Every repetition adds the same gradient once more; the mean divides by their number.
         repeats = self.mesh.num_devices // num_parts(self.mesh, tuple(used.used))
+        # Equal placements mean an all-reduce, a finer storage a reduce-scatter; each has its own fusion numbers.
         ids = self.buffers.reduced if storage == used else self.buffers.scattered
         return Resharding(
             storage,
@@ -144,6 +157,7 @@ class SemiAuto:
         """Once; with ``loss_repeated_mean=False`` once for every device that computes the same part of the loss."""
         if self.config.loss_repeated_mean:
             return 1.0
+        # Each device that repeats a part of the loss contributes a cotangent of its own.
         return self.mesh.num_devices / num_parts(self.mesh, tuple(placement.used))
 
     def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
@@ -153,6 +167,7 @@ class SemiAuto:
         axes = self._optimizer_axes(used)
         local = used.local_shape(spec.shape, self.mesh)
         threshold = self.config.parallel_optimizer_threshold * KILOBYTE
+        # Of the whole parameter, as in MindSpore, and not of a slice.
         too_small = math.prod(spec.shape) * spec.itemsize < threshold
         if not axes or local[0] % num_parts(self.mesh, axes) or too_small:
             return used
@@ -161,6 +176,7 @@ class SemiAuto:
 
     def _optimizer_axes(self, used: Placement) -> Axes:
         """The axes along which a parameter is repeated, or the innermost of them that make the group size requested."""
+        # Outer axes first in the order of the mesh, so the innermost ones are the tail.
         repeated = tuple(axis for axis in range(self.mesh.num_axes) if axis not in used.used)
         size = self.config.optimizer_weight_shard_size
         if size <= 1:
@@ -168,6 +184,7 @@ class SemiAuto:
         for start in range(len(repeated)):
             if num_parts(self.mesh, repeated[start:]) == size:
                 return repeated[start:]
+        # No tail of the axes has that size: then the parameter is not sharded further.
         return ()
 
     # --------------------------------------------------------------------------------------------------- strategies
@@ -175,6 +192,7 @@ class SemiAuto:
     def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
         strategy = mark.in_strategy or ()
         if mark.get("enable_nd_tp", False) and any(isinstance(entry, Layout) for entry in strategy):
+            # The strategy names where the activation arrives; what the product reads is gathered from it.
             return _gathered_for_nd(mark, self._as_specified(mark.where, strategy, specs))
         if mark.get("self_define_shard", False):
             return self._as_specified(mark.where, strategy, specs)
@@ -189,6 +207,7 @@ class SemiAuto:
         placements: list[Placement | None] = []
         for number, (cut, spec) in enumerate(zip(cuts, specs, strict=True)):
             if isinstance(cut, tuple):
+                # Numbers of slices are checked like a strategy; Layouts check themselves.
                 check_cuts(where, number, cut, spec.shape, self.mesh.num_devices)
                 cut = Layout.from_split(cut, self.mesh.num_devices, ranks=self.mesh.ranks)
             placements.append(None if cut is None else layout_placement(where, number, cut, spec.shape, self.mesh))
@@ -202,8 +221,8 @@ class SemiAuto:
             if placement is None:
                 reshardings.append(None)
                 continue
-            wanted = self._result(mark, number, spec, placement)
-            plain = Resharding(wanted, f"result of {mark.operator}")
+            target = self._result(mark, number, spec, placement)
+            plain = Resharding(target, f"result of {mark.operator}")
             sums = bool(placement.partial) and self.config.force_fp32_communication
             reshardings.append(replace(plain, in_float32=True) if sums else plain)
         return reshardings
@@ -213,13 +232,16 @@ class SemiAuto:
         if mark.get("self_define_shard", False):
             return self._self_defined(mark, number, spec, placement)
         if mark.in_strategy is not None and number == 0:
+            # The first result only: strategies speak of an operator's main result.
             placement = result_placement(mark, self.shapes.get(mark.number, ()), spec, self.mesh) or placement
         if strategy is not None and number < len(strategy):
             return self._asked_result(mark, strategy, number, spec, placement)
         if mark.get("enable_nd_tp", False) and placement.partial and spec.shape:
+            # The axes of the partial sum are free in the result, so it can be scattered along them.
             scattered = Placement((*placement.dims[:-1], (*placement.dims[-1], *placement.partial)))
             if scattered.fits(spec.shape, self.mesh):
                 return scattered
+        # The first dimension, as MindSpore's reduce-scatter does.
         if self._scatters(mark, placement) and spec.shape:
             scattered = Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))
             if scattered.fits(spec.shape, self.mesh):
@@ -229,8 +251,9 @@ class SemiAuto:
     def _self_defined(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
         """A result of an operator whose Layouts no rule checks (``self_define_shard``)."""
         cut = mark.out_strategy[number] if mark.out_strategy and number < len(mark.out_strategy) else None
-        wanted = None if cut is None else self._as_specified(mark.where, (cut,), [spec])[0]
-        return wanted or placement.complete()
+        specified = None if cut is None else self._as_specified(mark.where, (cut,), [spec])[0]
+        # Without a layout for it, the result is completed like that of any other operator.
+        return specified or placement.complete()
 
     @staticmethod
     def _scatters(mark: OperatorMark, placement: Placement) -> bool:
@@ -250,10 +273,11 @@ class SemiAuto:
             )
         if isinstance(cut, Layout):
             return layout_placement(where, number, cut, spec.shape, self.mesh)
-        for wanted in self._possible_results(placement):
-            if wanted.parts(self.mesh) == tuple(cut or ()):
-                return wanted
-        legal = [possible_result.parts(self.mesh) for possible_result in self._possible_results(placement)]
+        # Numbers of slices name one of the results that the operator can have; anything else is an error.
+        for possible in self._possible_results(placement):
+            if possible.parts(self.mesh) == tuple(cut or ()):
+                return possible
+        legal = [possible.parts(self.mesh) for possible in self._possible_results(placement)]
         raise SporaxRuntimeError(f"For '{where}', 'out_strategy' must be one of {legal}, but got {cut}.")
 
     @staticmethod
@@ -271,17 +295,17 @@ def asks_for_results(mark: OperatorMark) -> bool:
     return mark.out_strategy is not None or any(mark.get(flag, False) for flag in flags)
 
 
-def _gathered_for_nd(mark: OperatorMark, wanted: list[Placement | None]) -> list[Placement | None]:
+def _gathered_for_nd(mark: OperatorMark, required: list[Placement | None]) -> list[Placement | None]:
     """High-dimension tensor parallelism: the activation is gathered along the axes that shard the weight's other dimension.
 
     It arrives with its last dimension sharded by all axes, the weight with both dimensions sharded.  The rest is a plain product:
     its contraction has the sharding of the weight, and partial sums are scattered again at the exit.
     """
-    left, right = wanted[:2]
+    left, right = required[:2]
     if left is None or right is None:
-        return wanted
+        return required
     contraction = right.dims[-1] if mark.get("transpose_b", False) else right.dims[-2]
-    return [Placement((*left.dims[:-1], contraction)), *wanted[1:]]
+    return [Placement((*left.dims[:-1], contraction)), *required[1:]]
 
 
 _WITH_OUT_STRATEGY = frozenset(

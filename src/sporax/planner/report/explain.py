@@ -103,21 +103,24 @@ class _Explainer:
         self.placement_of: dict[int, Placement] = dict(
             zip((argument.tensor for argument in graph.inputs), plan.inputs, strict=True)
         )
-        self.wanted: dict[int, dict[Placement, None]] = {}
+        self.read_placements: dict[int, dict[Placement, None]] = {}
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
             self.placement_of.update(zip(operator.results, planned.results, strict=True))
             for tensor, where in zip(operator.operands, planned.operands, strict=True):
-                self.wanted.setdefault(tensor, {})[where] = None
+                self.read_placements.setdefault(tensor, {})[where] = None
         for tensor, where in zip(graph.outputs, plan.outputs, strict=True):
-            self.wanted.setdefault(tensor, {})[where] = None
+            self.read_placements.setdefault(tensor, {})[where] = None
         for tensor, resharding in plan.reshardings.items():
+            # It is resharded once, where it is made; after that it is at the new placement for every reader.
             self.placement_of[tensor] = resharding.placement
-            self.wanted[tensor] = {resharding.placement: None}
+            self.read_placements[tensor] = {resharding.placement: None}
 
     def explanation(self, number: int, most: int) -> Explanation:
         operator, planned = self.graph.operators[number], self.plan.operators[number]
         rule = rule_for(operator.operation)
         own = self._alternative(number, rule, planned.assignment, chosen=True)
+        # By placements, not by assignment: cuts whose tensors lie alike are one answer to the reader. The one of the plan
+        # comes first and stands for those like it.
         alternatives = {(own.operands, own.results): own}
         for assignment in cuts_of(rule, self.plan.mesh, self.units):
             other = self._alternative(number, rule, assignment)
@@ -128,6 +131,7 @@ class _Explainer:
         notes = [*self._impossible(rule)]
         if len(ordered) > len(reported):
             notes.append(f"{len(ordered) - len(reported)} more alternatives: most={len(ordered)} shows them")
+        # The plan is cheapest as a whole; equal costs differ in the last digits by the order of summation.
         if ordered[0].seconds < own.seconds * (1 - 1e-9):
             notes.append(
                 "an alternative that looks cheaper would also change its neighbours, which costs more in total"
@@ -147,6 +151,7 @@ class _Explainer:
         operands, results = placements(rule, assignment)
         weight = operator.times * (self.model.late_computing if self.late[number] else 1.0)
         seconds = weight * self.model.seconds(operator.operation, rule, assignment, self.plan.mesh)
+        # An operand that is read twice at one placement is brought there once.
         pairs = dict.fromkeys(zip(operator.operands, operands, strict=True))
         fetches = (
             self._operand_transfer(self.names.operand(tensor, number), tensor, self.placement_of[tensor], where)
@@ -156,17 +161,17 @@ class _Explainer:
         deliveries = (
             self._operand_transfer(self.names.reader(tensor, number), tensor, result, where)
             for tensor, result in zip(operator.results, results, strict=True)
-            for where in self.wanted.get(tensor, ())
+            for where in self.read_placements.get(tensor, ())
             if result != where
         )
         parts = num_parts(self.plan.mesh, tuple(itertools.chain(*assignment)))
         return Alternative(assignment, operands, results, parts, seconds, tuple(fetches), tuple(deliveries), chosen)
 
     def _operand_transfer(self, what: str, tensor: int, source: Placement, target: Placement) -> OperandTransfer:
-        alternative = self._redistribution(tensor, source, target)
+        redistribution = self._redistribution(tensor, source, target)
         count = self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
-        moves = tuple((move.collective, move.local_bytes) for move in alternative.moves if move.collective)
-        return OperandTransfer(what, moves, alternative.seconds * count)
+        moves = tuple((move.collective, move.local_bytes) for move in redistribution.moves if move.collective)
+        return OperandTransfer(what, moves, redistribution.seconds * count)
 
     def _redistribution(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
         spec = self.graph.tensors[tensor]
@@ -178,6 +183,7 @@ class _Explainer:
     def _impossible(self, rule: Rule) -> Iterator[str]:
         """Cuts that are not among the alternatives, and why."""
         sets = itertools.chain(*(itertools.combinations(self.units, count + 1) for count in range(len(self.units))))
+        # Products over all sets of units: a dimension can be sharded over several at once.
         sizes = sorted({math.prod(num_parts(self.plan.mesh, unit) for unit in units) for units in sets})
         cuttable = [factor for factor in rule.factors if factor.kind not in (Kind.PARTIAL, Kind.BLOCKED)]
         for size in dict.fromkeys(factor.size for factor in cuttable):
@@ -209,6 +215,7 @@ class _Explainer:
 
     def _bytes_in_use(self, number: int) -> int:
         """Bytes that are in use while an operator runs, under the plan."""
+        # Before it runs its operands are there, after it its results; which one is more depends on what it frees.
         return max(self._memory.get(number, 0), self._memory.get(number + 1, 0))
 
     @cached_property

@@ -14,9 +14,9 @@ from sporax.planner.report.tables import Section, cost_text, page_width, size_te
 from sporax.planner.rules import Assignment, Kind, Rule
 
 _MOST_TRANSFERS = 2
-"""Of which a reason tells, the most expensive first."""
+"""Transfers that a reason names, the most expensive first; a sentence with more cannot be read."""
 _TOO_LITTLE = 1e-12
-"""Seconds; smaller differences are not shown."""
+"""Seconds; smaller differences are rounding of sums and are not shown."""
 _KINDS = {Kind.REDUCE: "reduced", Kind.BLOCKED: "never sharded", Kind.HALO: "a window", Kind.PERMUTE: "reversed"}
 
 

@@ -26,12 +26,13 @@ def alike(rows: Sequence[Sequence[str]]) -> list[tuple[list[int], str]]:
     """The rows that `folded` makes one of, by their places, with the name of that one."""
     groups: dict[Hashable, list[int]] = {}
     for place, (name, *cells) in enumerate(rows):
+        # What is between the numbers and every other cell must be equal; only then is it asked which number may differ.
         groups.setdefault((*_NUMBER.split(name), *cells), []).append(place)
-    groups_found = []
+    result = []
     for places in groups.values():
         for members, name in _folded_names([rows[place][0] for place in places]):
-            groups_found.append(([places[member] for member in members], name))
-    return sorted(groups_found)
+            result.append(([places[member] for member in members], name))
+    return sorted(result)
 
 
 def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
@@ -41,10 +42,10 @@ def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
     position = values.index(max(values)) if values else -1
     groups: dict[Hashable, list[int]] = {}
     times: dict[Hashable, int] = {}
-    for member, other_number in enumerate(numbers):
-        times[other_number] = times.get(other_number, 0) + 1  # what is twice at one place is two
-        others = tuple(number for place, number in enumerate(other_number) if place != position)
-        groups.setdefault((others, times[other_number]), []).append(member)
+    for member, own_numbers in enumerate(numbers):
+        times[own_numbers] = times.get(own_numbers, 0) + 1  # what is twice at one place is two
+        others = tuple(number for place, number in enumerate(own_numbers) if place != position)
+        groups.setdefault((others, times[own_numbers]), []).append(member)
     for members in groups.values():
         first = names[members[0]]
         if len(members) == 1:

@@ -151,4 +151,5 @@ def _breakable(cell: str) -> str:
     """Text whose lines break between layouts and not inside of one; paths and long names break between their parts."""
     if " " in cell:
         return escape(re.sub(r"\[[^\]]*\]", lambda layout: layout.group().replace(" ", "\N{NO-BREAK SPACE}"), cell))
+    # Escaped before, not after: the marks where a line may break are markup.
     return re.sub(r"(?<=[._])(?=[A-Za-z])|(?<=[a-z])(?=[A-Z])", "<wbr>", escape(cell))

@@ -18,7 +18,9 @@ from typing import TextIO
 DELAY_SECONDS = 4.0
 """What is over sooner is not worth a word."""
 _REFRESH_SECONDS = 0.5
+"""Between pictures on a terminal, where a line is written over."""
 _LOOK_SECONDS = 2.0
+"""Between looks for plain lines: no line can come sooner than `_CHANGED_SECONDS`."""
 _CHANGED_SECONDS, _AGAIN_SECONDS = 10.0, 30.0
 """Between plain lines: where something else is done, and where it still goes on."""
 

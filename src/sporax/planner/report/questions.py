@@ -142,6 +142,7 @@ class Answers:
         check_count("alternatives", "count", count)
         check_seconds("alternatives", seconds)
         search = _searched(self, "alternatives")
+        # One more than asked for: the plan itself may be among the best.
         with shown(), doing("searching alternative plans"):
             step = self.graph, self.plan.mesh, self.model, search.options
             best = alternatives(*step, count=count + 1, seconds=seconds, incumbent=search.plan)

@@ -97,7 +97,7 @@ def folded_boxes(
     A box is where the first of its kind runs, at the path of the one with the least number. An arrow to the next layer comes
     back to the box that stands for it.
     """
-    groups = alike([_told(box) for box in boxes])
+    groups = alike([_shown_cells(box) for box in boxes])
     place = {member: number for number, (members, _) in enumerate(groups) for member in members}
     shown = []
     for members, name in groups:
@@ -118,7 +118,7 @@ def folded_boxes(
     return tuple(shown), folded_arrows
 
 
-def _told(box: Box) -> tuple[str, ...]:
+def _shown_cells(box: Box) -> tuple[str, ...]:
     """What is reported of a box; its path comes first."""
     row = box.row
     layouts = " ".join((*row.inputs, "→", *row.results))
@@ -161,6 +161,7 @@ class _Lines:
         self.readers = graph.consumers()
         self.arrows: dict[tuple[int, int], Arrow] = {}
         for tensor, numbers in self.readers.items():
+            # -1 for an input of the step and for an operator in no box: no arrow starts there.
             source = self.box.get(self.maker.get(tensor, -1), -1)
             targets = {self.box[number] for number in numbers if number in self.box} - {source}
             for target in sorted(targets) if source >= 0 else ():

@@ -94,6 +94,7 @@ class Summarizer:
             spec = self.graph.tensors[argument.tensor]
             reshardings = self.plan.reshardings.get(argument.tensor)
             shape = kept.local_shape(spec.shape, self.plan.mesh)
+            # Without gradients nothing says which Parameters are state, so all are called parameters.
             is_state = argument.role is Role.PARAMETER and bool(trained) and argument.name not in trained
             rows.append(
                 TensorRow(
@@ -158,6 +159,7 @@ def _collectives(transfers: Iterable[tuple[TransferGroup, int]], mesh: DeviceMat
     for transfer_group, times in transfers:
         for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):
             if moves[0].collective:
+                # Fused transfers agree in kind and axes; their bytes travel in one collective.
                 key = moves[0].collective, num_parts(mesh, moves[0].axes), sum(move.local_bytes for move in moves)
                 counts[key] = counts.get(key, 0) + times
     return tuple(Collective(*key, count) for key, count in counts.items())

@@ -18,7 +18,7 @@ from sporax.planner.report.folding import folded
 from sporax.planner.report.tables import Section, cost_text, page_width, size_text, table_lines, time_text
 
 VERSION = 1
-"""Of the JSON form."""
+"""Version of the JSON form; goes up where a key changes its meaning."""
 
 _SHOWN_SHARE = 0.01
 """Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""

@@ -21,15 +21,15 @@ from sporax.planner.report.tables import cost_text, size_text
 
 _COLUMNS = {"forward": 0, "backward": 1, "update": 2}
 _WIDTH, _HEIGHT = 270, 46
-"""Of a box,"""
+"""Pixels of a box: room for two lines of text."""
 _ACROSS, _DOWN = 420, 74
-"""from one to the next,"""
+"""Pixels from a box to the next one: what is left between columns holds the label of an arrow."""
 _LEFT, _TOP = 110, 34
-"""and of the margin."""
+"""Pixels of the margin: arrows that skip boxes of a column bend out into it."""
 _LETTERS = 36
-"""That fit into a box."""
+"""Characters of the font that fit into the width of a box."""
 _SLICES = 400
-"""Steps of the curve of memory at most."""
+"""Steps of the curve of memory at most: more cannot be told apart on a page, and the file grows with them."""
 
 _USES = {
     Use.PARAMETERS: "#4e79a7",
@@ -109,6 +109,7 @@ def _cut(box: Box) -> str:
 def _colours(boxes: Sequence[Box]) -> dict[str, str]:
     """One per layout, as different as can be; grey for what is not sharded."""
     layouts = sorted({_cut(box) for box in boxes} - {"whole", "not one tensor"})
+    # Steps of the golden angle, in degrees: however many layouts there are, neighbours in the list are far apart in hue.
     colours = {layout: _pastel((number * 137.5 + 210) % 360) for number, layout in enumerate(layouts)}
     return {**colours, "whole": "#e4e4e4", "not one tensor": "#fff"}
 
@@ -170,8 +171,10 @@ def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arro
         y, to_y = (y + _HEIGHT, to_y) if to_row > row else (y, to_y + _HEIGHT)
         bends = ""
     elif column == to_column:
-        side, row_ = (x, -1) if column == 0 else (x + _WIDTH, 1)
-        bulge = side + row_ * min(16 + 7 * abs(to_row - row), 100)
+        # Around the boxes between: the forward pass on its free left side, the others on their right; farther for longer
+        # arrows so that nested ones do not cover one another.
+        side, direction = (x, -1) if column == 0 else (x + _WIDTH, 1)
+        bulge = side + direction * min(16 + 7 * abs(to_row - row), 100)
         x, to_x, y, to_y = side, side, y + middle, to_y + middle
         bends = f"C{bulge} {y} {bulge} {to_y} "
     else:
@@ -180,6 +183,7 @@ def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arro
         bends = f"C{half} {y} {half} {to_y} "
     moved = ", ".join(f"{kind} {size_text(size)}" for kind, size in arrow.moved.items())
     tensors = "1 tensor" if arrow.num_tensors == 1 else f"{arrow.num_tensors} tensors"
+    # Bytes differ by orders of magnitude: in proportion to them, one arrow would hide the others.
     thick = 1 + math.log10(1 + arrow.moved_bytes / 1000) / 2 if moved else 1
     path = f'<path d="M{x} {y}{bends or "L"}{to_x} {to_y}" style="stroke-width:{thick:.1f}" '
     path += f'class="{"moves" if moved else "stays"}" marker-end="url(#tip)"/>'
@@ -211,9 +215,12 @@ def memory_picture(graph: OperatorGraph, plan: Plan) -> str:
     tags, below = [], [0] * len(steps)
     for use, colour in _USES.items():
         above = [base + uses.get(use, 0) for base, (_, uses) in zip(below, steps, strict=True)]
+        # A use that nothing has at any time would be an area without height, which still shows a line and a tooltip.
         if above != below:
+            # What is there before the step has the time -1.
             times = [left + width * max(time, 0) / number for time, _ in steps] + [float(left + width)]
             upper = _stairs(times, [top + height * (1 - entry / peak) for entry in above])
+            # Backwards, so that the corners go round the area.
             lower = _stairs(times, [top + height * (1 - entry / peak) for entry in below])[::-1]
             corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*upper, *lower))
             tags.append(f'<polygon points="{corners}" style="fill:{colour}"><title>{use.value}</title></polygon>')

@@ -17,6 +17,7 @@ _LEAST_WIDTH = 40
 _GAP = "  "
 _LAYOUT = re.compile(r"\[[^\]]*\]( \+ \w+ over)?")
 _HARD_SPACE = "\u00a0"
+"""Stands for the spaces in a layout while lines are broken: `textwrap` breaks at no such space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class Section:
 
 def page_width(environ: Mapping[str, str] | None = None) -> int:
     """Columns of the page: what ``COLUMNS`` says, else those of the terminal, else `WIDTH` for files and pipes."""
-    told = (os.environ if environ is None else environ).get("COLUMNS", "")
-    if told.isdecimal() and int(told) > 0:
-        return max(int(told), _LEAST_WIDTH)
+    columns = (os.environ if environ is None else environ).get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return max(int(columns), _LEAST_WIDTH)
     try:
         return max(os.get_terminal_size(sys.stdout.fileno()).columns, _LEAST_WIDTH)
     except (OSError, ValueError, AttributeError):

@@ -15,7 +15,7 @@ from sporax.planner.rules.derive import (
 )
 from sporax.planner.rules.language import Border, Factor, Kind, Operation, Rule, TensorSpec, Window, replicate
 from sporax.planner.rules.notation import Statement
-from sporax.planner.rules.table import TABLE, Behaviour, Entry, entry_for, known, register, rule_for, unregister
+from sporax.planner.rules.table import TABLE, Behaviour, Entry, entries, entry_for, register, rule_for, unregister
 
 __all__ = [
     "Assignment",
@@ -34,7 +34,7 @@ __all__ = [
     "entry_for",
     "exchanged_bytes",
     "is_legal",
-    "known",
+    "entries",
     "local_bytes",
     "local_flops",
     "local_operation",

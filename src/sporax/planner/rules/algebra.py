@@ -30,6 +30,7 @@ CORE_DIMS: dict[str, int] = {
 def batched(operation: Operation) -> Rule:
     """Every tensor starts with the same batch dimensions."""
     first = operation.operands[0]
+    # A transform's matrix is what it transforms; its number of dimensions is a parameter.
     core = len(operation.params["fft_lengths"]) if operation.name == "fft" else CORE_DIMS[operation.name]
     draft = Draft(operation)
     batch = draft.maps(first.shape[: first.num_dims - core])
@@ -37,8 +38,10 @@ def batched(operation: Operation) -> Rule:
     def dims(shape: Shape) -> tuple[tuple[int, ...], ...]:
         return (*batch, *((),) * (len(shape) - len(batch)))
 
+    # A Fourier transform is linear; decompositions are not.
     if operation.name == "fft":
         draft.passes((0,), "sum")
+    # Matrix dimensions are in no result factor, but the work grows with them.
     draft.blocks(first.shape[first.num_dims - core :])  # part of the index space
     return draft.finish(
         [dims(operand.shape) for operand in operation.operands],
@@ -61,6 +64,7 @@ def tridiagonal_solve(operation: Operation) -> Rule:
 def _solve(operation: Operation, free_dim: int, matrix: Shape) -> Rule:
     draft = Draft(operation)
     rhs = operation.operands[-1]
+    # Only the right-hand side may be partial: the solution is linear in it alone.
     batch = draft.maps(rhs.shape[:-2])
     rhs_dims: list[tuple[int, ...]] = [*batch, (), ()]
     rhs_dims[free_dim] = draft.map(rhs.shape[free_dim])

@@ -16,6 +16,7 @@ def dot_general(operation: Operation) -> Rule:
     draft = Draft(operation)
     lhs, rhs, batch = _index_operands(draft, (lhs_contract, rhs_contract), (lhs_batch, rhs_batch))
     result = (*batch, *_free(lhs, lhs_contract, lhs_batch), *_free(rhs, rhs_contract, rhs_batch))
+    # Linear in each operand alone; both partial at once would need the product of two sums.
     draft.passes((0,), "sum")
     draft.passes((1,), "sum")
     return draft.finish([lhs, rhs], [result], flops_per_point=2.0)
@@ -56,6 +57,7 @@ def ragged_dot_general(operation: Operation) -> Rule:
     numbers = operation.params["ragged_dot_dimension_numbers"]
     contract, batch = numbers.dot_dimension_numbers
     ragged, groups = tuple(numbers.lhs_ragged_dimensions), tuple(numbers.rhs_group_dimensions)
+    # Offsets of groups would differ from rank to rank, and local group sizes are unknown before the run.
     if operation.operands[2].num_dims != 1 or ragged[0] in batch[0]:
         return replicate(operation, "groups that differ per batch element have no local form")
     draft = Draft(operation)
@@ -71,6 +73,7 @@ def ragged_dot_general(operation: Operation) -> Rule:
     result = (*group_result, *shared, *_free(lhs, *_lhs(contract, batch)), *free_rhs)
     draft.passes((0,), "sum")
     draft.passes((1,), "sum")
+    # The group factor is no index of the arithmetic: each row belongs to one group.
     points = tuple({index for dims in (*lhs, *free_rhs) for index in dims})
     return draft.finish([lhs, rhs, (group,)], [result], flops_per_point=2.0, points=points)
 
@@ -100,17 +103,19 @@ def conv_general_dilated(operation: Operation) -> Rule:
     lhs: list[tuple[int, ...]] = [() for _ in lhs_shape]
     rhs: list[tuple[int, ...]] = [() for _ in rhs_shape]
     out: list[tuple[int, ...]] = [() for _ in out_shape]
+    # Major factor first: groups are the outer part of the feature dimension, as XLA lays them out.
     lhs[lhs_spec[0]], lhs[lhs_spec[1]] = batch_group + batch, group + features_in
     rhs[rhs_spec[0]], rhs[rhs_spec[1]] = group + batch_group + features_out, features_in
     out[out_spec[0]], out[out_spec[1]] = batch, group + batch_group + features_out
     for number, (lhs_dim, rhs_dim, out_dim) in enumerate(zip(lhs_spec[2:], rhs_spec[2:], out_spec[2:], strict=True)):
         lhs[lhs_dim] = out[out_dim] = draft.halo(_window(operation, number, lhs_dim, rhs_dim, out_dim))
+        # Kernels are small, and each output needs the whole window.
         rhs[rhs_dim] = draft.blocked(rhs_shape[rhs_dim])
     draft.passes((0,), "sum")
     draft.passes((1,), "sum")
     spatial_outputs = math.prod(out_shape[dim] for dim in out_spec[2:])
     # The factors of a window overlap, so the points of the index space are corrected for outputs that share a factor.
-    halo_points = math.prod(draft_size for draft_size in _halo_sizes(operation, lhs_spec, out_spec))
+    halo_points = math.prod(_halo_sizes(operation, lhs_spec, out_spec))
     return draft.finish(
         [tuple(lhs), tuple(rhs)],
         [tuple(out)],
@@ -141,6 +146,7 @@ def _halo_sizes(operation: Operation, lhs_spec: Any, out_spec: Any) -> list[int]
 def _local_groups(operation: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
     """Group counts of the slices: how many input features and output batches fit into what is left."""
     numbers = operation.params["dimension_numbers"]
+    # Slices hold whole groups, so ratios of local sizes give local counts.
     features, kernel_features = operands[0][numbers.lhs_spec[1]], operands[1][numbers.rhs_spec[1]]
     batch, out_batch = operands[0][numbers.lhs_spec[0]], results[0][numbers.out_spec[0]]
     return {"feature_group_count": features // kernel_features, "batch_group_count": batch // out_batch}

@@ -31,15 +31,18 @@ def iota_2x32_shape(operation: Operation) -> Rule:
 def random_bits(operation: Operation) -> Rule:
     """Threefry bits are a function of the key and the place; other generators' bits depend on the whole shape."""
     keys = operation.operands[0]
+    # Only Threefry computes each element's bits from its place alone.
     if keys.dtype != "key<fry>":
         return replicate(operation, f"bits of the generator '{keys.dtype}' depend on the whole shape")
     draft = Draft(operation)
     keys_dims = draft.maps(keys.shape)
     result = (*keys_dims, *draft.maps(operation.results[0].shape[keys.num_dims :]))
 
+    # The parameter is the shape behind the keys.
     def adapt(_: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
         return {"shape": results[0][len(operands[0]) :]}
 
+    # Some hundred integer operations per word of Threefry; a model of time needs the order of magnitude only.
     return draft.finish([keys_dims], [result], recipe="random_bits", adapt=adapt, flops_per_point=100.0)
 
 
@@ -47,6 +50,7 @@ def _free(operation: Operation, recipe: str) -> Rule:
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
 
+    # Primitives with and without a `shape` parameter share this rule.
     def adapt(_: Operation, __: Shapes, results: Shapes) -> dict[str, Any]:
         return {"shape": results[0]} if "shape" in operation.params else {}
 

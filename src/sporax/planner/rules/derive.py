@@ -48,6 +48,7 @@ def nothing_cut(rule: Rule) -> Assignment:
 
 def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
     """Where the operands must be, and where the results then are."""
+    # One rule serves all layers, and each assignment is asked for many times.
     cached = rule.placed.get(assignment)
     if cached is None:
         cached = rule.placed[assignment] = (
@@ -97,6 +98,7 @@ def propagate(
     for dims, placement in decided:
         for indices, axes in zip(dims, placement.dims, strict=True):
             _take(rule, mesh, chosen, indices, axes)
+    # After the dimensions: partial sums take only axes that shard nothing.
     _pass_parts(rule, mesh, chosen, operands)
     return tuple(chosen)
 
@@ -122,6 +124,7 @@ def local_operation(operation: Operation, rule: Rule, assignment: Assignment, me
 
 def local_flops(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
     """Floating-point operations of one rank."""
+    # Partial factors have size 0 and no extent.
     points = range(len(rule.factors)) if rule.points is None else rule.points
     sizes = (
         rule.factors[number].size / num_parts(mesh, assignment[number])
@@ -156,12 +159,13 @@ def _sent(factor: Factor, parts: int, slice_bytes: int, size: int) -> int:
     if factor.kind is Kind.PERMUTE:
         return slice_bytes
     border = factor.window.border(parts) if factor.window is not None else None
+    # The border is a share of the slice along this dimension.
     return 0 if border is None else slice_bytes // size * (border.left + border.right)
 
 
 def _contiguous(rule: Rule, indices: tuple[int, ...], assignment: Assignment, mesh: DeviceMatrix) -> bool:
     """Whether every factor before the last one that is sharded is sharded completely."""
-    # Every factor before the last sharded one must be sharded completely, or a slice would have gaps.
+    # Otherwise the slice of a rank would have gaps.
     cut = [position for position, index in enumerate(indices) if assignment[index]]
     return all(
         num_parts(mesh, assignment[index]) == rule.factors[index].size for index in indices[: cut[-1] if cut else 0]
@@ -183,6 +187,7 @@ def _placements(
 
 def _placement(rule: Rule, assignment: Assignment, dims: DimFactors, parts: Sequence[int]) -> Placement:
     cuts = tuple(
+        # The common case without a loop: one factor per dimension.
         assignment[indices[0]] if len(indices) == 1 else tuple(axis for index in indices for axis in assignment[index])
         for indices in dims
     )
@@ -197,11 +202,13 @@ def _take(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], indices: tuple[int
     for index in indices:
         factor = rule.factors[index]
         taken: list[int] = []
+        # Axes are taken in order, since the outer one decides which half a rank is in.
         while remaining and factor.allows(num_parts(mesh, (*taken, remaining[0]))):
             taken.append(remaining.pop(0))
         # Axes of a later tensor are taken only if they extend what earlier tensors decided.
         agreed = chosen[index][: len(taken)] == tuple(taken[: len(chosen[index])])
         if agreed and len(taken) > len(chosen[index]):
+            # Tried as a whole: legality depends on the other factors too.
             attempt = [*chosen]
             attempt[index] = tuple(taken)
             if is_legal(rule, tuple(attempt), mesh):
@@ -219,6 +226,7 @@ def _pass_parts(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], operands: Se
     # Sorted, so that the result does not depend on the order in which axes were met.
     for (axis, reduction), members in sorted(by_axis.items()):
         for number, factor in enumerate(rule.factors):
+            # Exactly these operands: with one more or one less complete, the sum of the results would count it wrongly.
             if factor.kind is Kind.PARTIAL and factor.reduction == reduction and set(factor.operands) == members:
                 attempt = [*chosen]
                 attempt[number] = (*chosen[number], axis)

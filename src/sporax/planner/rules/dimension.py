@@ -16,6 +16,7 @@ def broadcast_in_dim(operation: Operation) -> Rule:
     draft = Draft(operation)
     shape = operation.results[0].shape
     result = list(draft.maps(shape))
+    # A stretched dimension of size one is the same for all slices of the result.
     operand = tuple(
         result[dim] if size == shape[dim] else ()
         for size, dim in zip(operation.operands[0].shape, operation.params["broadcast_dimensions"], strict=True)
@@ -38,6 +39,7 @@ def squeeze(operation: Operation) -> Rule:
     """Dimensions of size 1 go."""
     draft = Draft(operation)
     spec = operation.operands[0]
+    # Negative dimensions are allowed.
     gone = {dim % spec.num_dims for dim in operation.params["dimensions"]}
     operand = tuple(() if dim in gone else draft.map(size) for dim, size in enumerate(spec.shape))
     result = tuple(dims for dim, dims in enumerate(operand) if dim not in gone)
@@ -58,6 +60,7 @@ def reshape(operation: Operation) -> Rule:
     have nothing in common any more, (3, 4) and (2, 6) say, the rest stays whole on both sides up to the point where the
     products meet again.
     """
+    # With a size of zero no product of factors determines the others.
     if 0 in operation.operands[0].shape:
         return replicate(operation, "an empty tensor has nothing to shard")
     draft = Draft(operation)
@@ -74,6 +77,7 @@ def _common_factors(draft: Draft, first: Shape, second: Shape) -> tuple[DimFacto
             for side in sides:
                 side.skip_ones()
             continue
+        # The greatest common divisor of what is left of both dimensions is the largest factor they share.
         common = math.gcd(sides[0].left, sides[1].left)
         if common > 1:
             factor = draft.map(common)
@@ -116,6 +120,7 @@ class _Side:
 
 
 def _block_until_products_meet(draft: Draft, first: _Side, second: _Side) -> None:
+    # No common divisor: the elements mix, so the dimensions stay whole up to the next common border.
     products = [0, 0]
     for number, side in enumerate((first, second)):
         products[number] = side.left
@@ -144,6 +149,7 @@ def tile(operation: Operation) -> Rule:
     draft = Draft(operation)
     operand = draft.maps(operation.operands[0].shape)
     repeats = operation.params["reps"]
+    # Repetitions are the major factor: the result is the original, several times in a row.
     result = tuple((draft.map(count) if count > 1 else ()) + dim for count, dim in zip(repeats, operand, strict=True))
 
     def adapt(_: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
@@ -204,6 +210,7 @@ def pad(operation: Operation) -> Rule:
     # Only a padding of zero is nothing when the parts are summed.
     if operation.operands[1].constant == 0:
         draft.passes((0,), "sum")
+    # If operand and padding value are partial in the same way, so is every element.
     draft.passes((0, 1), *MOVABLE)
     return draft.finish([tuple(operand_dims), ()], [tuple(result_dims)], flops_per_point=0.0)
 
@@ -222,6 +229,7 @@ def slice_(operation: Operation) -> Rule:
         steps = draft.blocked(stride) if stride > 1 else ()
         operand_dims.append(result_dims[-1] + steps if regular else draft.blocked(size))
 
+    # Taken at regular steps all through, each slice takes the same elements of its part.
     def adapt(whole: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
         # A limit in the middle of the dimension is of one that stays whole, so it remains.
         limits = zip(whole.params["limit_indices"], whole.operands[0].shape, operands[0], strict=True)

@@ -19,10 +19,12 @@ def table_text() -> str:
     groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
     for name, entry in TABLE.items():
         groups[int(entry.family.split()[0]), entry.family, _treatment(entry)].append(name)
+    # Grouped by number of the family first: as text, 10 would come before 2.
     rows = [
         f"| {family} | {', '.join(f'`{name}`' for name in sorted(names))} | {treatment} |"
         for (_, family, treatment), names in sorted(groups.items(), key=lambda item: (item[0][0], min(item[1])))
     ]
+    # The order of the rows does not depend on that of the table, so that insertions change few lines.
     return "\n".join([BEGIN, "| family | primitives | what becomes of them |", "|---|---|---|", *rows, END])
 
 

@@ -12,7 +12,7 @@ from sporax.ir.operation import TensorSpec
 from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule
 
 COSTLY_FLOPS = 10.0
-"""What one evaluation of a transcendental function counts for."""
+"""Floating-point operations that one evaluation of a transcendental function counts for."""
 
 
 def _words(text: str) -> list[str]:
@@ -86,6 +86,7 @@ def product(operation: Operation) -> Rule:
     """`mul` and `div`: linear in one operand at a time, `div` in the first only."""
     draft = Draft(operation)
     dims = _shared(draft)
+    # `mul` in each factor; a quotient only in its dividend.
     for operand in (0, 1) if operation.name == "mul" else (0,):
         # A quotient of integers is rounded, so that of a sum is not the sum of the quotients.
         if operation.name == "mul" or operation.operands[0].is_inexact:
@@ -138,6 +139,7 @@ def _local_key_shape(
     return {"shape": results[0][len(operands[0]) :]}
 
 
+# The results of all these primitives have one shape.
 def _shared(draft: Draft) -> DimFactors:
     return draft.maps(draft.operation.results[0].shape)
 
@@ -154,4 +156,5 @@ def _finish(draft: Draft, dims: DimFactors) -> Rule:
 def _of_operand(operand: TensorSpec, result: TensorSpec, dims: DimFactors) -> DimFactors:
     """The dimensions of a scalar are none, and one of size 1 that is stretched to the result's is never cut."""
     pairs = zip(operand.shape, result.shape, dims, strict=False)
+    # `strict=False`: scalars have no dimensions.
     return tuple(() if size == 1 and whole != 1 else dim for size, whole, dim in pairs)

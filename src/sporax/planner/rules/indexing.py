@@ -48,6 +48,7 @@ def dynamic_update_slice(operation: Operation) -> Rule:
 def _windowed(draft: Draft, shape: Shape, window: Shape) -> tuple[DimFactors, DimFactors]:
     """Factors of a tensor and of a window into it: shared where the window spans the dimension."""
     tensor_dims, window_dims = [], []
+    # A window that spans the dimension starts at zero: there is no other place for it.
     for size, extent in zip(shape, window, strict=True):
         tensor_dims.append(draft.map(size) if size == extent else draft.blocked(size))
         window_dims.append(tensor_dims[-1] if size == extent else draft.blocked(extent))
@@ -59,11 +60,13 @@ def gather(operation: Operation) -> Rule:
     numbers, sizes = operation.params["dimension_numbers"], operation.params["slice_sizes"]
     shape, index_shape = operation.operands[0].shape, operation.operands[1].shape
     draft = Draft(operation)
+    # The last dimension of the indices is one point's coordinates.
     indices = [*draft.maps(index_shape[:-1]), draft.blocked(index_shape[-1])]
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     operand, window = [], []
     for dim, (size, extent) in enumerate(zip(shape, sizes, strict=True)):
         pointed = dim in numbers.start_index_map
+        # Batch dimensions of operand and indices are one factor.
         if dim in batching:
             operand.append(indices[batching[dim]])
             continue
@@ -77,8 +80,10 @@ def gather(operation: Operation) -> Rule:
         else:
             operand.append(draft.blocked(size))
         if dim not in numbers.collapsed_slice_dims:
+            # A window dimension of size one is cut with nothing.
             window.append(operand[-1] if extent == size and extent > 1 else draft.blocked(extent))
     result = _interleave(numbers.offset_dims, window, indices[:-1], operation.results[0].num_dims)
+    # A fill value other than zero would be added once per rank.
     draft.passes((0,), *(MOVABLE if _stays_inside(operation) else ()))
 
     def adapt(whole: Operation, operands: Shapes, _: Shapes) -> dict[str, Any]:
@@ -111,6 +116,7 @@ def scatter(operation: Operation) -> Rule:
     reduction = SCATTER_REDUCTION.get(operation.name, "")
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     indices = [
+        # Updates that are spread over ranks give partial results, if they combine by a reduction.
         draft.map(size) if dim in batching else draft.reduce(size, reduction) if reduction else draft.blocked(size)
         for dim, size in enumerate(index_shape[:-1])
     ]
@@ -138,6 +144,7 @@ def scatter(operation: Operation) -> Rule:
 
 def _pass_scatter_parts(draft: Draft, name: str) -> None:
     """Parts of operand and updates together make parts; an overwritten element only moves."""
+    # `scatter-sub` is linear in both: (x - u) summed over parts.
     if name in ("scatter-add", "scatter-sub"):
         draft.passes((0, 2), "sum")
     elif name in ("scatter-min", "scatter-max"):

@@ -52,7 +52,7 @@ __all__ = [
 DimFactors = tuple[tuple[int, ...], ...]
 """Per dimension of one tensor the numbers of the factors that index it, major first."""
 MOVABLE = ("sum", "max", "min")
-"""Reductions whose parts may be moved about by primitives that only copy elements."""
+"""Reductions whose parts may be moved by primitives that only copy elements: collectives combine them natively."""
 
 
 class Kind(Enum):
@@ -108,12 +108,15 @@ class Window:
         """
         if self.size % parts or self.num_outputs % parts:
             return None
+        # Slices would begin at different places relative to their windows.
         if self.size * self.base_dilation != self.num_outputs * self.stride:
             return None
         size, outputs = self.size // parts, self.num_outputs // parts
         dilation = self.base_dilation
+        # Padding becomes elements of the neighbour, and the outermost ranks fill in zeros.
         left = max(0, math.ceil(self.pad_low / dilation))
         reach = (outputs - 1) * self.stride + (self.extent - 1) * self.window_dilation + 1 - self.pad_low
+        # What the last window reads past the slice, in dilated elements.
         beyond = reach - ((size - 1) * dilation + 1)
         right = max(0, math.ceil(beyond / dilation))
         if left > size or right > size or ((left or right) and not self.exchanges):
@@ -158,6 +161,7 @@ Adapt = Callable[[Operation, tuple[Shape, ...], tuple[Shape, ...]], Mapping[str,
 
 
 _DERIVED = ("parts_of_operands", "parts_of_results", "joined", "mixable")
+"""Fields that `__post_init__` computes: asking again for each assignment would dominate a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,7 @@ class Rule:
             for numbers in (*of_operands, *of_results)
             if len({self.factors[number].reduction for number in numbers}) > 1
         )
+        # Frozen: the class itself must go around its own guard.
         for name, value in zip(_DERIVED, (of_operands, of_results, joined, mixable), strict=True):
             object.__setattr__(self, name, value)
 
@@ -264,6 +269,7 @@ class Draft:
 
     def halo(self, window: Window) -> tuple[int, ...]:
         """An index along which a window slides. Operand and result have it with different sizes."""
+        # Operand and result have different sizes; a cut must divide both.
         return self._add(Factor(Kind.HALO, math.gcd(window.size, window.num_outputs), window=window))
 
     def maps(self, sizes: Sequence[int]) -> DimFactors:
@@ -278,6 +284,7 @@ class Draft:
         """Say that the primitive is linear in `operands` together: parts of them make parts of the results."""
         all_results = range(len(self.operation.results))
         for reduction in reductions:
+            # One factor per reduction: an axis belongs to one kind of partial result.
             self._factors.append(
                 Factor(Kind.PARTIAL, 0, reduction, tuple(operands), tuple(all_results if results is None else results))
             )
@@ -319,6 +326,7 @@ def _check(operation: Operation, rule: Rule) -> None:
                 f"{len(dims)} of them: {rule}."
             )
         for dim, (size, indices) in enumerate(zip(spec.shape, dims, strict=True)):
+            # The length of a windowed dimension depends on stride and padding, not on factors.
             factors = [rule.factors[index] for index in indices]
             sliding = any(factor.kind is Kind.HALO for factor in factors)
             if indices and not sliding and math.prod(factor.size for factor in factors) != size:

@@ -1,8 +1,10 @@
-"""Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops.inline`); none of
-them ever runs.
+"""Rules of the edges of loops and branches that are inlined for planning (`sporax.planner.loops.inline`).
 
-Stacked results of rounds may be partial and are reduced once; sums over rounds may be carried partial. Branches'
-results are complete, since one branch knows nothing of the parts of another.
+Problem: a search sees one graph without bodies, but a tensor outside a loop is not the one inside.
+
+Method: operators that never run relate the two, with rules like any primitive. Stacked results of rounds may be partial and
+are reduced once; sums over rounds may be carried partial. Branches' results are complete, since one branch knows nothing of
+the parts of another.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ def edge(operation: Operation) -> Rule:
     """Tensors of one shape that are alike; a branch's number is next to them."""
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
+    # The number of a branch has no dimensions, whatever the results have.
     operands = [dims if operand.num_dims else () for operand in operation.operands]
     # One branch knows nothing of the parts of another, so only complete results are joined.
     if operation.name != JOIN:
@@ -47,6 +50,7 @@ def edge(operation: Operation) -> Rule:
 def slice_(operation: Operation) -> Rule:
     """The dimension of the rounds is whole on every device."""
     draft = Draft(operation)
+    # The dimension of the rounds cannot be sharded: every round runs on all devices.
     rounds, *dims = draft.blocked(operation.operands[0].shape[0]), *draft.maps(operation.results[0].shape)
     return draft.finish([(rounds, *dims)], [tuple(dims)], flops_per_point=0.0)
 

@@ -25,6 +25,7 @@ Term = tuple[tuple[str, ...], ...]
 """One tensor of a statement: per dimension its names; ("...",) for the leading dimensions, () for one never cut."""
 
 _TOKEN = re.compile(r"\s*(\.\.\.|\([a-zA-Z\s]+\)|[a-zA-Z]|1)")
+"""One dimension of a statement: leading dimensions, several names in parentheses, one name, or 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Statement:
         _check_names(self, sizes, kept, reduce or {}, blocked)
         draft = Draft(operation)
         index: dict[str, tuple[int, ...]] = {}
+        # In the order of their first appearance, so that a rule reads like its statement.
         for name, size in sizes.items():
             if name in blocked:
                 index[name] = draft.blocked(size)
@@ -113,7 +115,9 @@ def _expand(statement: Statement, terms: tuple[Term, ...], shapes: Sequence[tupl
         )
     expanded = []
     for term, shape in zip(terms, shapes, strict=True):
+        # '...' stands for what the names leave over, which may be nothing.
         num_leading = len(shape) - len(term) + 1
+        # Numbered from the right, so that operands of different rank share the last ones.
         leading = tuple((f"...{number}",) for number in reversed(range(num_leading)))
         written = tuple(new for dim in term for new in (leading if dim == ("...",) else (dim,)))
         if len(written) != len(shape):

@@ -25,6 +25,7 @@ def approx_top_k(operation: Operation) -> Rule:
 def _ordered(operation: Operation, axis: int) -> Rule:
     draft = Draft(operation)
     shape = operation.operands[0].shape
+    # Axes of `sort` may be negative.
     axis %= len(shape)
     dims = tuple(draft.blocked(size) if dim == axis else draft.map(size) for dim, size in enumerate(shape))
 
@@ -35,7 +36,8 @@ def _ordered(operation: Operation, axis: int) -> Rule:
     points = tuple(index for indices in dims for index in indices)
     return draft.finish(
         [dims] * len(operation.operands),
-        [result(other_result.shape) for other_result in operation.results],
+        [result(tensor.shape) for tensor in operation.results],
+        # About log2(n) comparisons per element.
         flops_per_point=math.log2(max(2, shape[axis])),
         points=points,
     )

@@ -47,6 +47,7 @@ def reduce_dims(operation: Operation) -> Rule:
 
 def general_reduce(operation: Operation) -> Rule:
     """`reduce`: as the named reductions when one known function combines one operand, else the dimensions stay whole."""
+    # Several results are combined by one function of all of them, which is no known reduction.
     reduction = monoid(operation.params["jaxpr"], operation.operands[-1].constant)
     return _reduce(operation, reduction if len(operation.results) == 1 else "", operation.params["dimensions"])
 
@@ -58,11 +59,13 @@ def monoid(jaxpr: Any, initial: complex | None) -> str:
         jaxpr: the function, with its equations.
         initial: the initial value when it is a literal.
     """
+    # Closed and open jaxprs have the same equations; the planner knows neither type.
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     # A body of one equation on both arguments is a known monoid or none.
     if len(inner.eqns) != 1 or set(inner.eqns[0].invars) != set(inner.invars) or len(inner.invars) != 2:
         return ""
     reduction, neutral = MONOIDS.get(inner.eqns[0].primitive.name, ("", None))
+    # Each rank starts from the initial value, so it must not change the result when it is counted several times.
     return reduction if neutral is None or initial == neutral else ""
 
 
@@ -78,6 +81,7 @@ def cumulative(operation: Operation) -> Rule:
     dims = tuple(
         draft.blocked(size) if dim == axis else draft.map(size) for dim, size in enumerate(operation.operands[0].shape)
     )
+    # A running sum of partial sums is the partial running sum.
     draft.passes((0,), *CUMULATIVE[operation.name])
     return draft.finish([dims], [dims])
 
@@ -95,5 +99,6 @@ def _reduce(operation: Operation, reduction: str, reduced: tuple[int, ...], pass
     if passes:
         draft.passes((0,), reduction)
     result = tuple(indices for dim, indices in enumerate(dims) if dim not in reduced)
+    # An initial value is a scalar.
     operands = [dims if operand.num_dims == len(dims) else () for operand in operation.operands]
     return draft.finish(operands, [result] * len(operation.results))

@@ -215,12 +215,13 @@ TABLE: Mapping[str, Entry] = MappingProxyType(_BUILT_IN)
 """The primitives that Sporax knows, by name."""
 
 _EDGES: Mapping[str, Entry] = _rules("2 dimensions", loops.RULES)
-"""Of loops that are written out for planning: no primitives, so the table does not list them."""
+"""Edges of loops that are inlined for planning: no primitives, so the table does not list them."""
 
 _KNOWN: dict[str, Entry] = {**_EDGES, **_BUILT_IN}
 _registered: dict[str, Entry] = {}
 
 _MOST_REMEMBERED = 1 << 14
+"""Rules that are kept: far more than a network has kinds of operators, few enough for a process that plans all day."""
 _remembered: dict[Hashable, Rule] = {}
 
 
@@ -250,6 +251,7 @@ def rule_for(operation: Operation) -> Rule:
     except TypeError:  # a parameter that cannot be hashed
         return _make_rule(operation)
     if cached is None:
+        # All at once: which ones are old is not worth keeping track of.
         if len(_remembered) >= _MOST_REMEMBERED:
             _remembered.clear()
         cached = _remembered[key] = _make_rule(operation)
@@ -287,6 +289,7 @@ def register(
     Raises:
         SporaxValueError: the statement cannot be read, or options are given next to a function.
     """
+    # Rules made before may be of the name that is registered now.
     _remembered.clear()
     if callable(rule):
         if reduce or blocked or tuple(linear):
@@ -317,7 +320,7 @@ def unregister(name: str) -> None:
     _remembered.clear()
 
 
-def known() -> Iterator[tuple[str, Entry]]:
+def entries() -> Iterator[tuple[str, Entry]]:
     """All primitives with an entry, registered ones included, by name."""
     yield from sorted({**TABLE, **_registered}.items())
 

@@ -1,7 +1,9 @@
 """Rules of Sporax's own primitives for tables in uneven parts (`sporax.lowering.manual_split.kernel`).
 
-The table comes in blocks (`sporax.ir.uneven`). Field by field its indices point into one block, so that all three are sharded
-together: block, fields and results of a part are on one device, and nothing travels.
+Problem: parts of different lengths are no sharding that a compiler or a placement knows.
+
+Method: the table comes in blocks of equal length (`sporax.ir.uneven`). Field by field its indices point into one block, so
+that all three are sharded together: block, fields and results of a part are on one device, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ def part_lookup(operation: Operation) -> Rule:
     draft = Draft(operation)
     blocks, fields = _by_part(draft, operation, table[0], indices[-1])
     before, columns = draft.maps(indices[:-1]), draft.maps(table[1:])
+    # A lookup copies rows: linear in the table.
     draft.passes((0,), "sum")
     operands = ((blocks, *columns), (*before, fields))
     return draft.finish(operands, [(*before, fields, *columns)], recipe="part_lookup", flops_per_point=0.0)

@@ -22,7 +22,7 @@ def reduce_window(operation: Operation) -> Rule:
     """Any function over windows: only dimensions whose windows do not reach into other slices can be sharded."""
     draft = Draft(operation)
     operand, result = _slide(draft, operation.operands[0].shape, operation.results[0].shape, exchanges=False)
-    operands = [operand if other_operand.num_dims == len(operand) else () for other_operand in operation.operands]
+    operands = [operand if tensor.num_dims == len(operand) else () for tensor in operation.operands]
     return draft.finish(operands, [result] * len(operation.results), recipe="window")
 
 

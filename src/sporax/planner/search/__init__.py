@@ -89,4 +89,5 @@ def search(
     options = options or SearchOptions()
     with doing(f"search ({name})"):
         result = MODES[name](graph, mesh, model, options)
+    # The searches know neither the unit nor that they were asked with defaults: one place adds both for all of them.
     return replace(result, unit=unit_of(model), options=options)

@@ -57,13 +57,13 @@ from sporax.planner.solver.trws import MessagePassing
 SECONDS = 30.0
 """Time for a question."""
 _SHARE = 0.5
-"""Of the time that is left, for one part at most."""
+"""Most of the time that is left that one subspace may take: later ones need some too."""
 _LOOKS, _LOOKS_PER_CHOICE = 24, 4
-"""Sweeps of messages that look at a part, and after how many of them a choice is read off."""
+"""Sweeps of messages that bound a subspace, and after how many of them a choice is read off."""
 _SWEEPS = 18
-"""Of messages, where plans must fit a memory: many are requested, and none has to be the best."""
+"""Sweeps of messages where plans must fit a memory: many plans are requested, and none has to be the best."""
 _LESS = 0.7
-"""Share of the memory that the next try to find less is given."""
+"""Share of the smallest peak so far that the next attempt may use."""
 _ROUNDS = 2
 """How often a plan that is too large is tried again with less."""
 
@@ -118,7 +118,7 @@ def alternatives(
         count: how many plans.
         decisions: how many of the heaviest operators must not all be sharded equally.
         seconds: time for all of it, the problem itself aside.
-        known: a plan that a search found; under a memory limit it saves the search for one that fits.
+        incumbent: a plan that a search found; under a memory limit it saves the search for one that fits.
 
     Raises:
         SporaxValueError: a number below 1.
@@ -172,38 +172,42 @@ class _Subspaces:
         problem: the problem.
         heavy: decisions on which plans must differ.
         deadline: of `time.monotonic`; after it parts are not looked through any more.
-        known: a plan of the problem.
+        incumbent: a plan of the problem.
     """
 
     def __init__(self, problem: Problem, heavy: Sequence[int], deadline: float, incumbent: Plan | None) -> None:
-        self.problem, self.heavy, self.deadline, self.known = problem, heavy, deadline, incumbent
+        self.problem, self.heavy, self.deadline, self.incumbent = problem, heavy, deadline, incumbent
         self.proven, self.cut_short = 0, 0
         graph = problem.cost_graph()
         network = Network.of(graph, Timeline.of(graph.intervals))
+        # Decisions on which plans must differ keep all their candidates: a dominated one is the best of some subspace.
         self.core = Core.of(reduce(network, kept=frozenset(heavy)))
         self.place = {node: number for number, node in enumerate(self.core.nodes.tolist())}
 
     def cheapest(self, count: int) -> list[_Subspace]:
         """The best plans of parts, the cheapest first. One that is behind an unproven part is not proven either."""
+        # A heap: subspaces without a plan stand in it by their lower bound, the others by the cost of their best plan.
         waiting = [self._decided(_Subspace(-math.inf, (), False, -math.inf, {}))]
         best: list[_Subspace] = []
         sure = True
         while waiting and len(best) < count:
             subspace = heapq.heappop(waiting)
+            # A bound came first in the heap. Only now is its best plan worth working out.
             if not subspace.chosen:
                 with doing(f"alternative plans, {len(best)} of {count} found"):
                     subspace = self._decided(subspace)
                 if math.isfinite(subspace.seconds):
                     heapq.heappush(waiting, subspace)
                 continue
+            # A cheaper plan may be hidden in an unproven subspace that is still waiting.
             sure = (
-                sure
-                and subspace.proven
-                and all(tensor.bound >= subspace.seconds or tensor.proven for tensor in waiting)
+                sure and subspace.proven and all(other.bound >= subspace.seconds or other.proven for other in waiting)
             )
             best.append(replace(subspace, proven=sure))
             for rest in self._split(subspace) if len(best) < count else ():
-                costs = sorted(tensor.seconds for tensor in (*best, *waiting) if tensor.chosen)
+                # A subspace whose bound is above the `count`-th plan known so far cannot contribute, so its messages
+                # may stop early.
+                costs = sorted(other.seconds for other in (*best, *waiting) if other.chosen)
                 heapq.heappush(waiting, self._looked_at(rest, costs[count - 1] if len(costs) >= count else math.inf))
         return sorted(best)
 
@@ -211,6 +215,8 @@ class _Subspaces:
         """What is left of a part without the choices of its best plan, split by the first decision that is another."""
         allowed = dict(subspace.allowed)
         for node in self.heavy:
+            # Subspaces are disjoint: before the first decision that differs, all are as in the best plan, and after it
+            # they are free.
             before = allowed.get(node, range(len(self.problem.costs[node])))
             others = [earlier for earlier in before if earlier != subspace.chosen[node]]
             if others:
@@ -223,6 +229,7 @@ class _Subspaces:
         They begin with what they have said of all plans, and hear of a price on what is not allowed.
         """
         messages, start = self._messages
+        # Messages go on from those of all plans: a subspace is nearly the whole problem.
         messages.messages[:] = start
         costs, bound = self._restricted_costs(subspace.allowed), -math.inf
         for number in range(_LOOKS if time.monotonic() < self.deadline else 0):
@@ -249,11 +256,14 @@ class _Subspaces:
         for node, candidates in allowed.items():
             place = self.place[node]
             mine = costs[self.core.offsets[place] : self.core.offsets[place + 1]]
+            # A finite penalty: messages must stay numbers, and a decoded choice that pays it is above every bound of
+            # interest.
             mine[~self._among(node, candidates)] += self._prohibitive_cost
         return costs
 
     @cached_property
     def _prohibitive_cost(self) -> float:
+        # Ten good plans: no plan of interest costs as much as what is not allowed.
         return 10 * self.problem.seconds(choose(self.problem.cost_graph())) * self.problem.scale
 
     def _among(self, node: int, candidates: Sequence[int]) -> Booleans:
@@ -281,10 +291,12 @@ class _Subspaces:
         network = self.core.as_network()
         for node, candidates in allowed.items():
             network.keep(self.place[node], self._among(node, candidates))
+        # A decision without candidates, or a reduction that fails, proves that the subspace is empty.
         if any(not len(network.costs[self.place[node]]) for node in allowed) or reduce(network).infeasible:
             return None, True
         core = Core.of(network)
         positions, proven = decided(core, seconds)
+        # Twice: the inner core's positions belong to the outer core's positions.
         return self.core.expand(core.expand(positions)).tolist(), proven
 
     def _roughly(self, allowed: Allowed, near: Sequence[int]) -> list[int]:
@@ -294,6 +306,7 @@ class _Subspaces:
         chosen, descent = [*near], self._descent
         for node, candidates in allowed.items():
             if chosen[node] not in candidates:
+                # The cheapest candidate next to the neighbours as they are; the descent then adapts the neighbours.
                 candidate_costs = descent.candidate_costs(node, chosen)[list(candidates)]
                 chosen[node] = candidates[int(candidate_costs.argmin())]
         descent.improve(chosen, frozenset(allowed))
@@ -310,7 +323,7 @@ class _Subspaces:
             SporaxRuntimeError: nothing at all fits.
         """
         if not allowed:
-            return _fitting_one(self.problem, limit, self.known, _SHARE * (self.deadline - time.monotonic())).chosen
+            return _fitting_one(self.problem, limit, self.incumbent, _SHARE * (self.deadline - time.monotonic())).chosen
         rough = measured(self.problem, self._roughly(allowed, near))
         plans = [rough] if rough.peak_bytes <= limit and math.isfinite(self.problem.seconds(rough.chosen)) else []
         if time.monotonic() < self.deadline:
@@ -318,6 +331,7 @@ class _Subspaces:
             for node, candidates in allowed.items():
                 costs[node][[number for number in range(len(costs[node])) if number not in candidates]] = np.inf
             usage = resident_usage(self.problem)
+            # The plan nearby shows what resharding adds to the tensors; the new plan will be much like it.
             reserve = unmodelled_bytes(self.problem, measured(self.problem, near), usage)
             narrowed = self.problem.with_costs(costs)
             fitted = fit(narrowed, limit, _choose, _ROUNDS, reserve, usage)
@@ -341,6 +355,7 @@ def _fitting_one(problem: Problem, limit: int, incumbent: Plan | None, seconds: 
     fitted = None if chosen is None else measured(problem, chosen)
     if fitted is not None and fitted.peak_bytes <= limit:
         return fitted
+    # At least one second: also an expired question deserves a plan that fits, or an error that says what would.
     return _within(problem, limit) or solve_within(problem, limit, max(seconds, 1.0))[0]
 
 
@@ -350,17 +365,16 @@ def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
     costs = []
     for number, (choices, mine) in enumerate(zip(problem.choices, problem.costs, strict=True)):
         planned = [plan.operators[number] for number in choices.operators]
-        wanted = [(entry.assignment, entry.operands, entry.results) for entry in planned]
-        same = np.array([[step[:3] for step in steps] == wanted for steps in choices.steps] or [True] * len(mine))
-        for tensor in (
-            tensor_placement
-            for tensor_placement in choices.tensor_placements
-            if tensor_placement in inputs and problem.decisions.node_of[tensor_placement] == number
-        ):
-            same &= np.array([where == inputs[tensor] for where in choices.tensor_placements[tensor]])
+        shardings = [(entry.assignment, entry.operands, entry.results) for entry in planned]
+        # Without the seconds: the plan may have been made with other costs.
+        same = np.array([[step[:3] for step in steps] == shardings for steps in choices.steps] or [True] * len(mine))
+        for tensor, places in choices.tensor_placements.items():
+            if tensor in inputs and problem.decisions.node_of[tensor] == number:
+                same &= np.array([where == inputs[tensor] for where in places])
         if not same.any():
             return None
         costs.append(np.where(same, mine, np.inf))
+    # Relays are not visible in a plan: the cheapest ones for its placements are chosen again.
     chosen = choose(problem.with_costs(costs).cost_graph())
     return chosen if math.isfinite(problem.seconds(chosen)) else None
 
@@ -397,7 +411,7 @@ def trade_offs(
         count: how many at most.
         seconds: time in which something new is tried, the fastest plan aside; the statistics' ``"cut_short"`` is how many tries
             were left out.
-        known: a plan that a search found, to begin with.
+        incumbent: a plan that a search found, to begin with.
 
     Raises:
         SporaxValueError: a count below 1.
@@ -456,14 +470,15 @@ class _ParetoFront:
 
     def __init__(self, problem: Problem, fastest: MeasuredPlan, deadline: float) -> None:
         self.problem, self.deadline = problem, deadline
-        self.known = [fastest]
+        self.plans = [fastest]
         self.cut_short = 0
 
     def down(self) -> None:
         """Look for less and less memory, and for the time that the least of it costs."""
-        while self._try(int(self.known[-1].peak_bytes * _LESS)):
+        # Each attempt asks for 70 % of the last peak, so their number grows with the logarithm of the memory.
+        while self._try(int(self.plans[-1].peak_bytes * _LESS)):
             pass
-        self._smaller(lambda: reduce_memory(self.problem, self.known[-1]))
+        self._smaller(lambda: reduce_memory(self.problem, self.plans[-1]))
 
     def least(self) -> None:
         """Look for the least memory that there is."""
@@ -471,16 +486,17 @@ class _ParetoFront:
 
     def _smaller(self, search: Callable[[], MeasuredPlan]) -> None:
         """What is found in one way, and made cheaper in the same memory."""
-        searches = (search, lambda: reduce_cost(self.problem, self.known[-1], self.known[-1].peak_bytes))
+        searches = (search, lambda: reduce_cost(self.problem, self.plans[-1], self.plans[-1].peak_bytes))
         for entry in searches:
             if self._in_time():
                 with doing("the least memory"):
-                    self.known.append(entry())
+                    self.plans.append(entry())
 
     def between(self, count: int) -> None:
         """Look for plans between the fastest and the smallest, where there is none."""
-        sizes = [placement.peak_bytes for placement in self.known]
+        sizes = [plan.peak_bytes for plan in self.plans]
         step = (max(sizes) - min(sizes)) / max(count - 1, 1)
+        # Limits at equal steps of memory; a step that already has a plan of the front is left out.
         for limit in (int(max(sizes) - number * step) for number in range(1, count - 1)):
             if not any(limit - step < entry.peak_bytes <= limit for entry in self.front()):
                 self._try(limit)
@@ -488,11 +504,10 @@ class _ParetoFront:
     def front(self) -> list[MeasuredPlan]:
         """Those that no other one beats in both, the fastest first."""
         efficient: list[MeasuredPlan] = []
-        for placement in sorted(
-            self.known, key=lambda placement: (self.problem.seconds(placement.chosen), placement.peak_bytes)
-        ):
-            if not efficient or placement.peak_bytes < efficient[-1].peak_bytes:
-                efficient.append(placement)
+        for plan in sorted(self.plans, key=lambda plan: (self.problem.seconds(plan.chosen), plan.peak_bytes)):
+            # In order of cost, a plan belongs to the front if it needs less memory than all before it.
+            if not efficient or plan.peak_bytes < efficient[-1].peak_bytes:
+                efficient.append(plan)
         return efficient
 
     def spread(self, count: int) -> list[MeasuredPlan]:
@@ -501,6 +516,7 @@ class _ParetoFront:
         while len(front) > max(count, 1):
             sizes = [entry.peak_bytes for entry in front]
             inner = range(1, len(front) - 1)
+            # The plan whose neighbours are closest to each other is missed least; both ends always stay.
             front.pop(min(inner, key=lambda n: sizes[n - 1] - sizes[n + 1], default=len(front) - 1))
         return front
 
@@ -510,10 +526,11 @@ class _ParetoFront:
             return False
         with doing(f"a plan within {limit / 1e6:.0f} MB"):
             fitted = _within(self.problem, limit)
-        self.known += [fitted] if fitted is not None else []
+        self.plans += [fitted] if fitted is not None else []
         return fitted is not None
 
     def _in_time(self) -> bool:
         in_time = time.monotonic() < self.deadline
+        # Counted, so that the statistics say what the deadline left out.
         self.cut_short += not in_time
         return in_time

@@ -28,7 +28,7 @@ from sporax.planner.search.result import SearchResult
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
 _TOLERABLE = 0.01
-"""What tying may cost."""
+"""Share of the cost that tying may lose; above it every decision gets a variable of its own."""
 
 
 @inside_loops
@@ -64,6 +64,7 @@ def repeated(
         if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
             chosen = within.chosen
         else:
+            # All decisions are variables then, hence their number.
             chosen, decided = cheapest(problem, [chosen, within.chosen]), len(chosen)
     cost = problem.seconds(chosen)
     return SearchResult(
@@ -84,11 +85,13 @@ def _decide(problem: Problem, turns: int) -> tuple[list[int], float, int]:
     if repeats is not None:
         chosen, variables = tied_choice(problem, repeats, turns)
         attempts.append((problem.seconds(chosen), variables, chosen))
+        # The bound holds for all plans, tied or not, so the gap includes what the tying costs.
         bound = bound_of(problem.costs, repeats, attempts[0][0] * problem.scale) / problem.scale
     if not attempts or attempts[0][0] > (1 + _TOLERABLE) * bound:
         whole = problem.cost_graph()
         chosen = choose(whole)
         attempts.append((problem.seconds(chosen), len(chosen), chosen))
+        # A bound as high as the best plan known needs no more messages.
         bound = max(bound, lower_bound(whole, min(attempts)[0] * problem.scale) / problem.scale)
     _, variables, chosen = min(attempts)
     return chosen, bound, variables

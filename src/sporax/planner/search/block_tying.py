@@ -24,10 +24,13 @@ from sporax.planner.search.resident_memory import resident_usage
 from sporax.planner.solver import CostGraph
 
 TURNS = 2
-"""After how many blocks a plan repeats."""
-_PRICE, _FACTOR, _PRICES = 0.05, 8.0, 6
-"""Of memory: to begin with all bytes together are worth this share of the time; then so much more, until a plan fits, and then
-something between; and how many prices are tried."""
+"""Blocks after which the decisions may repeat: with two, neighbouring layers may alternate."""
+_PRICE = 0.05
+"""First price of memory: all bytes together are worth this share of the step's time."""
+_FACTOR = 8.0
+"""Factor between prices until a plan fits; after that prices are between the last two."""
+_PRICES = 6
+"""Prices that are tried: each one is a solution of the whole tied problem."""
 
 
 def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
@@ -93,6 +96,7 @@ def _taken_at(problem: Problem, decision: int, operator: int) -> NDArray[np.floa
     """[candidates] bytes of a decision's tensors when an operator runs, -1 for the start."""
     taken = np.zeros(len(problem.costs[decision]))
     for (begin, end), sizes in resident_usage(problem)[decision].items():
+        # Ticks of `resident_usage`: operator k runs at tick 2k + 1, and arguments are there from tick 0.
         if begin <= max(2 * operator + 1, 0) < end:
             taken += sizes
     return taken
@@ -122,6 +126,7 @@ def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple
         turns: after how many blocks the decisions repeat.
     """
     count, turns = len(repeats.blocks), min(turns, len(repeats.blocks))
+    # Variables: first those of the decisions outside, then one set for every turn.
     variable = [0] * len(costs)
     for place, decision in enumerate(repeats.outside):
         variable[decision] = place
@@ -132,6 +137,7 @@ def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple
     small = [costs[decision] for decision in repeats.outside]
     edges: list[Edge] = [(variable[first], variable[second], table) for first, second, table in repeats.others]
     for turn, block in enumerate(repeats.blocks[:turns]):
+        # Blocks of a turn share variables, so their costs add up: a factor instead of a sum over blocks.
         times = len(range(turn, count, turns))
         small += [times * costs[decision] for decision in block]
         for (place, decision), table in repeats.shared.items():

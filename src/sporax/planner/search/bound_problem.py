@@ -29,6 +29,7 @@ def bounding_graph(problem: Problem, limit: int) -> CostGraph:
     usages = [[0] * len(costs_of) for costs_of in costs]
     spans: list[tuple[int, int]] = [(0, 0)] * len(costs)
     edges: list[tuple[int, int, Floats]] = [*problem.edges]
+    # Tables over one decision are stored as diagonals of that decision with itself.
     for (first, second), intervals in _intervals(memory_lower_bound(problem)).items():
         rows, columns = len(problem.costs[first]), len(problem.costs[second])
         for begin, end, sizes in intervals:
@@ -47,6 +48,7 @@ def bounding_graph(problem: Problem, limit: int) -> CostGraph:
     return CostGraph.build(costs, usages, spans, edges, limit, "plan")
 
 
+# A node for a pair of candidates agrees with both decisions: tables of zeros and infinity tie them.
 def _agreement(count: int, candidate: Ints) -> Floats:
     """A table [count, candidates of a further node] that allows only the candidates that agree."""
     return np.where(np.arange(count)[:, None] == candidate, 0.0, np.inf)
@@ -82,6 +84,7 @@ def _split(table: Table) -> Iterator[Table]:
     if first == second:
         yield Table(first, second, np.diag(sizes.diagonal()))
         return
+    # The share of the columns is not unique; this choice makes it zero at its least, so usages stay non-negative.
     # If a table is a sum, its first column gives the rows' share and its minima the columns' share.
     columns = sizes.min(axis=0) - sizes.min()
     rows = sizes[:, 0] - columns[0]

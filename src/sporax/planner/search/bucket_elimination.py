@@ -77,6 +77,7 @@ def _factors(core: Core) -> _Factors:
 
 def _add(factors: _Factors, scope: tuple[int, ...], table: Floats) -> None:
     before = factors[scope[0]].get(scope)
+    # Tables over the same decisions are added at once, so that a scope has one table.
     total = table if before is None else before + table
     for node in scope:
         factors[node][scope] = total
@@ -95,6 +96,7 @@ def _take_out(node: int, factors: _Factors, sizes: list[int]) -> _Bucket:
     others = _neighbours(node, factors)
     scope = (*others, node)
     total = np.zeros([sizes[node] for node in scope])
+    # The node's own axis is last in all of them, so that one `min` eliminates it.
     for factor, table in list(factors[node].items()):
         # The axis of the eliminated decision comes last, and missing axes have length one to be broadcast.
         moved = np.moveaxis(table, factor.index(node), -1) if len(factor) > 1 else table

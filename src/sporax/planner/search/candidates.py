@@ -89,9 +89,9 @@ class _Structure(NamedTuple):
     pulled: tuple[_Member, ...]
     inside: frozenset[int]
     weights: tuple[float, ...]
-    """Of transfers of the tensors,"""
+    """Per tensor, how often it is made times what its direction counts: the factor on the time of its resharding."""
     sharing: tuple[int, ...]
-    """and how many share their starts."""
+    """Per tensor, how many share the starts of its collectives."""
     summed: bool
     """Rounds of a loop add to the root, which may be partial meanwhile."""
 
@@ -108,7 +108,7 @@ class _BundleQuery(NamedTuple):
     """A structure with all that its candidates depend on."""
 
     structure: int
-    made: tuple[Placement, ...]
+    root_placements: tuple[Placement, ...]
     given: Placement | None
     base: Base
 
@@ -152,6 +152,7 @@ class Catalogue:
         self.busy, self.align, self.follow = busy, align, follow
         self.kinds = kinds
         self._rules = [rule_of(example) for example in kinds.examples]
+        # Cost models may weigh the work of the backward pass differently.
         late = model.late_computing
         self._weights = [
             example.times * (late if is_late else 1.0)
@@ -188,7 +189,7 @@ class Catalogue:
             self._heavy[key] = self._enumerate_heavy(kind, base, given)
         shared = self._heavy[key]
         operands = decisions.operands(number)
-        # A tensor that is read twice at the same place is wanted once; a dict keeps the order.
+        # A tensor that is read twice at the same place is required once; a dict keeps the order.
         wants = {(operands[position], where): None for position, where in shared.wants if operands[position] != LITERAL}
         tensor_placements = {operator.results[position]: where for position, where in shared.tensor_placements.items()}
         return Choices((number,), (), shared.seconds, shared.steps, tensor_placements, tuple(wants))
@@ -225,14 +226,18 @@ class Catalogue:
 
     def _possible_cuts(self, operator: Operator, rule: Rule, base: Assignment | None) -> list[Assignment]:
         """Cuts that leave aligned slices; with `busy` only those of most axes, for operators that do arithmetic of their own."""
+        # Slices that are no multiple of the tile waste most of a matrix unit; without any aligned cut, the first one
+        # must do.
         cuts = [*cuts_of(rule, self.mesh, self.units, base)]
         if operator.name == "dot_general" and self.align > 1:
             cuts = [cut for cut in cuts if self._is_aligned(rule, cut, operator)] or cuts[:1]
         if not self.busy or is_light(operator):
             return cuts
+        # The most that any cut uses is the measure: dimensions may not be divisible by all units.
         used = [sum(map(len, cut)) for cut in cuts]
         return [cut for cut, count in zip(cuts, used, strict=True) if count == max(used)]
 
+    # Only the last two dimensions of a tensor are tiled by matrix units.
     def _is_aligned(self, rule: Rule, cut: Assignment, operator: Operator) -> bool:
         """Whether every sharding of one of the last two dimensions of a tensor leaves a multiple of `align`."""
         specs = (*operator.operation.operands, *operator.operation.results)
@@ -363,15 +368,19 @@ class Catalogue:
         extended = placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)
         extended = with_partial_sums(extended, self.units) if structure.summed else extended
         # As made, as long as that agrees with what earlier rounds decided.
+        # Axes that are not handed out now were decided by earlier rounds and must stay as they were.
         decided = frozenset(self.mesh.device_axes).difference(*self.units)
-        as_made = (entry for entry in task.made if task.base is None or restricted(entry, decided) == task.base)
+        as_made = (
+            entry for entry in task.root_placements if task.base is None or restricted(entry, decided) == task.base
+        )
         return [*dict.fromkeys([*extended, *as_made])]
 
     def _outcome(self, shape: _Structure, root: Placement) -> _CandidateOutcome:
         """Everything that follows when the root is at `root`."""
         outcome = _CandidateOutcome(tensor_placements={0: root})
+        # One resharding serves all reads of a tensor at one placement, hence a dict and not a list.
         reads: dict[tuple[int, Placement], None] = {}
-        wanted: dict[int, Placement] = {}
+        required: dict[int, Placement] = {}
 
         def note(member: _Member, step: Step) -> None:
             outcome.seconds += step.seconds
@@ -379,12 +388,14 @@ class Catalogue:
             for place, where in zip(member.operands, step.operands, strict=True):
                 if place is not None and place in shape.inside:
                     reads[place, where] = None
-                    wanted.setdefault(place, where)
+                    # The first reader decides what a pulled operator makes; others pay a resharding from there.
+                    required.setdefault(place, where)
                 elif place is not None:
                     outcome.wants.append((place, where))
 
         for member in shape.followers:
             operands = tuple(
+                # Operands from outside are not known here: they come from other decisions.
                 outcome.tensor_placements.get(place) if place is not None and place in shape.inside else None
                 for place in member.operands
             )
@@ -394,7 +405,7 @@ class Catalogue:
         upwards = []
         # In reverse: what an operator must make is known once its reader has been placed.
         for member in reversed(shape.pulled):
-            step = self._pull(member.kind, wanted[member.results[0]])
+            step = self._pull(member.kind, required[member.results[0]])
             note(member, step)
             upwards.append(step)
         outcome.steps += reversed(upwards)
@@ -417,6 +428,7 @@ class Catalogue:
                 self.kinds.examples[kind].name == CARRY
             )  # which has the placement of the round's start, wherever its end is made
             step = self._step(kind, propagate(self._rules[kind], self.mesh, operands[:1] if ends_round else operands))
+            # A partial operand that the rule would complete: perhaps the operator may add the parts as they are.
             if any(where is not None and where.partial for where in operands) and not _agrees(step, operands):
                 together = self._follow_partial(kind, operands)
                 step = together if _agrees(together, operands) else step
@@ -433,11 +445,12 @@ class Catalogue:
         ]
         return self._step(kind, propagate(self._rules[kind], self.mesh, filled))
 
-    def _pull(self, kind: int, wanted: Placement) -> Step:
+    def _pull(self, kind: int, required: Placement) -> Step:
         """The sharding that makes what is requested."""
-        key = (kind, wanted)
+        key = (kind, required)
         if key not in self._pulled:
-            complete = wanted.complete()
+            # Broadcasts and constants are recomputed on each device, so a partial sum is never asked of them.
+            complete = required.complete()
             self._pulled[key] = self._step(kind, propagate(self._rules[kind], self.mesh, (), [complete]))
         return self._pulled[key]
 

@@ -67,7 +67,7 @@ class Decisions:
         origin: for every tensor the one that it is under another number.
         node_of: for every tensor (an origin) its bundle.
         heavy: for every heavy operator its node.
-        home: for every other operator but identities the bundle that it belongs to.
+        bundle_of: for every other operator but identities the bundle that it belongs to.
         readers: for every tensor (an origin) the operators that read it, in order, identities left out.
         relays: for tensors that have one, the relay.
         kinds: of the operators.
@@ -116,6 +116,7 @@ class _DecisionFinder:
         self.kinds = Kinds(graph, late_operators(graph))
         self.identity, self.light = self.kinds.per_operator(is_identity), self.kinds.per_operator(is_light)
         self.reduction, self.linear = self.kinds.per_operator(is_reduction), self.kinds.per_operator(is_linear)
+        # The tables below are made in this order because each one reads the ones before it.
         self.sizes = self._sizes()
         self.origin = self._origins()
         self.reads = self._reads()
@@ -128,6 +129,8 @@ class _DecisionFinder:
         self.heavy: dict[int, int] = {}
         self.bundle_of: dict[int, int] = {}
         inputs = [argument.tensor for argument in graph.inputs]
+        # Results that replace an argument (updated variables): the argument's placement is the one that must be met at
+        # the end.
         self.replaced = {
             self.origin[graph.outputs[output]]: inputs[argument]
             for output, argument in graph.aliases
@@ -144,6 +147,7 @@ class _DecisionFinder:
                         self._new_bundle(tensor, number)
             elif number not in self.pulled_by:
                 self._place(number, operator)
+        # From the last to the first: a chain of pulled operators hangs on a reader that is in a bundle already.
         for number in sorted(self.pulled_by, reverse=True):
             self._pull(number)
         relays = self._relays()
@@ -168,6 +172,7 @@ class _DecisionFinder:
         origin = list(range(len(self.graph.tensors)))
         for operator in self.graph.operators:
             if operator.name == MARK:
+                # A mark's result is its operand; where its placement is given, it is a tensor of its own.
                 for operand, result in zip(operator.operands, operator.results, strict=True):
                     if operand != LITERAL and result not in self.fixed:
                         origin[result] = origin[operand]
@@ -208,9 +213,11 @@ class _DecisionFinder:
             count = self._num_terms(number, operator.name, terms)
             adds = operator.name in _ADDITIONS
             for tensor in operator.results if count else ():
+                # A sum that is read twice ends there: each of its readers would reduce the parts once more.
                 alone = len(self.readers.get(tensor, ())) < 2
                 terms[tensor] = count if alone or not adds else 0
             if adds and count > 1:
+                # Longer sums swallow the shorter ones that only they read.
                 for tensor in self.reads[number]:
                     if tensor in last and len(self.readers[tensor]) == 1:
                         del last[tensor]
@@ -239,6 +246,7 @@ class _DecisionFinder:
             if not self.light[number] or self.identity[number] or self.reduction[number] or len(operator.results) != 1:
                 continue
             (result,) = operator.results
+            # Tensors made by expanding operators count as nothing: they are made wherever their reader is.
             given = [self.sizes[tensor] for tensor in self.reads[number] if tensor not in produced]
             if sum(given) < self.sizes[result] or not given:
                 expanding.add(number)
@@ -247,6 +255,7 @@ class _DecisionFinder:
 
     def _pulled_by(self) -> dict[int, int]:
         """For operators that follow their reader: that reader."""
+        # Results of the step, given placements and what barriers read must exist somewhere of their own.
         kept = (
             {self.origin[output] for output in self.graph.outputs if output != LITERAL}
             | self.fixed
@@ -293,6 +302,8 @@ class _DecisionFinder:
             self.bundle_of[number] = followed
             self.nodes[followed].followers.append(number)
         for tensor in operator.results:
+            # New bundle: its result is smaller than its operands, partial, or given, so it may be worth another
+            # placement.
             if followed is None or self.reduction[number] or number in self.sums or tensor in self.fixed:
                 self._new_bundle(tensor, number)
             else:
@@ -308,6 +319,7 @@ class _DecisionFinder:
             updated = self.replaced.get(result)
             if updated is not None and any(self.node_of[tensor] == self.node_of[updated] for tensor in decided):
                 return self.node_of[updated]
+        # The largest operand costs most to reshard; of equal ones the newest is nearest in the program.
         best = max(decided, key=lambda tensor: (self.sizes[tensor], self.node_of[tensor]), default=None)
         return None if best is None else self.node_of[best]
 
@@ -315,6 +327,7 @@ class _DecisionFinder:
         """Give an operator to the bundle of its reader, which comes later and so has one."""
         bundle = self.bundle_of[self.pulled_by[number]]
         self.bundle_of[number] = bundle
+        # At the front: members are pulled last to first, and their order must be that of the program.
         self.nodes[bundle].pulled.insert(0, number)
         self.node_of[self.graph.operators[number].results[0]] = bundle
 
@@ -324,6 +337,7 @@ class _DecisionFinder:
         for tensor, readers in self.readers.items():
             bundle = self.nodes[self.node_of[tensor]]
             heavy = sum(reader in self.heavy for reader in readers)
+            # Without other members, the bundle of the tensor itself can be where the heavy operators read it.
             shared = heavy < len(readers) or bundle.root != tensor or bundle.followers or bundle.pulled
             if heavy > 1 and shared and self.graph.tensors[tensor].shape:
                 relays[tensor] = len(self.nodes)

@@ -77,10 +77,12 @@ def dynamic(
     plan = measured(problem, [int(entry) for entry in core.expand(decision.positions)])
     bound, statistics = decision.bound, decision.statistics
     limit = options.memory_bytes
+    # The limit is looked at only now: most plans of least time fit, and elimination with memory takes far longer.
     if limit is not None and plan.peak_bytes > limit:
         labels = ByLabels(most_joins)
         solver = partial(solve, rounds=labels, gap=options.epsilon)
         plan, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS), solver=solver)
+        # A bound for all plans that fit may be above the free bound, which holds for all plans whatever they need.
         within = bound_below(problem.seconds(plan.chosen), solution.bound, problem.scale)
         bound = max(bound, -np.inf if within is None else within * problem.scale)
         statistics = {**statistics, **labels.statistics(), "method": f"{solution.statistics['method']} for memory"}
@@ -135,6 +137,7 @@ def _decide(
     epsilon: float = 0.0,
 ) -> _Decision:
     """What is to be chosen on a core without memory rows."""
+    # `None` means that a table would be too large: networks like chains are never that, others may be.
     exact = eliminate(core, largest_table)
     if exact is not None:
         positions, largest = exact
@@ -142,6 +145,7 @@ def _decide(
     labels = ByLabels(most_joins)
     outcome = solve_exactly(core, time.monotonic() + seconds, gap=epsilon, rounds=labels)
     best, bound = outcome.positions, outcome.bound
+    # Message passing gives a bound and a choice in any case, also where labels and the integer program ran out of time.
     if not outcome.optimal or best is None:
         suggested, below = bounded(core)
         bound = max(bound, below)

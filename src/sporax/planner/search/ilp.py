@@ -27,7 +27,7 @@ from sporax.planner.solver import Solution, solve
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
 _FREE_SHARE = 0.5
-"""Share of the time, at most, for the question what would be best with as much memory as plans like."""
+"""Most of the time that the question without a limit may take; the rest is for plans that fit."""
 
 
 @inside_loops
@@ -57,6 +57,7 @@ def ilp(
     best, solution = _solve(problem, seconds)
     plan, cost = best.plan, problem.seconds(best.chosen)
     bound = bound_below(cost, solution.bound, problem.scale)
+    # A quick search may have met another plan; the better one is kept, and the bound holds for both.
     if problem.options.memory_bytes is not None and not _is_proven(cost, bound):
         quick = recursive(graph, mesh, model, options)
         plan, cost = min(((plan, cost), (quick.plan, quick.cost_seconds)), key=itemgetter(1))
@@ -95,4 +96,5 @@ def _solve(problem: Problem, seconds: float) -> tuple[MeasuredPlan, Solution]:
     if limit is None:
         raise SporaxRuntimeError(f"For 'ilp', {seconds} seconds must be enough to find a plan, but none was found.")
     best, within = solve_within(problem, limit, seconds - (time.monotonic() - start))
+    # Both bounds hold for all plans that fit; the higher one says more.
     return best, max(free, within, key=lambda entry: -math.inf if entry.bound is None else entry.bound)

@@ -27,11 +27,11 @@ from sporax.planner.solver.network import Network
 from sporax.planner.solver.timeline import Timeline
 
 _LARGEST, _LEAST = 96, 4
-"""Decisions of the largest regions, and of the smallest."""
+"""Decisions of the largest regions and of the smallest: below the smallest, `reduce_cost` has tried the changes already."""
 _OVERLAP = 4
-"""How many regions of a size hold each decision, about."""
+"""Regions of one size that contain each decision, about: borders of one are inside another."""
 _SECONDS = 60.0
-"""For one region: far off, so that all processes find the same."""
+"""Time limit of one region: far from what is needed, so that all processes of a job find the same plan."""
 _WORTH = 1 - 1e-4
 """Share of the cost that a region must bring it below."""
 
@@ -41,7 +41,7 @@ def improved_within(problem: Problem, start: MeasuredPlan, limit: int) -> Measur
 
     Args:
         problem: the problem.
-        found: where to begin; fits.
+        start: where to begin; fits.
         limit: bytes of one device.
     """
     return reoptimized(problem, reduce_cost(problem, start, limit), limit)
@@ -49,9 +49,11 @@ def improved_within(problem: Problem, start: MeasuredPlan, limit: int) -> Measur
 
 def reoptimized(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     """A plan that fits and costs no more, in which no region wants to be decided otherwise."""
+    # Without memory rows: the solver would only know the tensors, and the measurement knows all.
     graph = problem.cost_graph()
     core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
     attempts = Attempts(problem, limit)
+    # Half the decisions at most: a region of all of them is the problem without a limit, which was solved before.
     size = min(_LARGEST, core.num_nodes // 2)
     while size >= _LEAST:
         better = False
@@ -63,6 +65,7 @@ def reoptimized(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPla
             fitted = attempts.cheaper(chosen, _WORTH * problem.seconds(plan.chosen))
             if fitted is not None:
                 plan, better = fitted, True
+        # Large regions see most, so a size is used until it stops helping; then half of it.
         size = size if better else size // 2
     return plan
 

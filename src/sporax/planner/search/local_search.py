@@ -25,11 +25,11 @@ from sporax.planner.search.problem import Problem
 from sporax.planner.search.resharding_cost import Floats
 
 _OPERATORS = 60_000
-"""Operators that may be looked at, all measured plans together,"""
+"""Operators of all measured plans together: measuring takes time in proportion to them."""
 _FEWEST, _MOST = 4, 400
-"""and how many plans at least and at most."""
+"""Plans that may be measured, whatever the size of the graph."""
 _CANDIDATES = 3
-"""Candidates of a decision that are measured first, the smallest ones."""
+"""Candidates of a decision that are measured in the first pass, the smallest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,11 @@ def reduce_memory(problem: Problem, plan: MeasuredPlan, enough: int = 0) -> Meas
 
     Args:
         problem: the problem.
-        found: where to begin.
+        plan: where to begin.
         enough: bytes that are little enough.
     """
     sizes, left = _sizes(problem), _num_plans(problem)
+    # First the few smallest candidates of each decision, then all others.
     for few in (_CANDIDATES, None):
         better = True
         while better:
@@ -80,6 +81,7 @@ def reduce_memory(problem: Problem, plan: MeasuredPlan, enough: int = 0) -> Meas
                         return plan
                     left -= 1
                     fitted = measured(problem, _changed(plan.chosen, members, candidate))
+                    # In the first pass plans of equal peak are taken too.
                     level = few is not None and fitted.peak_bytes == plan.peak_bytes
                     if (
                         level or fitted.peak_bytes < plan.peak_bytes
@@ -94,7 +96,7 @@ def reduce_cost(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPla
 
     Args:
         problem: the problem.
-        found: where to begin.
+        plan: where to begin.
         limit: bytes of one device.
     """
     descent, attempts = CoordinateDescent(problem), Attempts(problem, limit)
@@ -147,6 +149,7 @@ def _sizes(problem: Problem) -> list[Floats]:
     sizes = []
     for choices in problem.choices:
         total = np.zeros(choices.count)
+        # Bytes of what a decision makes and of what it asks of others: the second part is the resharded copies.
         for tensor, where in (*choices.tensor_placements.items(), *choices.wants):
             total += [local_bytes(problem.graph.tensors[tensor], placement, problem.mesh) for placement in where]
         sizes.append(total)
@@ -158,6 +161,7 @@ def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
     alike: dict[tuple[ByIdentity, int], list[int]] = {}
     for number, (choices, candidate) in enumerate(zip(problem.choices, chosen, strict=True)):
         alike.setdefault((ByIdentity(choices.steps), candidate), []).append(number)
+    # Together first: layers changed one at a time need resharding between them, which hides the gain.
     return [*(members for members in alike.values() if len(members) > 1), *([number] for number in range(len(chosen)))]
 
 
@@ -174,15 +178,18 @@ def _others(
     problem: Problem, chosen: Sequence[int], members: Sequence[int], sizes: Sequence[Floats], few: int | None
 ) -> list[int]:
     """Other candidates, the smallest first, of these the cheapest: a few that take less than the chosen one, or all there are."""
+    # All members are in the same state, so the first one speaks for them.
     mine = sizes[members[0]]
     others = np.flatnonzero(mine < mine[chosen[members[0]]] if few else np.arange(len(mine)) != chosen[members[0]])
     costs = {other: problem.seconds(_changed(chosen, members, other)) for other in others.tolist()}
-    possible = [costs_of for costs_of, cost in costs.items() if math.isfinite(cost)]
+    # An infinite cost means that some pair is forbidden; its plan would not exist.
+    possible = [candidate for candidate, cost in costs.items() if math.isfinite(cost)]
     return sorted(possible, key=lambda entry: (mine[entry], costs[entry]))[:few]
 
 
 def _savings(problem: Problem, descent: CoordinateDescent, chosen: Sequence[int]) -> Iterator[tuple[list[int], int]]:
     """Groups and other candidates for them that seem to save time, those that save most first."""
+    # Per decision alone, its neighbours as they are: only a guess for groups, whose members may be neighbours.
     gains = [descent.candidate_costs(node, chosen) for node in range(len(chosen))]
     gains = [
         candidate_costs - candidate_costs[candidate] for candidate_costs, candidate in zip(gains, chosen, strict=True)

@@ -30,7 +30,7 @@ from sporax.planner.solver.timeline import Timeline
 from sporax.planner.solver.trws import MessagePassing
 
 _FORBIDDEN = 1e3
-"""What the ring takes for infinite, in greatest finite costs: messages must be numbers."""
+"""In place of ``inf``, as a multiple of the greatest finite cost: messages must be numbers."""
 
 
 def bound_of(costs: Sequence[Floats], repeats: Repeats, reached: float = np.inf) -> float:
@@ -42,6 +42,8 @@ def bound_of(costs: Sequence[Floats], repeats: Repeats, reached: float = np.inf)
         reached: what a known choice costs; a bound that comes up to it is the best.
     """
     reparametrization = _average_messages(costs, repeats)
+    # Valid for any messages: a bound is the sum of what is left at its least, and blocks with equal messages leave
+    # equal amounts.
     block = len(repeats.blocks) * _least(costs, repeats, reparametrization)
     return block + lower_bound(_surroundings(costs, repeats, reparametrization), reached - block)
 
@@ -61,10 +63,13 @@ class _Reparametrization:
 
 def _average_messages(costs: Sequence[Floats], repeats: Repeats) -> _Reparametrization:
     """The mean of what the blocks of a ring tell each other. What is shared counts there by as much as there are blocks."""
+    # A block from the middle: the first and the last may have other surroundings.
     sample = repeats.blocks[len(repeats.blocks) // 2]
+    # So many blocks that no block of the ring is tied to another one on both sides.
     size, count = len(sample), 2 * repeats.span + 1
     number = {decision: count * size + place for place, decision in enumerate(_readers(repeats))}
     ring = [costs[decision] for decision in sample] * count
+    # What is shared stands once in the ring, so it counts in proportion to the ring's share of the blocks.
     ring += [costs[decision] * count / len(repeats.blocks) for decision in number]
     edges: list[Edge] = []
     for (first, second, later), table in repeats.wires.items():
@@ -80,6 +85,8 @@ def _average_messages(costs: Sequence[Floats], repeats: Repeats) -> _Reparametri
         here = np.mean([shares[one, other] for one, other in ends], axis=0)
         there = np.mean([shares[other, one] for one, other in ends], axis=0)
         if later:
+            # Between blocks nothing is left in the table: its least is moved to the first end, where it counts once per
+            # block.
             here = here + (table - here[:, None] - there).min()
         reparametrization.wires[first, second, later] = here, there
     for place, decision in repeats.shared:
@@ -113,6 +120,7 @@ def _surroundings(costs: Sequence[Floats], repeats: Repeats, reparametrization: 
     left = [costs[decision].copy() for decision in repeats.outside]
     for _, wire, is_first, decision in repeats.ends:
         table, message = repeats.wires[wire], reparametrization.wires[wire][0 if is_first else 1]
+        # Infinite entries stay infinite: a candidate without a partner in the block is forbidden in any plan.
         left[number[decision]] += ((table if is_first else table.T) - message[:, None]).min(axis=0)
     for (place, decision), table in repeats.shared.items():
         least = (table - reparametrization.shared[place, decision][:, None]).min(axis=0)
@@ -123,6 +131,7 @@ def _surroundings(costs: Sequence[Floats], repeats: Repeats, reparametrization: 
 
 def _core(costs: Sequence[Floats], edges: Sequence[Edge]) -> Core:
     """As it is, but with nothing infinite."""
+    # Arrays repeat from block to block; each one is looked at once.
     arrays = {ByIdentity(array): array for array in (*costs, *(table for *_, table in edges))}
     most = _FORBIDDEN * max(float(array[np.isfinite(array)].max(initial=1.0)) for array in arrays.values())
     finite = [(first, second, np.minimum(table, most)) for first, second, table in edges]

@@ -29,6 +29,8 @@ class Materialization:
     def __init__(self, problem: Problem, order: Order) -> None:
         self.problem, self.order = problem, order
         self.graph, self.decisions = problem.graph, problem.decisions
+        # Arguments live through the whole step and results may be in an argument's place: neither counts as freed or
+        # reused.
         self.own = {order.same[argument.tensor] for argument in self.graph.inputs}
         self.own |= {order.same[tensor] for tensor in order.outputs}
         """Arrays with a place of their own: arguments and results."""
@@ -49,8 +51,9 @@ class Materialization:
             if inside:
                 choices = self.problem.choices[node]
                 member, place = choices.operators.index(reader), self.order.operands[reader].index(tensor)
-                wanted = [steps[member].operands[place] for steps in choices.steps]
-                pairs = zip(wanted, choices.tensor_placements[tensor], strict=True)
+                required = [steps[member].operands[place] for steps in choices.steps]
+                # Complete counts as in place: parts are combined into the array that the reader reads.
+                pairs = zip(required, choices.tensor_placements[tensor], strict=True)
                 inside = all(where in (own, own.complete()) for where, own in pairs)
             self._inside[key] = inside
         return self._inside[key]
@@ -62,6 +65,7 @@ class Materialization:
             choices = self.problem.choices[self.decisions.decision_of(operator)]
             self._copies[key] = [False] * choices.count
             reader = self.graph.operators[operator]
+            # Only libraries for products and convolutions ask for one order of dimensions.
             if self.order.forms[operator] is CompiledForm.KERNEL and reader.name in (
                 "dot_general",
                 "conv_general_dilated",
@@ -89,6 +93,7 @@ class Materialization:
             return True
         if self.order.forms[maker] is not CompiledForm.LOOP:
             return False
+        # Fused into the only reader that reduces it, a simple loop has no array.
         absorbed = self.graph.operators[maker].name in SIMPLE and sum(map(self._in(tensor), self.readers(tensor))) < 2
         return self._is_absorbed(reader) or (self.order.forms[reader] is CompiledForm.REDUCTION and not absorbed)
 
@@ -104,6 +109,7 @@ class Materialization:
         maker = self.order.producer.get(tensor)
         if maker is None or self.order.same[tensor] in self.own:
             return []
+        # What has a place of its own is not read from a loop's result.
         sort = self.order.forms[maker]
         costly = sort is CompiledForm.LOOP and self.graph.operators[maker].name in COSTLY
         if (
@@ -114,11 +120,13 @@ class Materialization:
             return [tensor]
         if sort not in (CompiledForm.LOOP, CompiledForm.VIEW):
             return []
+        # A loop that is computed again reads its largest operand then; smaller ones may be in other bundles.
         operand = self._largest(maker)
         if operand is None or self.order.same[operand] in self.own or not self._is_independent(operand, tensor, maker):
             return []
         above = self.kept_for(operand, computed)
         repeated = sort is CompiledForm.VIEW or (not costly and self._is_repeated(tensor))
+        # A partial result must be written before it can be reduced, so it is not computed again.
         places = self.problem.choices[self.decisions.node_of[tensor]].tensor_placements[tensor]
         return above if repeated and not any(where.partial for where in places) else [*above, tensor] if above else []
 
@@ -161,6 +169,7 @@ class Materialization:
             operands = self.order.operands[maker]
             if self.graph.operators[maker].name == "convert_element_type":
                 return True
+            # A conversion makes a mask; anything else that is no view ends the chain.
             if self.order.forms[maker] not in (CompiledForm.VIEW, None) or not operands or operands[0] == LITERAL:
                 return False
             tensor = operands[0]
@@ -173,6 +182,7 @@ class Materialization:
     def _is_repeated(self, tensor: int) -> bool:
         """Whether a cheap loop reads at most one array as large as its result, in every plan: then it is computed again."""
         operands = dict.fromkeys(self.order.operands[self.order.producer[tensor]])
+        # Divided by all devices at most: an operand may be sharded as far as that while the result is whole.
         size, devices = self.graph.tensors[tensor].num_bytes, self.order.devices
         return (
             sum(self.graph.tensors[operand].num_bytes * devices >= size for operand in operands if operand != LITERAL)
@@ -183,6 +193,7 @@ class Materialization:
         """Whether a loop reads two arrays as large as its result, in every plan."""
         spec = self.graph.tensors[tensor]
         full = set()
+        # Two arrays at full size: a loop that reads them is worth writing, because reading both again costs more.
         for operand in self.order.operands[self.order.producer[tensor]]:
             if operand == LITERAL or self.graph.tensors[operand].shape != spec.shape:
                 continue

@@ -30,14 +30,17 @@ def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float
         SporaxRuntimeError: nothing fits; says what would.
     """
     limit = problem.options.memory_bytes
+    # All that were suggested, and one from message passing on the whole problem, which knows no limit either.
     by_cost = sorted([*map(list, attempts), choose(problem.cost_graph())], key=problem.seconds)
     if limit is None:
         return by_cost[0]
     fitting = next((chosen for chosen in by_cost if measured(problem, chosen).peak_bytes <= limit), None)
     if fitting is by_cost[0]:
+        # The cheapest plan of all fits: nothing within the limit can be better than what was suggested.
         return fitting
     start = fit_quickly(problem, limit) or smallest(problem, limit)
     choices = [] if fitting is None else [fitting]
     if start.peak_bytes <= limit:
+        # On large problems each region of the neighborhood search would measure a large plan.
         choices.append((start if is_large(problem) else improved_within(problem, start, limit)).chosen)
     return min(choices, key=problem.seconds) if choices else solve_within(problem, limit, seconds, tried=True)[0].chosen

@@ -36,23 +36,24 @@ from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 _ROUNDS = 6
 """How often a plan that is too large is tried again with less."""
 _PROVING_ROUNDS = 3
-"""and how often where the integer program decides."""
+"""The same where the integer program decides, whose rounds take longer."""
 _PROVING_SHARE = 0.4
-"""Share of the solver's time for the bound."""
+"""Share of the solver's time for the bound; the rest is for plans."""
 _TRIES = ((1.0, _ROUNDS), (0.96, 2), (0.6, 2))
-"""Shares of the limit that messages are given, and rounds: with less they go other ways, and may find more."""
-_LEAST_ROUNDS, _DECISIONS = 2, 8000
-"""How often message passing must look for a plan that fits, at least, and how many decisions it sees in all these rounds, at
-most: a count and no clock, so that all processes find the same. Where there are more, blocks that repeat are decided alike
-first (`tying`)."""
+"""Shares of the limit that message passing may use, and rounds: with less it goes other ways, and may find better plans."""
+_LEAST_ROUNDS = 2
+"""Fewest rounds of message passing that look for a plan that fits."""
+_DECISIONS = 8000
+"""Most decisions in all these rounds together: a count and no clock, so that all processes of a job find the same plan. With more
+decisions, repeated blocks are tied first (`block_tying`)."""
 _WORTH = 0.99
-"""Share of the cost that another round must bring it to."""
+"""Share of the cost that another round must reach."""
 _PRECISION = 0.02
-"""To which share the smallest budget is worked out,"""
+"""Share of the smallest budget to which it is worked out."""
 _STEP = 1.15
-"""each guess so much larger than the one before."""
+"""Factor between guesses of a budget that is enough for a whole plan."""
 _LESS = 0.7
-"""Share of the memory that the next try to find less is given."""
+"""Share of the memory that the next attempt to find less may use."""
 
 Bytes = NDArray[np.int64]
 """Of one device."""
@@ -75,6 +76,7 @@ def limited_graph(
         priced: False to ask only what fits.
         usage: what tensors take; `resident_usage` by default.
     """
+    # Without prices only feasibility is asked: zero costs let the solver stop at the first choice.
     costs = [costs_of.tolist() if priced else [0.0] * len(costs_of) for costs_of in problem.costs]
     edges: list[tuple[int, int, object]] = [*problem.edges] if priced else []
     usages: list[Sequence[int]] = [[0] * len(costs_of) for costs_of in costs]
@@ -91,6 +93,7 @@ def limited_graph(
                 costs.append([0.0] * len(sizes))
                 usages.append(sizes)
                 spans.append(span)
+    # Reserved bytes are nodes with one strategy: the solver needs no other notion of a load that is there in any case.
     for span, size in _intervals(reserve):
         costs.append([0.0])
         usages.append([size])
@@ -105,6 +108,8 @@ def _intervals(reserve: Bytes | None) -> Iterator[tuple[TickSpan, int]]:
     ends = [0, *(np.flatnonzero(np.diff(reserve)) + 1).tolist(), len(reserve)]
     for first, last in itertools.pairwise(ends):
         if reserve[first]:
+            # Entry k + 1 of the reserve is operator k, which takes ticks 2k + 1 and 2k + 2; entry 0 is before the
+            # first.
             yield (max(2 * first - 1, 0), 2 * last - 1), int(reserve[first])
 
 
@@ -145,6 +150,7 @@ def fit(
         if fitted is None:
             reserve = reserve // 2  # another plan may get by with less
         elif fitted.peak_bytes > limit:
+            # The larger of both: forgetting an earlier reserve would lead back to the earlier plan.
             reserve = np.maximum(reserve, unmodelled_bytes(problem, fitted, usage))
         elif best is None or problem.seconds(fitted.chosen) < _WORTH * problem.seconds(best.chosen):
             # The plan fits and another round may find a cheaper one, since the reserve now belongs to this plan.
@@ -165,15 +171,18 @@ def _solve_round(
 def unmodelled_bytes(problem: Problem, fitted: MeasuredPlan, usage: Usage) -> Bytes:
     """[1 + operators + 1] bytes of a plan in addition to the tensors that the solver knows of."""
     count = len(problem.graph.operators)
+    # Ticks: 0, two for each operator, and those after the last one, see `_intervals`.
     taken = np.zeros(2 * count + 4, np.int64)
     for pieces, candidate in zip(usage, fitted.chosen, strict=True):
         for (begin, end), sizes in pieces.items():
             taken[begin] += sizes[candidate]
             taken[end] -= sizes[candidate]
     taken = np.cumsum(taken)
+    # An operator has two ticks; the fuller one counts.
     at_operator = np.concatenate([taken[:1], taken[1 : 2 * count + 3].reshape(-1, 2).max(axis=1)])
     predicted = np.zeros(count + 2, np.int64)
     for position, uses in memory_over_time(problem.graph, fitted.plan):
+        # From here on, until the next position sets it again: memory changes only at the positions listed.
         predicted[min(position + 1, count + 1) :] = sum(uses.values())
     rest: Bytes = np.maximum(predicted - at_operator, 0)
     return rest
@@ -181,6 +190,7 @@ def unmodelled_bytes(problem: Problem, fitted: MeasuredPlan, usage: Usage) -> By
 
 def is_large(problem: Problem) -> bool:
     """Whether there are too many decisions for all rounds of message passing."""
+    # Both models of the tensors, hence twice.
     return 2 * len(problem.costs) * sum(rounds for _, rounds in _TRIES) > _DECISIONS
 
 
@@ -199,6 +209,7 @@ def fit_quickly(problem: Problem, limit: int) -> MeasuredPlan | None:
     if rough is None:
         return fit(problem, limit, refine_within, rounds=2)
     best, usage = rough
+    # The finer messages start where the rough ones ended: with the reserve of the best plan so far.
     fine = fit(problem, limit, refine_within, 2, unmodelled_bytes(problem, best, usage), usage)
     return min((entry for entry in (best, fine) if entry), key=lambda entry: problem.seconds(entry.chosen))
 
@@ -207,6 +218,7 @@ def _fit_with_both_models(problem: Problem, limit: int) -> tuple[MeasuredPlan, U
     """The cheapest plan that fits of those that message passing finds within the limit or less, and the model it used."""
     left = max(_DECISIONS // len(problem.costs), _LEAST_ROUNDS)
     fitting: list[tuple[MeasuredPlan, Usage]] = []
+    # In this order, so that the full limit has been tried with both models before rounds run out.
     for (share, rounds), usage in itertools.product(_TRIES, (resident_usage(problem), transient_usage(problem))):
         if left:
             plan = fit(problem, int(limit * share), choose_within, min(rounds, left), usage=usage)
@@ -234,6 +246,7 @@ def solve_within(
     """
     start = time.monotonic()
     proof = solver(bounding_graph(problem, limit), seconds=_PROVING_SHARE * seconds)
+    # The bounding graph may allow plans that are too large, so its choice is measured as well.
     plans = [] if proof.choices is None else _those_that_fit(limit, measured(problem, proof.choices.tolist()))
     # The bound holds for all plans that fit, so a plan that meets it needs no further search.
     if plans and proof.optimal:
@@ -243,6 +256,7 @@ def solve_within(
     def decide(graph: CostGraph) -> Sequence[int] | None:
         nonlocal asked
         asked += 1
+        # At least one second: the solver needs some time to find any choice.
         choices = solver(graph, seconds=max(start + seconds - time.monotonic(), 1.0)).choices
         return None if choices is None else choices.tolist()
 
@@ -260,8 +274,10 @@ def solve_within(
             if is_open(least) and time.monotonic() < start + seconds:
                 reserve = unmodelled_bytes(problem, least, usage)
                 plans += _those_that_fit(limit, fit(problem, limit, decide, _PROVING_ROUNDS, reserve, usage))
+    # Where nothing fits, the smallest plan is looked for: it may fit after all, and otherwise the error names it.
     least = min(plans, key=cost) if plans else smallest(problem, limit)
     if least.peak_bytes <= limit:
+        # What cannot be improved in reasonable time, or is proven, stays as it is.
         ready = is_large(problem) or not is_open(least)
         return replace(least if ready else improved_within(problem, least, limit), rounds=asked), proof
     raise SporaxRuntimeError(
@@ -284,6 +300,7 @@ def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) ->
         bound: of the solver.
         scale: what a second counts there.
     """
+    # A bound above a plan that exists is no bound; it is dropped instead of being shown.
     if bound is None or bound / scale > cost * (1 + OPTIMALITY_TOLERANCE):
         return None
     return min(bound / scale, cost)
@@ -331,7 +348,9 @@ def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
 
 def _smallest(problem: Problem, enough: int) -> MeasuredPlan:
     large = is_large(problem)
+    # For a large problem, tied blocks give a start in a time that does not grow with the depth.
     plan = choose_tied_within(problem, enough) if large else measured(problem, choose(problem.cost_graph()))
+    # Tensors alone need no less than this, so smaller budgets need not be tried with costs.
     allowed = _least_tensors(problem, plan.peak_bytes)
     while allowed < plan.peak_bytes:
         choices = choose_within(limited_graph(problem, allowed))
@@ -339,6 +358,7 @@ def _smallest(problem: Problem, enough: int) -> MeasuredPlan:
             plan = min(plan, measured(problem, choices), key=lambda entry: entry.peak_bytes)
             break
         allowed = int(allowed * _STEP) + 1
+    # While both models still find something 30 % smaller; each success lowers the next budget.
     while not large and (less := _fit_with_both_models(problem, int(plan.peak_bytes * _LESS))) is not None:
         plan, _ = less
     return reduce_memory(problem, plan, enough)
@@ -347,6 +367,7 @@ def _smallest(problem: Problem, enough: int) -> MeasuredPlan:
 def _least_tensors(problem: Problem, most: int) -> int:
     """The least peak of the tensors alone that was found, however they would have to be moved about."""
     low, high = 0, most
+    # Bisection: whether tensors fit grows with the budget, up to what message passing misses.
     while high - low > _PRECISION * high:
         middle = (low + high) // 2
         fits = choose_within(limited_graph(problem, middle, priced=False)) is not None

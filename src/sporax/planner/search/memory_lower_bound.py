@@ -32,12 +32,13 @@ from sporax.planner.search.problem import MANY_AXES, Problem
 from sporax.planner.solver.graph import Booleans, Ints
 
 _FEWEST_MOMENTS, _MOST_MOMENTS = 4, 80
-"""Operators at which memory is looked at, at least and at most: those at which the graph's tensors take the most."""
+"""Operators at which memory is bounded, at least and at most: those at which the graph's tensors take the most."""
 _LOOKS = 200_000
-"""Operators that are gone through for these, all together: a count and no clock, so that all processes say the same."""
+"""Operators that are visited for all moments together: a count and no clock, so that all processes get the same bound."""
 _KERNELS_PER_MOVE = 3
-"""At most: rearranging, sending, and bringing in order."""
+"""Most kernels of one move: rearranging, sending, and bringing in order."""
 _NEVER = 1 << 62
+"""Bytes that no array has: it disappears in every minimum, and one addition to it stays within int64."""
 
 
 class Table(NamedTuple):
@@ -92,20 +93,20 @@ class _Endpoints(NamedTuple):
 
     Attributes:
         spec: the tensor.
-        made: where another decision than its bundle may make it.
+        produced: where another decision than its bundle may make it.
         tensor_placements: the tensor's placement within its bundle, per candidate.
         relayed: where its relay has it, per candidate; () where there is none, or the reader is none of its readers.
         from_relay: whether the reader's source is the relay.
-        wanted: where the reader wants it, per candidate.
+        required: where the reader wants it, per candidate.
         detour: what may come between, since others have it brought elsewhere.
     """
 
     spec: TensorSpec
-    made: tuple[Placement, ...]
+    produced: tuple[Placement, ...]
     tensor_placements: tuple[Placement, ...]
     relayed: tuple[Placement, ...]
     from_relay: bool
-    wanted: tuple[Placement, ...]
+    required: tuple[Placement, ...]
     detour: _Route
 
 
@@ -155,13 +156,13 @@ class _LowerBoundBuilder:
         self.order = Order(problem)
         self.materialization = Materialization(problem, self.order)
         self.constant = [number for number in self._alive() if not self._read(number)]
-        """Operators that read nothing but constants,"""
+        """Operators that read nothing but constants."""
+        # Loops and views with what they read: they may be computed at any time after their operands.
         self.light = [
             (number, read)
             for number in self._alive()
             if self.order.forms[number] in (CompiledForm.LOOP, CompiledForm.VIEW) and (read := self._read(number))
         ]
-        """and loops and views, with what they read."""
         self._sizes: dict[object, int] = {}
         self._routes: dict[object, _Route] = {}
         self._tables: dict[_Endpoints, _Tables] = {}
@@ -171,6 +172,7 @@ class _LowerBoundBuilder:
         self._farthest_cache: dict[object, _Route] = {}
         axes = len(problem.mesh.device_axes)
         self._many_axes = axes > MANY_AXES
+        # A redistribution has at most two moves per axis: each axis leaves one dimension and comes to another.
         self._most_kernels = 2 * axes * _KERNELS_PER_MOVE
 
     def run(self) -> MemoryLowerBound:
@@ -197,6 +199,7 @@ class _LowerBoundBuilder:
         replaced, tables = dict(self.graph.aliases), []
         seen = {self.order.same[argument.tensor] for argument in self.graph.inputs}
         for place, output in enumerate(self.graph.outputs):
+            # What replaces an argument is written into its buffer, which is counted already.
             if place in replaced or output == LITERAL:
                 continue
             tensor = self.decisions.origin[output]
@@ -218,15 +221,18 @@ class _LowerBoundBuilder:
             for number in self.decisions.heavy
             if self.order.alive[number] and self.order.forms[number] is CompiledForm.KERNEL
         ]
+        # Fewer moments in larger graphs: each one costs a walk over the whole graph.
         most = min(max(_LOOKS // max(len(self.graph.operators), 1), _FEWEST_MOMENTS), _MOST_MOMENTS)
         if len(kernels) <= most:
             return kernels
         taken = np.zeros(2 * len(self.graph.operators) + 4, np.int64)
         for life in live_ranges(self.graph):
             size = self.graph.tensors[life.tensor].num_bytes
+            # Ticks of live ranges begin at -1, and spans are half open.
             taken[life.begin + 1] += size
             taken[life.end + 2] -= size
         taken = np.cumsum(taken)
+        # The fullest moments, in the order of the program again.
         return sorted(sorted(kernels, key=lambda number: -taken[2 * number + 1])[:most])
 
     # ------------------------------------------------------------------------------------------------------ moments
@@ -235,9 +241,13 @@ class _LowerBoundBuilder:
         """What is there when an operator runs, next to arguments."""
         before = self.order.before(operator, self.materialization.sure_copies)
         tables = [*self._writes(operator)]
+        # Results of the operator itself may share arrays with operands; these are then counted once, as results.
         taken = {self.order.same[tensor]: (tensor, -1) for tensor in self.graph.operators[operator].results}
         candidates = sorted(
-            self._required_arrays(operator, before), key=lambda array: (-array.table.sizes.mean(), len(array.tensors))
+            # Large arrays first: of two requirements that one array could serve, the one that raises the bound more is
+            # kept.
+            self._required_arrays(operator, before),
+            key=lambda array: (-array.table.sizes.mean(), len(array.tensors)),
         )
         served = set()
         for required in candidates:
@@ -246,6 +256,8 @@ class _LowerBoundBuilder:
                     tables.append(required.table)
                     taken.update(dict.fromkeys(required.tensors, required.reader))
                     served.add(required.reader)
+            # The array is counted already, but this reader has a copy of its own as well, if none was counted for it
+            # yet.
             elif required.copy is not None and required.copy.sizes.any() and required.reader not in served:
                 tables.append(required.copy)
                 served.add(required.reader)
@@ -254,6 +266,7 @@ class _LowerBoundBuilder:
     def _writes(self, operator: int) -> Iterator[Table]:
         """Results of a kernel, if they are not written over an operand."""
         writer = self.graph.operators[operator]
+        # XLA updates in place where it can; a bound must not count what may not exist.
         if writer.name.startswith(("scatter", "select_and_scatter")) or writer.name == "dynamic_update_slice":
             return
         node = self.decisions.decision_of(operator)
@@ -286,6 +299,7 @@ class _LowerBoundBuilder:
         """Tensors that depend on constants only, and so can be computed at any time."""
         for number in self.constant:
             results = self.graph.operators[number].results if number != operator else ()
+            # Constants can be computed just before they are read, so they are as deep as the operator at most.
             yield from ((tensor, self.order.depth(operator) - 1) for tensor in results if tensor not in slack)
 
     def _independent_results(
@@ -295,10 +309,13 @@ class _LowerBoundBuilder:
         slack_of: dict[int, int] = {}
         available = {**slack}
         for number, operands in self.light:
+            # What waits for the operator, or is waited for, has been counted from the operator's own chain.
             if number in before.reach or self.order.depends(number, operator):
                 continue
             if all(tensor in available and self.materialization.is_inside(tensor, number) for tensor in operands):
                 depths = [
+                    # A tensor that is produced in its bundle's placement is there as soon as it exists; others must
+                    # arrive first.
                     max(steady.get(tensor, 0), 0 if self._producer_placements(tensor) else available[tensor])
                     for tensor in operands
                 ]
@@ -312,7 +329,9 @@ class _LowerBoundBuilder:
         """The array that a reader needs, for an operator that runs before or is this reader."""
         route = self._arrival(tensor, reader)
         from_bundle = route.first == self.decisions.node_of[tensor]
+        # Sure to have arrived: fewer kernels lie on its way than between its producer and this operator in every plan.
         sure = (route.kernels < depth) | ((route.moving < steady) if from_bundle else False) | (reader == operator)
+        # Otherwise it may be anywhere on its way, so only the smallest of its placements counts.
         sizes = np.where(reader == operator, route.arrived_bytes, np.where(sure, route.arrived_bytes, route.least))
         name, own = self.order.same[tensor], self.order.same[tensor] in self.materialization.own
         key = (tensor, reader)
@@ -320,6 +339,7 @@ class _LowerBoundBuilder:
             place = self.order.operands[reader].index(tensor)
             copied = sizes * sure * np.array(self.materialization.copies(reader, place))
             copy = Table(route.first, route.second, copied)
+            # Arguments and results are counted elsewhere; only a copy or another placement of them is new.
             if own:
                 sizes = np.where(route.same, copied, sizes * sure)
                 yield _RequiredArray(Table(route.first, route.second, sizes), frozenset(), None, key)
@@ -334,6 +354,8 @@ class _LowerBoundBuilder:
                 lying = np.min([self._bytes_at_rest(tensor, before.slack, steady) for tensor in kept], axis=0)[:, None]
                 names = {self.order.same[tensor] for tensor in kept} | ({name} if route.sends.any() else set())
                 sizes = np.where(route.sends, sizes, lying)
+                # If devices send, the array read is one of the tensor itself; otherwise one of the tensors it is
+                # computed from.
                 yield _RequiredArray(Table(route.first, route.second, sizes), frozenset(names), None, key)
 
     def _bytes_at_rest(self, tensor: int, slack: Mapping[int, int], steady: int) -> Ints:
@@ -380,8 +402,10 @@ class _LowerBoundBuilder:
 
     def _work_out(self, tensor: int, reader: int) -> _Arrival:
         decision, second = self.decisions.node_of[tensor], self.decisions.decision_of(reader)
+        # Light operators never read from a relay, which serves heavy ones only.
         relay = self.decisions.relays.get(tensor) if reader in self.decisions.heavy else None
         first = decision if relay is None or self.order.same[tensor] in self.materialization.own else relay
+        # Several decisions read it: one may read what another one had resharded, hence the detour.
         others = {self.decisions.decision_of(reader) for reader in self.materialization.readers(tensor)} - {decision}
         ends = _Endpoints(
             self.graph.tensors[tensor],
@@ -399,8 +423,10 @@ class _LowerBoundBuilder:
     def _between(self, ends: _Endpoints) -> _Tables:
         """By candidates of source and reader: from where a tensor is made to its bundle's place, to a relay's, and from there."""
         spec, sources = ends.spec, ends.relayed if ends.from_relay else ends.tensor_placements
-        from_maker = {source: self._from_maker(spec, ends.made, source) for source in ends.tensor_placements}
-        partial_bytes = min((self._bytes(spec, where) for where in ends.made if where.partial), default=_NEVER)
+        from_maker = {source: self._from_maker(spec, ends.produced, source) for source in ends.tensor_placements}
+        partial_bytes = min((self._bytes(spec, where) for where in ends.produced if where.partial), default=_NEVER)
+        # A tensor may be resharded in several ways on its way; a bound takes the most kernels and the least bytes of
+        # all.
         routes: list[tuple[int, int, int, int, bool, bool]] = []
         for source in sources:
             up = (
@@ -410,7 +436,7 @@ class _LowerBoundBuilder:
                     [_joined(from_maker[lying], self._route(spec, lying, source)) for lying in from_maker]
                 )
             )
-            for target in ends.wanted:
+            for target in ends.required:
                 route = self._route(spec, source, target)
                 if source != target and ends.relayed and not ends.from_relay:
                     route = self._longest(
@@ -425,13 +451,14 @@ class _LowerBoundBuilder:
                     (
                         up.kernels + route.kernels + 1,
                         route.kernels + 1,
+                        # While it is not there for sure, it may still be the partial sum it was produced as.
                         min(size, partial_bytes) if up.kernels else size,
                         min(up.least, route.least),
                         route.sends,
                         source == target,
                     )
                 )
-        shape = len(sources), len(ends.wanted)
+        shape = len(sources), len(ends.required)
         kernels, moving, arrived_bytes, least, sends, same = (
             np.array(entry).reshape(shape) for entry in zip(*routes, strict=True)
         )
@@ -447,6 +474,7 @@ class _LowerBoundBuilder:
         key = spec, places
         if key not in self._farthest_cache:
             kernels, least = self._most_kernels, min(self._bytes(spec, place) for place in places)
+            # With one axis all routes are few and short, so the longest of them is worth looking for.
             if len(self.problem.mesh.device_axes) == 1:
                 kernels = max(self._route(spec, a, b).kernels for a in places for b in places if not b.partial)
             self._farthest_cache[key] = _Route(kernels, self._slice(spec) if self._many_axes else least, False)
@@ -467,10 +495,12 @@ class _LowerBoundBuilder:
             size = self._bytes(spec, source)
             if source == target:
                 self._routes[key] = _Route(0, size, False)
+            # Where the mesh has many axes, searching each route would take longer than the bound is worth.
             elif self._many_axes:
                 self._routes[key] = _Route(self._most_kernels, self._slice(spec), _sends(source, target))
             else:
                 moves = self._moves(*key)
+                # Between two moves the tensor is at an intermediate size, which may be less than at both ends.
                 sizes = (size, self._bytes(spec, target), *(move.local_bytes for move in moves))
                 sends = any(move.kind not in (MoveKind.SLICE, MoveKind.MASK) for move in moves)
                 self._routes[key] = _Route(_KERNELS_PER_MOVE * len(moves), min(sizes), sends)
@@ -490,6 +520,7 @@ class _LowerBoundBuilder:
 
     def _slice(self, spec: TensorSpec) -> int:
         """Bytes that every device has at least, wherever a tensor is."""
+        # All devices together hold the whole tensor at least once.
         return spec.num_bytes // self.order.devices
 
     def _bundle_placements(self, tensor: int) -> tuple[Placement, ...]:
@@ -526,6 +557,7 @@ class _LowerBoundBuilder:
 
 def _sends(source: Placement, target: Placement) -> bool:
     """Whether devices lack something of a tensor; otherwise they slice, and leave the sum to some of them."""
+    # Only slices are needed if each dimension is sharded further along the same axes.
     cut_on = all(new[: len(old)] == old for old, new in zip(source.dims, target.dims, strict=True))
     return not cut_on or not set(source.partial) <= set(target.partial) or source.reduction != target.reduction
 

@@ -33,26 +33,27 @@ from sporax.planner.solver.timeline import Timeline
 from sporax.planner.solver.trws import MessagePassing
 
 _REDUCE_SECONDS = 120.0
-"""Wall-clock limits are far off, so that all processes of a run, however busy, find the same plan."""
+"""Time limit of a reduction: far from what is needed, so that all processes of a run, however busy, find the same plan."""
 _SMALL = 400
-"""Decisions up to which elimination is tried first,"""
+"""Decisions up to which elimination is tried first."""
 _SMALL_TABLE = 100_000
-"""with tables of so many entries at most."""
+"""Most entries of a table of that elimination: more would take longer than messages."""
 _GAP = 0.01
 """Share of the cost that may be left open without a second look."""
 _RISE = 1e-4
-"""Share of the bound that is worth another sweep."""
+"""Share of the bound by which a sweep must raise it to be worth another one."""
 _BALLS = 32
-"""How many balls are decided again at most,"""
+"""Most balls that are decided again."""
 _BALL = 40
-"""of so many decisions."""
+"""Decisions in each of them."""
 _WHOLE = 100
-"""Decisions up to which one ball holds them all: loops make small graphs in which everything hangs together."""
+"""Decisions up to which one ball holds all of them: loops make small graphs in which every decision depends on every other."""
 _TIED_BALLS, _TIED_BALL = 12, 16
-"""The same under a memory limit, which ties decisions."""
+"""Balls and their decisions under a memory limit, which makes the decisions of a ball depend on each other."""
 _BALL_SECONDS = 60.0
+"""Time limit of one ball: far from what is needed, for the same reason as `_REDUCE_SECONDS`."""
 _PRICED_SWEEPS = 36
-"""Sweeps under a memory limit: prices need longer than messages."""
+"""Sweeps under a memory limit: prices take longer to converge than messages."""
 
 
 def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6) -> list[int]:
@@ -115,6 +116,7 @@ def converge(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30
     for left in reversed(range(sweeps)):
         before, bound = bound, max(bound, core.constant + max(messages.sweep(core.costs)))
         rise = bound - before
+        # So slow that all sweeps that are left could not reach the known choice.
         slow = rise <= _RISE * bound and left * rise < reached - bound
         if slow or reached <= (1 + OPTIMALITY_TOLERANCE) * bound:
             break
@@ -135,6 +137,7 @@ class CoordinateDescent:
         """Cost of each candidate next to its neighbours; those that are open (-1) are taken to agree."""
         candidate_costs = self.costs[node].copy()
         for other, table in self.links[node]:
+            # An open neighbour will take what suits it best, so its minimum is the fair guess.
             candidate_costs += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]
         return candidate_costs
 
@@ -189,6 +192,7 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, floa
 
 def _decide_within(core: Core, sweeps: int, refine: bool) -> Ints | None:
     """The cheapest choice that fits of those that the messages suggest, and of one that starts from the least memory."""
+    # A plan of least memory, so that there is a choice even if all decoded ones are too large.
     best = first_positions(core, np.inf)
     least = np.inf if best is None else core.cost(best)
     ascent = PriceAscent(core)
@@ -218,6 +222,7 @@ def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL)
     for start in range(0, core.num_nodes, step):
         free = ball(core, start, size)
         _, better = resolve(core, positions, free, time.monotonic() + _BALL_SECONDS)
+        # Equal cost is taken too: the next ball then starts from another choice.
         if better is not None and core.cost(better) <= core.cost(positions):
             positions = better
     return positions

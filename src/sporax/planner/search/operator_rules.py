@@ -19,14 +19,18 @@ from sporax.planner.rules.elementwise import side_by_side
 from sporax.planner.rules.loops import CARRY, ENTER, JOIN, STACK
 
 _LIGHT_FAMILIES = frozenset(["1 elementwise", "2 dimensions", "4 reduction", "9 creation"])
+"""Families of rules (`planner.rules.table`) whose operators cost little next to products."""
 _HEAVY = frozenset(
     ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "rng_uniform", "rng_bit_generator", "argmax", "argmin"]
 )
+"""Members of those families that still decide for themselves: one dimension, or all of them, cannot be sharded."""
 _PINS = frozenset(["sharding_constraint", "reshard", "layout_constraint", "device_put", "with_memory_space_constraint"])
+"""Identities of JAX that have rules of other families."""
 _LINEAR = frozenset(["neg", "mul", "div", "copy", "convert_element_type"])
-"""Elementwise, and may let parts of their only tensor through."""
+"""Elementwise operators that may let partial sums of their only tensor through."""
 
 _EDGES = frozenset([ENTER, STACK, CARRY, JOIN])
+"""Operators at the edge of an inlined loop, where a tensor may have another placement inside than outside."""
 
 _Answer = TypeVar("_Answer")
 
@@ -65,6 +69,7 @@ def signature(operation: Operation) -> Signature:
 def _hashable(value: Any) -> Hashable:
     try:
         hash(value)
+    # Arrays and functions among the parameters; a kind is then no larger than what shares the very object.
     except TypeError:
         return ByIdentity(value)
     return value  # type: ignore[no-any-return]  # marks hold values of any type
@@ -110,12 +115,14 @@ class Kinds:
 def rule_of(operator: Operator) -> Rule:
     """The rule of an operator. Control flow is held whole: its bodies are not planned from inside."""
     if operator.bodies:
+        # Its rule shards nothing: searches see loops inlined, so this remains for bodies that cannot be inlined.
         return replicate(operator.operation, f"'{operator.name}' is not sharded: bodies of control flow are run whole")
     if is_identity(operator):
         return _identity_rule(operator.operation.operands)
     return rule_for(operator.operation)
 
 
+# Marks carry names and numbers, so their operations differ though their rules are equal.
 @lru_cache(maxsize=1 << 12)
 def _identity_rule(specs: tuple[TensorSpec, ...]) -> Rule:
     """The rule of identities on such tensors; marks differ in much that does not matter here."""

@@ -81,6 +81,7 @@ class Order:
         self.outputs = frozenset(self.decisions.origin[output] for output in self.graph.outputs if output != LITERAL)
         self.alive = self._alive()
         self.same = self._same()
+        # Computed once: `depends` is asked for every pair of a moment and a reader.
         self._waits, self._depths = self._waits_for()
 
     def _form(self, operator: Operator) -> CompiledForm:
@@ -91,6 +92,7 @@ class Order:
             return CompiledForm.OTHER if LITERAL in operator.operands else CompiledForm.KERNEL
         if name.startswith("reduce_") and "window" not in name:
             # Sharded by all devices, the larger one may be as small as the other, and the reduction would be a view.
+            # A reduction over few elements may be a copy on each device, and the compiler drops copies.
             return CompiledForm.REDUCTION if self._ratio(operator) > self.devices else CompiledForm.OTHER
         if name in VIEWS or name in MAYBE_VIEWS or name == "transpose":
             return CompiledForm.VIEW
@@ -101,7 +103,8 @@ class Order:
     @staticmethod
     def _ratio(operator: Operator) -> int:
         """How many times larger the larger one of operand and result is."""
-        sizes = [math.prod(result.shape) for result in (operator.operation.operands[0], operator.operation.results[0])]
+        sizes = [math.prod(spec.shape) for spec in (operator.operation.operands[0], operator.operation.results[0])]
+        # The larger of both, since broadcasts grow and reductions shrink.
         return max(sizes) // max(min(sizes), 1)
 
     def _alive(self) -> list[bool]:
@@ -125,8 +128,11 @@ class Order:
             return tensor
 
         for operator, sort in zip(self.graph.operators, self.forms, strict=True):
+            # A broadcast to more than all devices' parts cannot be a view of its operand on any of them.
             grows = operator.name in MAYBE_VIEWS and operator.operands and self._ratio(operator) > self.devices
             reduces = operator.name.startswith("reduce_") and sort is CompiledForm.OTHER
+            # For views and marks, operand and result may be one array; so may they for a reduction that is none on a
+            # device.
             if sort in (None, CompiledForm.VIEW) or reduces:
                 for operand, result in zip(operator.operands, operator.results, strict=False):
                     if operand != LITERAL and not grows:
@@ -141,9 +147,9 @@ class Order:
         for number, operator in enumerate(self.graph.operators):
             # Integers as bit sets: dependence is then one shift, and the union of many sets is fast.
             states = [state_of.get(tensor, (0, 0)) for tensor in operator.operands if tensor != LITERAL]
-            bits, depth = 0, max((placement for _, placement in states), default=0)
-            for placement, _ in states:
-                bits |= placement
+            bits, depth = 0, max((chain for _, chain in states), default=0)
+            for ancestors, _ in states:
+                bits |= ancestors
             depth += self.forms[number] in (CompiledForm.KERNEL, CompiledForm.REDUCTION)
             waits.append(bits)
             depths.append(depth)
@@ -165,6 +171,8 @@ class Order:
             operator: which one.
             copies: how many kernels transpose an operand (operator, place), at least, before its operator runs.
         """
+        # From the operator backwards: a producer comes before its readers, so each operator is final when it is
+        # visited.
         slack: dict[int, int] = {}
         reach: dict[int, int] = {}
         for number in range(operator, -1, -1):
@@ -172,6 +180,7 @@ class Order:
                 pairs = zip(self.operands[number], self.graph.operators[number].results, strict=True)
                 for tensor, result in pairs:
                     if result in slack and tensor != LITERAL:
+                        # A mark is no kernel: what comes after it is as far away as before it.
                         slack[tensor] = max(slack.get(tensor, 0), slack[result])
             elif number == operator or self.depends(operator, number):
                 kernels = self.forms[number] in (CompiledForm.KERNEL, CompiledForm.REDUCTION)

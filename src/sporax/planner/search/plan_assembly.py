@@ -1,4 +1,11 @@
-"""From chosen candidates to a plan that can run."""
+"""From chosen candidates to a plan that can run.
+
+Problem: a search chooses candidates; the lowering needs, for every operator, the sharding of its factors and of its
+operands and results, and every tensor that is resharded for several readers.
+
+Method: collect what the chosen candidates say of operators and tensors. A tensor that is produced elsewhere than it is
+read by several gets one resharding for all readers; one with a single reader goes there directly.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +31,7 @@ def whole_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
 
     def planned(operator: Operator) -> OperatorPlan:
         rule = rule_of(operator)
+        # Bodies of loops that no search looked into run whole on every device.
         operands, results = placements(rule, nothing_cut(rule))
         bodies = tuple(whole_plan(body, mesh) for body in operator.bodies)
         return OperatorPlan(nothing_cut(rule), operands, results, bodies)
@@ -47,7 +55,7 @@ class _Assembler:
         self.decisions: Decisions = problem.decisions
         self.tensor_placements: dict[int, Placement] = {}
         """The placement at which readers find each tensor, by origin."""
-        self.made: dict[int, Placement] = {}
+        self.produced: dict[int, Placement] = {}
         """The placement in which an operator produces each tensor."""
         self.relayed: dict[int, Placement] = {}
         """The placement at which heavy operators read it, if a relay decides that."""
@@ -61,7 +69,7 @@ class _Assembler:
                 # A tensor is decided by its own bundle; another decision that names it (its producer) says only how
                 # it is produced.
                 here = self.decisions.node_of[tensor] == number
-                target = self.relayed if relay else self.tensor_placements if here else self.made
+                target = self.relayed if relay else self.tensor_placements if here else self.produced
                 target[tensor] = where[candidate]
             for operator, step in zip(choices.operators, choices.steps[candidate], strict=True):
                 bodies = tuple(whole_plan(body, problem.mesh) for body in graph.operators[operator].bodies)
@@ -102,12 +110,13 @@ class _Assembler:
     def _reshardings(self) -> dict[int, Resharding]:
         """Tensors that several read somewhere else than they are made are brought there once; so are given ones."""
         num_readers: dict[int, int] = {}
+        # By name of the tensor in the graph, not by origin: readers behind a mark read a tensor of another number.
         for tensors in (*(operator.operands for operator in self.graph.operators), self.graph.outputs):
             for tensor in tensors:
                 num_readers[tensor] = num_readers.get(tensor, 0) + 1
         reshardings = {}
         # A tensor with one reader goes there directly: a resharding of its own would only add a stop on the way.
-        for tensor, source in self.made.items():
+        for tensor, source in self.produced.items():
             where, given = self.tensor_placements[tensor], tensor in self.problem.options.fixed
             if source != where and (given or num_readers.get(tensor, 0) > 1):
                 reshardings[tensor] = Resharding(where, "given" if given else "read there by several")
@@ -119,11 +128,12 @@ class _Assembler:
         for tensor, where in self.relayed.items():
             tensor_placements = self.tensor_placements[tensor]
             readers = [reader for reader in self.decisions.readers[tensor] if reader in self.decisions.heavy]
-            wanted = {place for reader in readers for place in self._wanted(reader, tensor)}
+            required = {place for reader in readers for place in self._required_placements(reader, tensor)}
+            # If all readers are served where the tensor already is or will be, no stop on the way is needed.
             if (
                 where != tensor_placements
                 and not tensor_placements.partial
-                and not wanted <= {where, tensor_placements}
+                and not required <= {where, tensor_placements}
             ):
                 yield self._read_by(readers, tensor), Resharding(where, "read there by several")
 
@@ -137,9 +147,10 @@ class _Assembler:
             )
             if origin == tensor
         }
+        # Readers behind different marks have no common name; the origin is resharded then.
         return names.pop() if len(names) == 1 else tensor
 
-    def _wanted(self, reader: int, tensor: int) -> Iterator[Placement]:
+    def _required_placements(self, reader: int, tensor: int) -> Iterator[Placement]:
         """Where an operator reads a tensor."""
         for operand, where in zip(self.decisions.operands(reader), self.steps[reader].operands, strict=True):
             if operand == tensor:

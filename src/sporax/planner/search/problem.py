@@ -1,7 +1,10 @@
 """The search problem of a graph: decisions with candidates, costs of candidates, and costs of pairs of candidates.
 
-Every search works on a `Problem`. Its costs are nanoseconds (or weighted bytes), because the tolerance of the solver is
-absolute.
+Problem: the searches differ, but all of them need the same decisions and costs, some of them several times.
+
+Method: a `Problem` is a frozen value with arrays: per decision the cost of each candidate, per edge a table. Costs are
+nanoseconds (or weighted bytes), because the tolerance of the solver is absolute. `ProblemBuilder` makes problems of one
+graph with more or fewer mesh axes handed out, and remembers what they have in common.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ from sporax.planner.search.search_space import Units, check_units, natural_units
 from sporax.planner.solver import CostGraph
 
 NANOSECONDS = 1e9
-"""In a second. The solver's tolerance is absolute, and it takes 10^17 and more for forbidden; weighted bytes stay as they are."""
+"""Per second. The solver's tolerance is absolute, and 10**17 and more means forbidden there; weighted bytes stay as they are."""
 MANY_AXES = 4
-"""Mesh axes up to which moves are priced by the search for the cheapest way."""
+"""Mesh axes up to which moves are costed by the search for the cheapest route; its time grows exponentially with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class Problem:
 
     def seconds(self, chosen: Sequence[int]) -> float:
         """Cost of one candidate per decision."""
+        # Python sums of single entries: a plan is evaluated thousands of times, with few edges at a time.
         total = sum(float(costs[entry]) for costs, entry in zip(self.costs, chosen, strict=True))
         total += sum(float(table[chosen[first], chosen[second]]) for first, second, table in self.edges)
         return total / self.scale
@@ -112,10 +116,12 @@ class Problem:
         """The problem for the solver, without memory."""
         usages = [[0] * len(costs_of) for costs_of in self.costs]
         costs = [costs_of.tolist() for costs_of in self.costs]
+        # Empty intervals: no node is ever live, so memory plays no part.
         return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
 
     def with_costs(self, costs: Sequence[Floats]) -> Problem:
         """The same decisions at other costs; what does not depend on these is still known."""
+        # `cache` is kept: it says nothing of costs.
         return replace(self, costs=tuple(costs), plans={})
 
     def rule(self, number: int) -> Rule:
@@ -154,9 +160,11 @@ class ProblemBuilder:
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.decisions = find_decisions(graph, options.fixed)
+        # Other units than seconds are of the size that the solver expects already.
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
         self.units = options.units or natural_units(mesh, model.links)
         hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
+        # Both kinds of costs are kept, since `priced` asks for exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)
         self._careful, self._mover = (
             careful,
@@ -191,7 +199,7 @@ class ProblemBuilder:
             base = bases[number] if bases is not None else None
             if node.is_bundle:
                 # A bundle's candidates depend on where its root is made, which an earlier decision says.
-                root_placements = self._made(number, choices)
+                root_placements = self._root_placements(number, choices)
                 given = None if node.is_relay else self._given(node.root, units, base)
                 choices.append(self.catalogue.bundle(self.decisions, number, root_placements, given, base))
             else:
@@ -215,6 +223,7 @@ class ProblemBuilder:
         """Where a tensor must be, along all axes but those that are handed out later."""
         where = self.options.fixed.get(tensor)
         handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
+        # A given placement is met axis by axis: those of later rounds must not be handed out now.
         later = {*itertools.chain(*self.units)} - handed_out
         return None if where is None else restricted(where, frozenset(self.mesh.device_axes) - later)
 
@@ -227,12 +236,14 @@ class ProblemBuilder:
             return None
         operator = self.graph.operators[node.producer]
         if is_identity(operator):
+            # A barrier's result comes from its operand, which may be a constant without any placement.
             operand = operator.operands[operator.results.index(node.root)]
             origin = LITERAL if operand == LITERAL else self.decisions.origin[operand]
             return None if origin == LITERAL else (self.decisions.node_of[origin], origin)
+        # The producer's own decision says where a result is made; the bundle then says where it is kept.
         return self.decisions.decision_of(node.producer), node.root
 
-    def _made(self, number: int, choices: list[Choices]) -> tuple[Placement, ...]:
+    def _root_placements(self, number: int, choices: list[Choices]) -> tuple[Placement, ...]:
         source = self._source(number)
         return () if source is None else choices[source[0]].tensor_placements[source[1]]
 
@@ -245,6 +256,7 @@ class ProblemBuilder:
                 where = choices[source[0]].tensor_placements[source[1]]
                 table = self._table(node.root, where, choices[number].placements)
                 if self.options.follow and node.followers:
+                    # With `follow`, nothing but the reduction of partial sums may come between producer and followers.
                     table = np.where(_same_cuts(where, choices[number].placements), table, np.inf)
                 edges.append((source[0], number, table))
         return edges
@@ -253,11 +265,12 @@ class ProblemBuilder:
         """From where tensors lie to where other decisions want them."""
         edges = []
         for number, choice in enumerate(choices):
-            for tensor, wanted in choice.wants:
+            for tensor, required in choice.wants:
                 source = self.decisions.node_of[tensor]
                 if not self.decisions.nodes[number].is_bundle:
+                    # Heavy operators read from the relay where there is one; bundles read the tensor itself.
                     source = self.decisions.relays.get(tensor, source)
-                edges.append((source, number, self._table(tensor, choices[source].tensor_placements[tensor], wanted)))
+                edges.append((source, number, self._table(tensor, choices[source].tensor_placements[tensor], required)))
         return edges
 
     def _results(self, choices: list[Choices], costs: list[Floats]) -> list[tuple[int, int, Floats]]:
@@ -273,6 +286,7 @@ class ProblemBuilder:
             if position in replaced:
                 target = self.decisions.node_of[self.graph.inputs[replaced[position]].tensor]
                 table = self._table(origin, where, choices[target].placements)
+                # One decision at both ends: its candidate is the row and the column, so only the diagonal can occur.
                 if source == target:
                     costs[source] = costs[source] + table.diagonal()
                 else:
@@ -281,6 +295,7 @@ class ProblemBuilder:
                 spec = self.graph.tensors[origin]
                 sharing = self.decisions.sharing[origin]
                 moves = [
+                    # A result without an argument to replace must be complete at the end, whatever its placement.
                     self.catalogue.resharding_costs.seconds(spec, placement, placement.complete(), sharing)
                     for placement in where
                 ]
@@ -290,10 +305,13 @@ class ProblemBuilder:
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
         """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
         spec, weight, sharing = self.graph.tensors[tensor], self._weight(tensor), self.decisions.sharing[tensor]
+        # Placements by identity: equal layers share the tuples, and hashing a tuple of placements for each edge takes
+        # longer.
         key = (spec, ByIdentity(sources), ByIdentity(targets), weight, sharing)
-        if key not in self._tables:
-            self._tables[key] = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * weight
-        return self._tables[key]
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * weight
+        return table
 
     def _weight(self, tensor: int) -> float:
         """Of transfers of a tensor, with the unit."""

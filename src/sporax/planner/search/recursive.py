@@ -45,9 +45,9 @@ Order = tuple[Units, ...]
 """The units of each round."""
 
 _ROUNDS = 5
-"""Rounds at most, of axis by axis."""
+"""Most rounds of axis by axis: with more axes, several are handed out in one round."""
 _WORTH = 0.1
-"""Share by which an order's plan may exceed the other's quick cost and still be priced exactly, which takes longer."""
+"""Share by which an order's direct-route cost may exceed the least one for the order to be costed exactly."""
 
 
 @inside_loops
@@ -91,6 +91,7 @@ def recursive(
             attempts.append(_all_axes_at_once(graph, mesh, model, options))
         best = min((attempt for attempt in attempts if _fits(attempt, options.memory_bytes)), key=_cost)
     final = best.final
+    # One candidate per decision is left in `final`, so its plan is all zeros.
     return SearchResult(
         _measured(final).plan if options.memory_bytes is not None else plan_of(final, [0] * len(final.costs)),
         "recursive",
@@ -161,6 +162,7 @@ def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
     """Orders of rounds to try: axis by axis (a few at a time where there are many), and all axes in one round, in two runs."""
     axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
     num_axes = -(-len(axes) // _ROUNDS) or 1
+    # Rounded up, so that the rounds stay within `_ROUNDS`.
     single = tuple((tuple(axes[start : start + num_axes]),) for start in range(0, len(axes), num_axes))
     return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
 
@@ -176,6 +178,7 @@ def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
         )
         chosen = _choose(problem, to_come)
         bases, seconds = problem.bases(chosen), problem.seconds(chosen)
+        # What all rounds looked at: the statistic that tells the searches' effort apart.
         candidates += sum(map(len, problem.costs))
     return _OrderResult(bases, seconds, candidates)
 
@@ -190,5 +193,6 @@ def _choose(problem: Problem, to_come: int) -> list[int]:
     chosen = choose_tied(problem)
     if limit is None or measured(problem, chosen).peak_bytes <= limit:
         return chosen
+    # Tensors can still become smaller by all factors of the later rounds.
     fitted = fit(problem, limit * to_come, choose_within)
     return chosen if fitted is None else fitted.chosen

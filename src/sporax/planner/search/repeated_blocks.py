@@ -25,13 +25,13 @@ Wire = tuple[int, int, int]
 
 _Key = TypeVar("_Key", bound=Hashable)
 _SHARED = -1
-"""Stands for the block of decisions that many blocks read."""
+"""In place of a block's number: decisions that many blocks read belong to no block."""
 _MANY = 7
-"""Blocks that may meet in one decision; those in which more do belong to no block."""
+"""Most blocks that may meet in one decision of a block: neighbours of neighbours do, the whole network does not."""
 _LEAST = 4
-"""Blocks that are worth the trouble."""
+"""Fewest blocks that are worth tying."""
 _STRIDES = (1, 2, 3, 4)
-"""Layers of several kinds may take turns."""
+"""Layers per block that are tried: layers of several kinds may take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,11 @@ def find_repeats(labels: Sequence[Hashable], edges: Sequence[Edge]) -> Repeats |
     contents = _contents(edges)
     best, covered = None, 0
     for stride in _STRIDES:
+        # With a stride, only every second, third, … layer is a centre, so that a block holds layers of all kinds.
         row = _Row(labels, edges, contents, _nearest(neighbours, middles[::stride]))
         if len(row) >= _LEAST and row.size > covered:
             best, covered = row, row.size
+        # More than half of all decisions are in blocks: no other stride can cover as many more.
         if 2 * covered > len(labels) or len(middles) < 2 * stride * _LEAST:
             break
     return None if best is None else best.found()
@@ -87,6 +89,7 @@ def find_repeats(labels: Sequence[Hashable], edges: Sequence[Edge]) -> Repeats |
 def _middles(labels: Sequence[Hashable]) -> list[int]:
     """The members of a label that occurs as often as most labels that repeat."""
     counts = Counter(labels)
+    # The number of layers is the count that most repeated labels have in common.
     often = Counter(count for count in counts.values() if count > 1).most_common(1)
     if not often:
         return []
@@ -98,6 +101,7 @@ def _contents(edges: Sequence[Edge]) -> list[int]:
     """For every edge a number that stands for its table's content."""
     by_object: dict[ByIdentity, int] = {}
     by_content: dict[Hashable, int] = {}
+    # First by object, since layers share their tables and hashing megabytes for each edge takes long; then by content.
     for _, _, table in edges:
         key = ByIdentity(table)
         if key not in by_object:
@@ -119,6 +123,8 @@ def _nearest(neighbours: Sequence[Sequence[int]], middles: Sequence[int]) -> lis
         for node in reached:
             mine = block[node]
             for other in neighbours[node]:
+                # All blocks grow at once, one edge per round, so each decision goes to the nearest centre; ties to the
+                # earlier one.
                 if block[other] == _SHARED and fresh.get(other, mine) >= mine:
                     fresh[other] = mine
         for node, number in fresh.items():
@@ -127,6 +133,7 @@ def _nearest(neighbours: Sequence[Sequence[int]], middles: Sequence[int]) -> lis
     for node in range(1, len(block)):
         if block[node] == _SHARED:
             block[node] = block[node - 1]
+    # After the growth: only then is it known in how many blocks the readers are.
     shared = [node for node, others in enumerate(neighbours) if len({block[other] for other in others}) > _MANY]
     for node in shared:
         block[node] = _SHARED
@@ -148,6 +155,7 @@ class _Row:
         kind_of = [kinds.setdefault(label, len(kinds)) for label in labels]
         self.place = [0] * len(block)
         for members in self.members:
+            # Equal blocks get equal orders: by kind, and within a kind by the order of the program.
             members.sort(key=lambda node: (kind_of[node], node))
             for place, node in enumerate(members):
                 self.place[node] = place
@@ -171,11 +179,14 @@ class _Row:
                 if here != there:
                     # Negative numbers tell shared decisions from places.
                     ends = (place[first], ~second) if there == _SHARED else (~first, place[second])
+                    # A shared decision keeps its own number: equal blocks read the very same one, not one that is
+                    # alike.
                     seen[max(here, there)].append((*ends, 0, content))
                 continue
             seen[here].append((place[first], place[second], there - here, content))
             if here != there:
                 seen[there].append((place[first], place[second], there - here, content))
+        # Sorted, so that the order of the edges does not matter.
         return [
             (tuple(kind_of[node] for node in members), tuple(sorted(entry)))
             for members, entry in zip(self.members, seen, strict=True)
@@ -183,6 +194,7 @@ class _Row:
 
     def found(self) -> Repeats:
         """What the row says of all edges. Several between the same two decisions are one."""
+        # A block in the middle has all its neighbours, so its edges show all wires.
         middle = (self.first + self.last) // 2
         wires: dict[Wire, Floats] = {}
         shared: dict[tuple[int, int], Floats] = {}
@@ -194,6 +206,7 @@ class _Row:
             if here not in inside and there not in inside:
                 others.append((first, second, table))
                 continue
+            # From the earlier block to the later one, or to what is shared; each edge then has one form.
             if here == _SHARED or (there != _SHARED and here > there):
                 first, second, table, here, there = second, first, table.T, there, here
             if there == _SHARED:
@@ -203,8 +216,10 @@ class _Row:
             wire = (self.place[first], self.place[second], there - here)
             if here == there and wire[0] > wire[1]:
                 wire, table = (wire[1], wire[0], 0), table.T
+            # Each wire is taken down once, from the middle block; equal blocks have equal ones.
             if here == middle:
                 _add(wires, wire, table)
+            # The row's first and last blocks have wires into the surroundings.
             if here not in inside:
                 ends[there - self.first, wire, False, first] = None
             elif there not in inside:

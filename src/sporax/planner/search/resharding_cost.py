@@ -47,9 +47,11 @@ class ReshardingCosts:
         self.mesh, self.links, self.alltoall, self.hurry = mesh, links, alltoall, hurry
         self._pairs: dict[_Pair, _Route] = {}
         self._routes: dict[_Pair, _Route] = {}
-        self._found: dict[tuple[tuple[int, ...], int, _Route, LinkCosts], float] = {}
+        self._answers: dict[tuple[tuple[int, ...], int, _Route, LinkCosts], float] = {}
+        """Answers of the full search, by all that they depend on."""
         self._tables: dict[tuple[TensorSpec, int, tuple[Placement, ...], tuple[Placement, ...]], Floats] = {}
         self._shared: dict[int, LinkCosts] = {}
+        """Link costs by the number of tensors that share the start of a collective: one object each, since keys hold it."""
 
     def seconds(self, spec: TensorSpec, source: Placement, target: Placement, sharing: int = 1) -> float:
         """Time of the cheapest way, or in a hurry of the straight one, of one of `sharing` tensors that share starts."""
@@ -66,6 +68,7 @@ class ReshardingCosts:
         if key not in self._tables:
             size = spec.num_bytes
             self._tables[key] = np.array([[self._seconds_of(spec, size, a, b, links) for b in columns] for a in rows])
+        # A copy for every asker: rows repeat as its candidates do.
         return self._tables[key][np.ix_(row_of, column_of)]
 
     def _links(self, sharing: int) -> LinkCosts:
@@ -79,6 +82,7 @@ class ReshardingCosts:
         route = self._pairs.get((source, target))
         if route is None:
             route = self._pairs[source, target] = self._direct_route(*_essential(source, target))
+        # One move is the cheapest route there is, and in a hurry no other one is looked for.
         if self.hurry or len(route.moves) <= 1:
             return route.seconds(num_bytes, links)
         return self._search(spec, source, target, route, links)
@@ -89,6 +93,7 @@ class ReshardingCosts:
         if route is None:
             turned: tuple[_Route, ...] = ()
             between = _in_other_order(source, target)
+            # Without a hurry the full search sees such routes by itself.
             if self.hurry and self.alltoall and between not in (source, target):
                 turned = self._direct_route(source, between), self._direct_route(between, target)
             moves = _DirectRoute(self.mesh, self.alltoall, source, target).moves
@@ -97,6 +102,7 @@ class ReshardingCosts:
 
     def _search(self, spec: TensorSpec, source: Placement, target: Placement, route: _Route, links: LinkCosts) -> float:
         """Time of the cheapest way of the same tensor without what does not matter: dimensions that are never cut are one."""
+        # A dimension can be sharded by common factors with the number of devices only, so other factors do not matter.
         devices = self.mesh.num_devices
         dims = [
             (old, new, math.gcd(size, devices))
@@ -104,14 +110,15 @@ class ReshardingCosts:
             if old or new
         ]
         shape = tuple(size for _, _, size in sorted(dims))
+        # Dimensions that are never sharded are one dimension of their product.
         question = ((*shape, math.prod(spec.shape) // math.prod(shape)), spec.itemsize, route, links)
-        seconds = self._found.get(question)
+        seconds = self._answers.get(question)
         if seconds is None:
             ends = (
                 Placement((*entry.dims, ()), entry.partial, entry.reduction) for entry in (route.source, route.target)
             )
             seconds = redistribute(*question[:2], *ends, self.mesh, self.alltoall, links).seconds
-            self._found[question] = seconds
+            self._answers[question] = seconds
         return seconds
 
 
@@ -130,19 +137,20 @@ class _Route:
 
     def __init__(self, source: Placement, target: Placement, moves: Sequence[_Move], turned: Sequence[_Route]) -> None:
         self.source, self.target, self.moves, self.turned = source, target, moves, turned
-        self._known: dict[tuple[int, int], float] = {}
+        self._seconds: dict[tuple[int, int], float] = {}
 
     def seconds(self, num_bytes: int, links: LinkCosts) -> float:
         """Time for a tensor of so many bytes."""
+        # The links' other values are the same within one `ReshardingCosts`, so the number of sharers stands for all.
         key = num_bytes, links.sharing
-        cached = self._known.get(key)
+        cached = self._seconds.get(key)
         if cached is None:
             cached = 0.0
             for kind, slices, reduction, axes, sizes in self.moves:
                 cached += links.seconds(kind, reduction, axes, sizes, num_bytes // slices)
             if self.turned:
                 cached = min(cached, sum(route.seconds(num_bytes, links) for route in self.turned))
-            self._known[key] = cached
+            self._seconds[key] = cached
         return cached
 
 
@@ -154,15 +162,19 @@ class _DirectRoute:
         self.source, self.target = source, target
         self.dims = [*source.dims]
         same = source.reduction == target.reduction
+        # Partial sums of one reduction can stay partial; those of another reduction must be combined first.
         self.parts = tuple(axis for axis in source.partial if not (same and axis in target.partial))
         masked = tuple(axis for axis in target.partial if not (same and axis in source.partial))
         self.slices = math.prod(source.parts(mesh))
         self.moves: list[_Move] = []
+        # The same number of slices in each changed dimension: devices trade whole slices, which one permute does.
         if alltoall and not self.parts and not masked and self._same_counts():
             changed = tuple(sorted({axis for pair in self._changed() for cut in pair for axis in cut}))
             self._move(MoveKind.PERMUTE, changed)
             return
         while self.dims != [*target.dims] or self.parts:
+            # In this order: slicing sends nothing and makes later moves smaller; gathering makes them larger, so it
+            # comes last.
             moved = self._slice() or self._scatter() or self._trade() or self._reduce() or self._gather()
             assert moved, "whatever is missing can be sliced once all else is in its place"
         if masked:
@@ -181,11 +193,12 @@ class _DirectRoute:
         changed = self._changed()
         return bool(changed) and all(num_parts(self.mesh, old) == num_parts(self.mesh, new) for old, new in changed)
 
-    def _wanted(self) -> list[tuple[int, Axes]]:
+    def _missing(self) -> list[tuple[int, Axes]]:
         """Dimensions whose cuts are right as far as they go, and the axes that are still missing."""
         return [
             (dim, new[len(old) :])
             for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True))
+            # Axes are appended only: a dimension that begins with a wrong axis must be gathered first.
             if len(new) > len(old) and new[: len(old)] == old
         ]
 
@@ -196,7 +209,7 @@ class _DirectRoute:
     def _slice(self) -> bool:
         """Cut by axes that do nothing yet."""
         busy = {axis for cut in self.dims for axis in cut} | set(self.parts)
-        for dim, missing in self._wanted():
+        for dim, missing in self._missing():
             axes = _leading(missing, lambda axis: axis not in busy)
             if axes:
                 self._move(MoveKind.SLICE, axes)
@@ -206,7 +219,7 @@ class _DirectRoute:
 
     def _scatter(self) -> bool:
         """Reduce partial sums and shard by their axes in one move."""
-        for dim, missing in self._wanted():
+        for dim, missing in self._missing():
             axes = _leading(missing, lambda axis: axis in self.parts)
             if axes:
                 self._move(MoveKind.REDUCE_SCATTER, axes)
@@ -217,9 +230,10 @@ class _DirectRoute:
 
     def _trade(self) -> bool:
         """Bring axes from the end of one dimension to another."""
-        for dim, missing in self._wanted() if self.alltoall else ():
+        for dim, missing in self._missing() if self.alltoall else ():
             for other, cut in enumerate(self.dims):
                 right = _common(cut, self.target.dims[other])
+                # Only a tail can be taken off: the slices of the axes before it stay where they are.
                 for start in range(right, len(cut)):
                     axes = cut[start:]
                     if missing[: len(axes)] == axes:
@@ -247,6 +261,7 @@ class _DirectRoute:
 
 def _essential(source: Placement, target: Placement) -> _Pair:
     """The same two placements of a tensor without dimensions that are never cut, the others in an order of their own."""
+    # Sorted pairs: the order of dimensions changes neither moves nor costs, so fewer routes are kept.
     dims = sorted(pair for pair in zip(source.dims, target.dims, strict=True) if pair != ((), ()))
     olds, news = tuple(old for old, _ in dims), tuple(new for _, new in dims)
     return placed(olds, source.partial, source.reduction), placed(news, target.partial, target.reduction)

@@ -23,6 +23,7 @@ def resident_usage(problem: Problem) -> Usage:
 def _resident_usage(problem: Problem) -> Usage:
     graph, decisions = problem.graph, problem.decisions
     usage: list[dict[TickSpan, list[int]]] = [{} for _ in problem.choices]
+    # A tensor is kept whole over its live range, though its readers may reshard it: the second model does otherwise.
     for life in live_ranges(graph):
         origin = decisions.origin[life.tensor]
         node = decisions.node_of[origin]

@@ -28,6 +28,7 @@ def default_units(mesh: DeviceMatrix, most: int = 2) -> Units:
     """
     axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
     if len(axes) <= most:
+        # Two units are enough for plans such as data parallel by tensor parallel, and keep candidates few.
         return tuple((axis,) for axis in axes)
     cuts = itertools.combinations(range(1, len(axes)), most - 1)
 
@@ -42,6 +43,7 @@ def default_units(mesh: DeviceMatrix, most: int = 2) -> Units:
 def link_runs(mesh: DeviceMatrix, links: LinkCosts) -> Units:
     """Runs of axes whose links are equally fast: within nodes, between nodes."""
     axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
+    # Without measured links all axes count as alike.
     runs = itertools.groupby(axes, key=lambda axis: links.axis_beta[axis] if links.axis_beta else 0.0)
     return tuple(tuple(run) for _, run in runs)
 
@@ -75,6 +77,7 @@ def check_units(units: Units, mesh: DeviceMatrix) -> None:
 def cuts_of(rule: Rule, mesh: DeviceMatrix, units: Units, base: Assignment | None = None) -> Iterator[Assignment]:
     """Legal assignments: `base` extended by every unit at one factor or none. Operands must be complete."""
     base = base or ((),) * len(rule.factors)
+    # Blocked factors cannot be sharded, and partial ones are only ever the consequence of another sharding.
     takers = [number for number, factor in enumerate(rule.factors) if factor.kind not in (Kind.BLOCKED, Kind.PARTIAL)]
     for owners in itertools.product((None, *takers), repeat=len(units)):
         extended = [list(axes) for axes in base]
@@ -82,6 +85,7 @@ def cuts_of(rule: Rule, mesh: DeviceMatrix, units: Units, base: Assignment | Non
             if owner is not None:
                 extended[owner] += unit
         assignment = tuple(map(tuple, extended))
+        # Legal for the rule and divisible: which of the products are, only the whole assignment tells.
         if is_legal(rule, assignment, mesh):
             yield assignment
 

@@ -38,9 +38,9 @@ Seeding = dict[int, int]
 """A candidate for some decisions."""
 
 _HEAVIEST = 2
-"""Kinds of operators whose cuts are tried as seeds,"""
+"""Kinds of operators whose shardings are tried as seeds, the heaviest ones."""
 _CUTS = 6
-"""and how many of the shardings of each, the fastest ones."""
+"""Shardings of each of them that are tried, the fastest ones."""
 
 
 @inside_loops
@@ -62,6 +62,7 @@ def propagation(
     options = options or SearchOptions()
     limit = options.memory_bytes
     result = _search_from_seeds(ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), hurry=True))
+    # The quick costs are enough for most plans; exact ones are worth their time when memory is short.
     if limit is not None and result.plan.peak_bytes > limit:
         result = _search_from_seeds(ProblemBuilder(graph, mesh, model, options))
     return SearchResult(
@@ -82,6 +83,7 @@ def _search_from_seeds(builder: ProblemBuilder) -> _MeasuredResult:
     descent = CoordinateDescent(problem)
     given = _given(problem)
     plans = [_spread(descent, seeding, frozenset(given)) for seeding in _seedings(problem, given)]
+    # Exact costs at the end, so that the result can be compared with those of other searches.
     final = builder.priced(problem.bases(cheapest(problem, plans)))
     plan = measured(final, [0] * len(final.costs))
     statistics = {**problem.statistics(), "seedings": len(plans), "peak_bytes": plan.peak_bytes}
@@ -100,6 +102,7 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
     for node, candidate in seeding.items():
         chosen[node] = candidate
     reached = dict.fromkeys(seeding)
+    # Decisions that no seed reaches start spreading by themselves, in the order of the program.
     for start in (*seeding, *range(len(chosen))):
         # Breadth first, so that decisions near a seed are taken before those far away.
         waiting = deque([start] if start not in reached or start in seeding else ())
@@ -118,6 +121,7 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
 def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
     """The user's seeds; with automatic seeds as well if the user gives placements of inputs only."""
     arguments = {argument.tensor for argument in problem.graph.inputs}
+    # Given inputs say little about the rest of the network, given operators say enough.
     if arguments.issuperset(problem.options.fixed) and not problem.options.cuts:
         yield from ({**seeding, **given} for seeding in _automatic(problem))
     else:
@@ -145,6 +149,7 @@ def _automatic(problem: Problem) -> Iterator[Seeding]:
         tried.add(kind)
         if len(tried) > _HEAVIEST:
             return
+        # A stable order, so that all processes try the same seeds.
         for candidate in choices.seconds.argsort(kind="stable")[:_CUTS].tolist():
             yield {number: candidate}
 
@@ -157,7 +162,9 @@ def _by_batch(problem: Problem) -> Seeding:
             continue
         number = problem.decisions.node_of[argument.tensor]
         cuts = [
-            len(where.dims[0]) if where.used == {*where.dims[0]} else -1 for where in problem.choices[number].placements
+            # Placements that shard another dimension as well do not count as batch-parallel.
+            len(where.dims[0]) if where.used == {*where.dims[0]} else -1
+            for where in problem.choices[number].placements
         ]
         seeding[number] = int(np.argmax(cuts))
     return seeding

@@ -36,6 +36,7 @@ class _TransientMemory:
         for life in live_ranges(self.graph):
             tensor = self.decisions.origin[life.tensor]
             begin, end = self.spans.get(tensor, (life.begin + 1, life.end + 1))
+            # Several tensors of a graph are one by origin: they live from the first begin to the last end.
             self.spans[tensor] = min(begin, life.begin + 1), max(end, life.end + 1)
         self.kept = {self.decisions.origin[output] for output in self.graph.outputs if output != LITERAL}
         self.kept |= {argument.tensor for argument in self.graph.inputs}
@@ -51,6 +52,7 @@ class _TransientMemory:
 
     def _times(self) -> list[int]:
         """For every operator the last tick at which it runs: what is not written out is computed in those who read it."""
+        # Backwards, since a fused operator runs when its readers do.
         times = [0] * len(self.graph.operators)
         for number in reversed(range(len(times))):
             operator = self.graph.operators[number]
@@ -66,6 +68,7 @@ class _TransientMemory:
         if maker is None or tensor not in self.problem.choices[maker].tensor_placements:
             return begin
         places = self.problem.choices[maker].tensor_placements[tensor]
+        # A tick at the producer's placement, before it is resharded to the bundle's.
         self._add(maker, tensor, places, (begin, begin + 1))
         return begin + 1
 
@@ -78,25 +81,29 @@ class _TransientMemory:
             if reader not in self.decisions.heavy
         ]
         places = self.problem.choices[decision].tensor_placements[tensor]
+        # A relay's placement, or that of the only heavy reader; with several heavy readers and no relay, the bundle's
+        # stays.
         reader = self.decisions.relays.get(tensor, self.decisions.heavy[heavy[0]] if len(heavy) == 1 else None)
         if reader is None:
             self._add(decision, tensor, places, (begin, end + 1))
             return
+        # Arguments and results must be there to the end, however early they are read last.
         stays = end if tensor in self.kept else min(max(direct, default=begin), end)
         last = min(max(self.times[entry] for entry in heavy), end)
-        wanted = self._required_placements(reader, tensor)
+        required = self._required_placements(reader, tensor)
         self._add(decision, tensor, places, (begin, stays + 1))
-        self._add(reader, tensor, wanted, (stays + 1, last + 1))
+        self._add(reader, tensor, required, (stays + 1, last + 1))
 
     def _required_placements(self, reader: int, tensor: int) -> Sequence[Placement]:
         """Where a relay or a heavy operator has a tensor, per candidate."""
         choices = self.problem.choices[reader]
         if self.decisions.nodes[reader].is_relay:
             return choices.tensor_placements[tensor]
-        return next(wanted for want, wanted in choices.wants if want == tensor)
+        return next(places for read, places in choices.wants if read == tensor)
 
     def _add(self, node: int, tensor: int, places: Sequence[Placement], span: TickSpan) -> None:
         """A tensor is at one of these places."""
+        # An empty span means that the next placement takes over at once.
         if span[1] > span[0]:
             spec = self.graph.tensors[tensor]
             sizes = [local_bytes(spec, where, self.problem.mesh) for where in places]

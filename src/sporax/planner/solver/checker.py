@@ -42,6 +42,7 @@ def evaluate(graph: CostGraph, choices: Sequence[int]) -> Evaluation:
     """
     sizes, offsets = graph.sizes.tolist(), graph.offsets.tolist()
     try:
+        # `operator.index` takes numpy's integers too, and refuses floats, which would be rounded without a word.
         picked = [index(choice) for choice in choices]
     except TypeError:
         raise SporaxValueError(
@@ -56,6 +57,8 @@ def evaluate(graph: CostGraph, choices: Sequence[int]) -> Evaluation:
             raise SporaxValueError(
                 f"For '{graph.name}', the choice of node {node} must be from 0 to {size - 1}, but got {choice}."
             )
+    # As Python lists: an index into a list is several times quicker than one into an array, and integers cannot
+    # overflow.
     costs, usages = graph.costs.tolist(), graph.usages.tolist()
     terms = [costs[offset + choice] for offset, choice in zip(offsets, picked, strict=False)]
     for (first, second), table in zip(graph.edges.tolist(), graph.edge_tables.tolist(), strict=True):
@@ -69,9 +72,11 @@ def evaluate(graph: CostGraph, choices: Sequence[int]) -> Evaluation:
 def _peak(intervals: list[list[int]], usages: list[int]) -> tuple[int, int]:
     events: dict[int, int] = {}
     for (begin, end), usage in zip(intervals, usages, strict=True):
+        # A node with an empty interval is never live, so its usage counts nowhere.
         if begin < end:
             events[begin] = events.get(begin, 0) + usage
             events[end] = events.get(end, 0) - usage
+    # At one moment, what ends is counted together with what begins: intervals are half open.
     peak, peak_time, load = 0, 0, 0
     for moment in sorted(events):
         load += events[moment]

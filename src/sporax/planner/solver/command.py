@@ -24,7 +24,7 @@ from sporax.planner.solver.solution import Solution, solve
 
 FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
 _MOST_THREADS = 256
-"""Each is a process of its own, with the whole graph."""
+"""Processes: each one holds the whole graph, so more than this would exhaust the memory of any machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

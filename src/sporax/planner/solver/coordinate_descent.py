@@ -41,8 +41,9 @@ class Ledger:
         if not self._spans[node]:
             return np.zeros(len(self.core.network.costs[int(self.core.nodes[node])]), np.int64)
         # A piece fits if it fits the fullest of its rows.
+        # Room that is already overdrawn counts as none: what earlier nodes took too much is not this node's excess.
         room = np.array([self.left[first:last].min() for first, last in self._spans[node]])
-        over: Ints = np.maximum(usages - np.maximum(room, 0)[:, None], 0).sum(axis=0)
+        over: Ints = np.maximum(usages - np.maximum(room, 0)[:, None], 0).sum(axis=0)  # strategies that fit have zero
         return over
 
     def pick(self, node: int, scores: Floats) -> int:

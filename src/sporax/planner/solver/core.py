@@ -66,20 +66,23 @@ class Core:
         links = tuple(
             tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes
         )
+        # Both ends list an edge in `links`; once is enough here.
         pairs = [(v, w, table) for v, link in enumerate(links) for w, table in link if v < w]
         # Equal tables are one array (interned), so identity is enough to store each once.
         distinct: dict[ByIdentity, int] = {}
         pool: list[Floats] = []
+        starts: list[int] = []
         filled = 0
         for _, _, table in pairs:
-            key = ByIdentity(table)
-            if key not in distinct:
-                distinct[key] = filled
+            starts.append(distinct.setdefault(ByIdentity(table), filled))
+            if starts[-1] == filled:
                 pool.append(table.reshape(-1))
                 filled += table.size
         memory = [network.memory[node] for node in nodes]
         counts = np.array([len(m) for m in memory], dtype=np.int64)
         sizes = np.array([len(network.costs[node]) for node in nodes], dtype=np.int64)
+        # A piece has one usage per strategy of its node, so pieces of different nodes have different lengths in
+        # `flat_usages`.
         per_piece = np.repeat(sizes, counts)
         empty = np.zeros(0, np.int64)
         return cls(
@@ -98,7 +101,7 @@ class Core:
             room=network.capacity - network.base,
             constant=network.constant,
             pool=np.concatenate([np.zeros(0), *pool]),
-            pool_starts=np.array([distinct[ByIdentity(table)] for _, _, table in pairs], dtype=np.int64),
+            pool_starts=np.array(starts, dtype=np.int64),
             pool_columns=np.array([table.shape[1] for _, _, table in pairs], dtype=np.int64),
         )
 

@@ -88,15 +88,19 @@ def solve_exactly(
         report: called with the bound after each round.
         rounds: the method that solves each round.
     """
+    # Rows of the last attempt may be given twice; `active` is sorted because `restricted` searches in it.
     active = np.zeros(0, np.int64) if rows is None else np.unique(rows)
+    # Extra room asked of a row. While it is not zero, the program is no relaxation, so its bound proves nothing.
     margin = np.zeros(len(core.room), np.int64)
     bound = -np.inf
+    # Each round adds rows, and there are finitely many, so the loop ends without the deadline too.
     while (left := deadline - time.monotonic()) > 0:
         network = core.as_network()
         network.capacity = network.capacity - margin
         network = reduce(network.restricted(active))
         exact = not margin.any()
         if network.infeasible:
+            # With a margin, infeasible means only that there is no choice which leaves the margin free.
             return Outcome(None, np.inf if exact else bound, False, active)
         answer = rounds(network, left, gap)
         bound = max(bound, answer.bound) if exact else bound
@@ -109,10 +113,13 @@ def solve_exactly(
             ids = network.ids[node]
             assert ids is not None
             choice[node] = ids[position]
+        # Relaxed answer on the core's own rows: those that were left out are checked here for the first time.
         choice = network.unwind(choice)
         excess = core.loads(choice) - core.room
         if (excess <= 0).all():
             return Outcome(choice, bound, answer.finished and exact, active)
+        # An unfinished answer that breaks rows is no optimum of the relaxation: more rows would not be aimed at
+        # anything.
         if not answer.finished:
             break
         broken = peaks(excess / np.maximum(core.room, 1), rounds.rows_at_once)
@@ -126,6 +133,7 @@ def solve_exactly(
 def peaks(excess: Floats, most: int = 10, apart: float = 0.005) -> Ints:
     """Rows of greatest positive `excess`, greedily, with a stretch of `apart` x rows around each left out."""
     left = excess.copy()
+    # Neighbouring rows are overloaded by the same arrays, so one row of a peak usually repairs its neighbours.
     width = max(1, int(len(left) * apart))
     rows: list[int] = []
     while len(rows) < most and left.max(initial=0.0) > 0:

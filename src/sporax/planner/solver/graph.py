@@ -20,14 +20,17 @@ from numpy.typing import NDArray
 
 from sporax.ir.errors import SporaxValueError
 
+# One width everywhere: mixed integer widths would make numpy convert, and usages of large models exceed 32 bits.
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 INFINITE_COST = 1e17
-"""Costs from here on mean "not allowed"; files write 10**18. They are stored as ``inf``."""
+"""Cost from which on a strategy is "not allowed", stored as ``inf``: contest files write 10**18, allowed costs stay far below."""
 
 
+# Not slotted: `cached_property` needs a `__dict__`. No `eq`: comparing arrays element by element is never what is
+# meant.
 @dataclass(frozen=True, slots=False, eq=False)
 class CostGraph:
     """A pairwise choice problem with a memory limit. Build it with `CostGraph.build`.
@@ -93,6 +96,7 @@ class CostGraph:
                 f"For '{name}', there must be one live interval per node, but got {len(spans)} intervals and {len(sizes)} nodes."
             )
         pairs, indices, tables = _intern_tables(edges, sizes, costs, offsets, name)
+        # After the tables: those on a single node were added to these costs.
         costs[costs >= INFINITE_COST] = np.inf
         wrong = np.isnan(costs) | np.isneginf(costs) | (usages < 0)
         if wrong.any():
@@ -175,6 +179,7 @@ def _intern_tables(
         if first == second:
             costs[offsets[first] : offsets[first + 1]] += flat.reshape(rows, columns).diagonal()
             continue
+        # Arrays have no hash; equal bytes are equal tables, and a zero of another sign only costs a second copy.
         key = (rows, flat.tobytes())
         if key not in index_of:
             wrong = np.isnan(flat) | np.isneginf(flat)

@@ -34,6 +34,7 @@ class Compressed:
 
 def compress(table: Floats) -> Compressed:
     """Groups rows, then columns, that are equal up to a constant."""
+    # Minima are subtracted first: rows that differ by a constant only then become equal bytes, one class.
     first_costs = _finite(table.min(axis=1))
     core, first = _distinct_rows(table - first_costs[:, None])
     second_costs = _finite(core.min(axis=0))
@@ -138,6 +139,7 @@ def _memory_rows(network: Network, place: dict[int, int], row: int) -> tuple[Int
         memory = network.memory[node]
         for (first, last), usage in zip(memory.spans.tolist(), memory.usages, strict=True):
             used = np.flatnonzero(usage)
+            # Every row of the span has the same usages: the program has no notion of ranges.
             r = np.repeat(np.arange(first, last), len(used))
             rows.append(row + r)
             columns.append(np.tile(start + used, last - first))
@@ -196,4 +198,5 @@ def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answ
 def _rounded(program: Program, x: Floats) -> Ints:
     """The largest strategy column of each node."""
     starts = program.starts
+    # HiGHS returns values within 1e-6 of 0 and 1, so the largest column of a node is its choice.
     return np.array([int(x[a:b].argmax()) for a, b in zip(starts[:-1], starts[1:], strict=True)], dtype=np.int64)

@@ -26,10 +26,11 @@ from sporax.planner.solver.core import Core
 from sporax.planner.solver.graph import Booleans, Floats, Ints
 
 _FEWEST_BITS = 1e-12
-"""Share of the bound up to which two costs are taken to be equal: they are sums in different order."""
+"""Share of the bound below which two costs count as equal: sums in different order differ by some 1e-16 per term."""
 _MOST_NUMBERS = 1 << 62
+"""Largest number that stands for a combination of choices: one bit is left so that a sum cannot overflow int64."""
 _ROUND_OFF = 1e-9
-"""Room for rounding where labels are looked up by slack; what comes of it is checked."""
+"""Absolute tolerance where labels are looked up by slack; labels that come in by it are checked again."""
 
 
 class TooManyLabels(Exception):  # noqa: N818 - it ends an attempt and is no error
@@ -130,6 +131,8 @@ class Elimination:
         scale: float,
     ) -> None:
         self.core, self.prices, self.nodes, self.edges = core, prices, nodes, list(edges)
+        # Costs are compared as multiples of a grain: otherwise equal labels that were added in different order would
+        # all stay.
         self._grain = _FEWEST_BITS * scale
         self._sizes = [int(size) for size in np.diff(core.offsets)]
         self._usages = [_usages(core, node, size) for node, size in enumerate(self._sizes)]
@@ -153,6 +156,7 @@ class Elimination:
     def _given(self, cutoff: float) -> list[_Table] | None:
         """The slacks as tables; None where nothing is left of one."""
         rows = len(self.core.room)
+        # A strategy whose slack alone is over the cutoff is in no choice of interest: slacks are never negative.
         left = [
             (slacks <= cutoff) & (usages <= self.core.room).all(axis=1)
             for slacks, usages in zip(self.nodes, self._usages, strict=True)
@@ -163,16 +167,21 @@ class Elimination:
             most = usages[kept].max(axis=0, initial=0)
             tables.append(_Table((node,), kept[:, None], slacks[kept], usages[kept], most))
         for first, second, slacks in self.edges:
+            # A pair without a label is forbidden; that is how pruned pairs and strategies keep the tables short.
             choices = np.argwhere((slacks <= cutoff) & left[first][:, None] & left[second])
+            # An edge takes no memory: only the tables of nodes carry loads, so each load is counted once.
             loads = np.zeros((len(choices), rows), np.int64)
             tables.append(_Table((first, second), choices, slacks[tuple(choices.T)], loads, np.zeros(rows, np.int64)))
         return tables if all(map(len, tables)) else None
 
     def undominated(self, table: _Table, rest: Ints, entries: Ints) -> Ints:
         """The labels of a table that matter, `rest` [k] being the most that other nodes can take."""
+        # Below `least` a row cannot overflow, whatever the others take, so all smaller loads are equally good there.
         least = np.maximum(self.core.room - rest, 0)
         loads = np.maximum(table.loads, least)
+        # A row in which no label is above that level cannot tell labels apart.
         loads = loads[:, (loads > least).any(axis=0)]
+        # The charges are taken out again: they are part of the slack, but a load must count once, as memory.
         costs = np.rint((table.slacks - table.loads @ self.prices) / self._grain)
         return undominated(entries, costs, loads)
 
@@ -188,6 +197,7 @@ class _Run:
     def __init__(self, problem: Elimination, tables: list[_Table], cutoff: float, allowance: Allowance) -> None:
         self.problem, self.cutoff, self.allowance = problem, cutoff, allowance
         self.room, self.sizes = problem.core.room, problem.sizes
+        # What all nodes together can take at most; a table's share of it leaves what the rest can take.
         self.total: Ints = np.sum([table.most for table in tables], axis=0)
         self.tables: list[dict[int, _Table]] = [{} for _ in self.sizes]
         """Per node the tables that it is in, by their numbers."""
@@ -201,6 +211,7 @@ class _Run:
             self._add(table)
 
     def run(self) -> Ints | None:
+        # Greedy order by the expected size of the table: the best order is NP-hard, as for tree width.
         waiting = {node: self._expected(node) for node in range(len(self.sizes))}
         while waiting:
             node = min(waiting, key=waiting.__getitem__)
@@ -208,7 +219,9 @@ class _Run:
             table = self._take_out(node)
             if not len(table):
                 return None
+            # Only the neighbours' expectations change, since only their tables did.
             waiting.update((other, self._expected(other)) for other in table.scope)
+        # Parts of the graph that share no edge still share memory, so their labels are joined like the others.
         end, *others = sorted(self.ends, key=len)
         for other in others:
             end = self._thinned(self._joined(end, other), ())
@@ -225,6 +238,7 @@ class _Run:
         """How many labels there would be when a node is taken out, if tables knew nothing of each other."""
         tables = self.tables[node].values()
         scope = {node for table in tables for node in table.scope}
+        # Tables are taken to be independent: shares of the combinations that are left multiply.
         shares = (len(table) / self._entries(table.scope) for table in tables)
         return self._entries(scope) * math.prod(shares)
 
@@ -235,6 +249,7 @@ class _Run:
         """Join the tables of a node, drop the node, and keep what matters."""
         first, *others = sorted(self.tables[node].items(), key=lambda item: len(item[1]))
         joined, waiting = first[1], dict(others)
+        # The table that multiplies the labels least comes next, so that the cutoff prunes early.
         while waiting and len(joined):
             scope = frozenset(joined.scope)
             nearest = min(waiting, key=lambda number: self._growth(waiting[number], scope))
@@ -246,6 +261,7 @@ class _Run:
         place = joined.scope.index(node)
         kept, choices = table.choices[:, place], np.delete(table.choices, place, axis=1)
         self.trail.append(_Bucket(node, kept, table.came))
+        # The label's own number is its trail from here on; older trails are in the bucket.
         came = ((len(self.trail) - 1, np.arange(len(table))),)
         table = _Table(
             tuple(np.delete(joined.scope, place).tolist()), choices, table.slacks, table.loads, table.most, came
@@ -283,20 +299,23 @@ class _Run:
 
     def _meeting(self, one: _Table, other: _Table, shared: list[int]) -> tuple[Ints, Ints]:
         """Pairs of labels that agree at the shared nodes and that are, but for rounding, within the cutoff together."""
+        # Both tables are numbered in one call, so that equal choices get equal numbers.
         both = numbered(np.concatenate([one.at(shared), other.at(shared)]))
-        wanted, offered = both[: len(one)], both[len(one) :]
+        requested, offered = both[: len(one)], both[len(one) :]
         order = np.lexsort((other.slacks, offered))
         entries, group = np.unique(offered[order], return_inverse=True)
         # Sorted by entry and slack at once: the number of the entry, and behind the point half of the slack's share.
         share = 0.5 / self.cutoff if self.cutoff > 0 else 0.0
         places = group + share * other.slacks[order]
-        number = np.searchsorted(entries, wanted)
-        first = np.flatnonzero(entries[np.minimum(number, len(entries) - 1)] == wanted)
+        number = np.searchsorted(entries, requested)
+        first = np.flatnonzero(entries[np.minimum(number, len(entries) - 1)] == requested)
         number = number[first]
         begins = np.searchsorted(group, number)
         ends = np.searchsorted(places, number + share * (self.cutoff - one.slacks[first]) + _ROUND_OFF, side="right")
         counts = np.maximum(ends - begins, 0)
+        # Counted before the pairs are made: memory would run out first otherwise.
         self.allowance.spend(int(counts.sum()))
+        # For each pair, its number within its group: the usual trick for ragged ranges without a loop.
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.repeat(first, counts), order[np.repeat(begins, counts) + within]
 
@@ -332,6 +351,7 @@ def numbered(choices: Ints) -> Ints:
     numbers, count = np.zeros(len(choices), np.int64), 1
     for chosen in choices.T:
         size = int(chosen.max(initial=0)) + 1
+        # Mixed-radix numbers grow with each node; before they overflow they are replaced by their ranks.
         if count * size > _MOST_NUMBERS:
             numbers, count = np.unique(numbers, return_inverse=True)[1], len(numbers)
         numbers, count = numbers * size + chosen, count * size
@@ -346,12 +366,14 @@ def undominated(entries: Ints, costs: Floats, loads: Ints) -> Ints:
         costs: [L] what each costs.
         loads: [L, k] what each takes in every row.
     """
+    # By entry, then cost, then load: a label can be dominated only by one that comes before it.
     order = np.lexsort((loads.sum(axis=1), costs, entries))
     entries, loads = entries[order], loads[order]
     if (
         loads.shape[1] == 1
     ):  # along the labels of an entry, in order of cost, those that take less memory than all before
         number = np.cumsum(_begins(entries))
+        # Each entry gets a band of its own below the one before, so that one running minimum serves all entries.
         falling = loads[:, 0] - number * (int(loads.max(initial=0)) + 1)
         least = np.minimum.accumulate(falling)
         kept = np.flatnonzero(np.append(True, falling[1:] < least[:-1]))

@@ -25,18 +25,19 @@ from sporax.planner.solver.trws import MessagePassing
 MOST_JOINS = 4_000_000
 """Pairs of labels that a round may put together."""
 _SWEEPS = 72
-"""Of messages and prices, at most,"""
+"""Most sweeps of messages and prices before elimination begins."""
 _SWEEPS_PER_LOOK = 12
-"""with a look at how the bound rises after so many"""
+"""Sweeps between two looks at how much the bound has risen: single sweeps with new prices may lower it."""
 _SLOW_GAIN = 2e-4
-"""and an end where that was by less than this share."""
+"""Rise between two looks, as a share of the bound, below which sweeps end."""
 _SWEEPS_PER_CHOICE = 4
+"""Sweeps between two choices that are read off on the way."""
 _FIRST_STEP = 1 / 9
-"""Share of the gap between bound and best choice that is looked through first,"""
+"""Share of the gap between bound and best choice that is looked through first: two wider steps then reach the whole gap."""
 _WIDER = 3.0
-"""so many times more after that,"""
+"""Factor from one step to the next: all earlier rounds together then cost less than half of the last one."""
 _FIRST_SHARE = 0.002
-"""and share of the bound where no choice is known."""
+"""First step as a share of the bound, where no choice is known."""
 _EXACT = 1e-10
 """Share of a cost that is rounding."""
 
@@ -104,14 +105,15 @@ class _Search:
         self.elimination = Elimination(core, prices, *messages.slacks(), self.scale)
 
     @property
-    def wanted(self) -> float:
+    def target(self) -> float:
         """A bound that is good enough."""
+        # For a negative cost, a gap means a bound further down, hence the product.
         return self.least / (1 + self.gap) if self.least > 0 else self.least * (1 + self.gap)
 
     @property
     def closed(self) -> bool:
         """Whether the bound is good enough, or has shown that there is nothing."""
-        return self.bound == np.inf or self.bound >= self.wanted - _EXACT * self.scale
+        return self.bound == np.inf or self.bound >= self.target - _EXACT * self.scale
 
     def answer(self) -> Answer:
         """What is known."""
@@ -124,9 +126,10 @@ class _Search:
             TooManyLabels: that would take more than is allowed.
         """
         most = self.elimination.most
-        step = _FIRST_SHARE * self.scale if self.best is None else _FIRST_STEP * (self.wanted - self.start)
+        step = _FIRST_SHARE * self.scale if self.best is None else _FIRST_STEP * (self.target - self.start)
         while not self.closed:
-            step = min(step, self.wanted - self.start, most)
+            # Beyond the known choice nothing is of interest, and beyond `most` there is nothing.
+            step = min(step, self.target - self.start, most)
             # A choice may be as cheap as the bound only up to rounding, so the cutoff is a little further away.
             self._offer(self.elimination.run(step + _EXACT * self.scale, allowance))
             # Nothing was cut off: if there were a better choice, it would have been seen.
@@ -141,7 +144,7 @@ class _Search:
             ascent.sweep()
             if number % _SWEEPS_PER_CHOICE == 0:
                 self._offer(descend(self.core, ascent.decode()))
-            if ascent.bound >= self.wanted - _EXACT * abs(ascent.bound):
+            if ascent.bound >= self.target - _EXACT * abs(ascent.bound):
                 break
             if number % _SWEEPS_PER_LOOK == 0:
                 if ascent.bound - before < _SLOW_GAIN * abs(ascent.bound):
@@ -158,5 +161,6 @@ def _better(one: Answer, other: Answer, core: Core) -> Answer:
     """Two answers in one: the second if it is final, otherwise the better bound and the better choice."""
     if other.finished or one.positions is None:
         return Answer(other.positions, max(one.bound, other.bound), other.finished, other.infeasible)
+    # Both fit: the round's rows are the same for both methods.
     positions = min((position for position in (one.positions, other.positions) if position is not None), key=core.cost)
     return Answer(positions, max(one.bound, other.bound), False)

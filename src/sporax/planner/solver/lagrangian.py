@@ -16,9 +16,11 @@ from sporax.planner.solver.graph import Booleans, Floats, Ints
 from sporax.planner.solver.trws import MessagePassing
 
 _SWEEPS_PER_STEP = 3
+"""Sweeps between two changes of prices: messages need a few to follow the last change."""
 _STEPS_PER_ROW = 4
+"""Changes of prices between two new rows: a new price first shows which rows it relieves."""
 _WORTH_A_ROW = 0.02
-"""Relative overload that admits a row."""
+"""Relative overload that admits a row: smaller ones come and go with single sweeps."""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class PriceAscent:
         self.bound = -np.inf
         self.prices = np.zeros(len(core.room)) if prices is None else prices.copy()
         self.costs = core.priced(self.prices)
+        # A row without room would divide by zero; its overload counts in units then.
         self._room = np.maximum(core.room, 1).astype(np.float64)
         self._rows = {int(r): _Row(self.prices[r], 0.003 * self.prices[r], 1) for r in np.flatnonzero(self.prices)}
         self._load: Floats | None = None
@@ -59,7 +62,9 @@ class PriceAscent:
         if high == np.inf:  # nothing is possible
             self.bound = self._best_low = np.inf
             return np.inf
+        # The Lagrangian charges for load beyond the room, so the room itself is given back.
         offset = self.core.constant - float(self.prices @ self.core.room)
+        # Marginals belong to the first pass of a sweep, so they are kept with the best bound of that pass.
         if low + offset > self._best_low:
             self._best_low = low + offset
             self._best_marginals = np.concatenate([np.zeros(0), *self.messages.marginals])
@@ -67,10 +72,12 @@ class PriceAscent:
             self.bound = high + offset
             self._best_prices = self.prices.copy()
         loads = self.core.loads(self.messages.guess()).astype(np.float64)
+        # A running mean: guesses jump between strategies of equal cost, and prices would jump with them.
         self._load = loads if self._load is None else (self._load + loads) / 2
         self._count += 1
         if self._count % _SWEEPS_PER_STEP == 0:
             self._step((self._load - self.core.room) / self._room)
+            # A bound 3 % below the best one means that the steps have overshot.
             if high + offset < self.bound - 0.03 * abs(self.bound):
                 self._retreat()
             self.costs = self.core.priced(self.prices)
@@ -78,6 +85,7 @@ class PriceAscent:
 
     def useless(self, cutoff: float) -> Booleans:
         """[K] strategies that no choice cheaper than `cutoff` uses, by the best bound's min-marginals."""
+        # Rounding must not remove a strategy of the optimum.
         slack = 1e-9 * max(1.0, abs(cutoff))
         result: Booleans = self._best_low + self._best_marginals > cutoff + slack
         return result
@@ -99,6 +107,7 @@ class PriceAscent:
             side = 1 if over[number] > 0 else -1
             row.step *= 1.5 if side == row.side else 0.5
             row.side = side
+            # Small overloads make small steps, but not below a tenth: prices would stop short of the row's balance.
             amount = row.step * min(max(abs(over[number]) * 5, 0.1), 1.0)
             row.price = max(0.0, row.price + side * amount)
             self.prices[number] = row.price
@@ -106,11 +115,14 @@ class PriceAscent:
     def _admit(self, over: Floats) -> None:
         """Prices the most overloaded row that is not next to a priced one."""
         left = over.copy()
+        # Rows within 1 % of the timeline see nearly the same live arrays, so one price serves them.
         width = max(1, len(left) // 100)
         for number in self._rows:
             left[max(0, number - width) : number + width + 1] = 0
         worst = int(left.argmax()) if len(left) else 0
         if len(left) and left[worst] > _WORTH_A_ROW:
+            # The first price has to find its order of magnitude; later ones only correct it. Both are shares of the
+            # bound per row.
             share = 0.05 if not self._rows else 0.003
             self._rows[worst] = _Row(0.0, share * max(abs(self.bound), 1.0) / self._room[worst], 1)
 

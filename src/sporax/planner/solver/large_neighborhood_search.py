@@ -74,20 +74,24 @@ class Neighbourhoods:
         """Tries one neighbourhood; returns whether the choice became cheaper."""
         kind = self.kinds[int(self.generator.integers(len(self.kinds)))]
         whole = kind.size >= self.core.num_nodes
+        # A neighbourhood of all nodes is an exact attempt on the whole core, and then its bound holds for the whole.
         free = np.arange(self.core.num_nodes) if whole else kind.pick(int(kind.size))
         allowed = self._allowed()
         start = time.monotonic()
         outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS), allowed)
         taken = time.monotonic() - start
         if not outcome.optimal:
+            # A floor from which factors of 1.4 lead back up.
             kind.size = max(10.0, kind.size * 0.75)
         elif taken < _EASY_SECONDS:
+            # Just above the number of nodes, so that `whole` above becomes true.
             kind.size = min(kind.size * 1.4, 1.01 * self.core.num_nodes)
         if whole and allowed is None:
             self.bound = max(self.bound, outcome.bound)
         if chosen is None:
             return False
         before, after = self.core.cost(self.positions), self.core.cost(chosen)
+        # Equal cost is taken too: walks along a plateau lead to better choices.
         if after <= before:
             self.positions = chosen
         return after < before
@@ -106,9 +110,11 @@ class Neighbourhoods:
             return self._stretch(size, 5)
         core, marginals = self.core, self.marginals[1]
         regret = np.full(core.num_nodes, np.inf)
+        # A node with one strategy has no regret: there is nothing to decide.
         for node, (begin, end) in enumerate(zip(core.offsets[:-1].tolist(), core.offsets[1:].tolist(), strict=True)):
             if end - begin > 1:
                 regret[node] = np.partition(marginals[begin:end], 1)[1]
+        # Without chance in it, the same nodes would be freed again and again.
         scores = (regret + 1e-9) * self.generator.uniform(0.2, 1.0, core.num_nodes)
         return np.sort(np.argsort(scores)[:size])
 
@@ -119,8 +125,10 @@ class Neighbourhoods:
         free = set(front)
         while len(free) < size:
             if not front:
+                # The ball has filled a part of the graph that does not touch the rest; it goes on elsewhere.
                 front.append(int(generator.integers(core.num_nodes)))
                 free.add(front[0])
+            # From the oldest few: breadth first, with some chance in the order.
             node = front.pop(int(generator.integers(min(len(front), 8))))
             others = [other for other, _ in core.links[node] if other not in free]
             if len(others) > _FANOUT:
@@ -153,7 +161,9 @@ def resolve(
     near = np.zeros(0, np.int64)
     if len(inner.room) and inner.num_nodes:
         held = np.array([min(int(np.searchsorted(ids, present[v])), len(ids) - 1) for v, ids in _alive(inner)])
+        # Rows that are nearly full now are the likeliest to be broken, so the first round has them already.
         near = peaks(inner.loads(held) / np.maximum(inner.room, 1) - 0.95, apart=0.02)
+    # The last digits of a proof are not worth their time: the next neighbourhood starts from the result anyway.
     outcome = solve_exactly(inner, deadline, rows=near, gap=1e-5)
     if outcome.positions is None:
         return outcome, None

@@ -62,5 +62,6 @@ def _room(core: Core, positions: Ints, free: Ints, ends: Ints) -> Ints:
         return np.zeros(0, np.int64)
     is_free = np.zeros(core.num_nodes, dtype=np.bool_)
     is_free[free] = True
+    # Loads of the fixed nodes alone; what is free takes its part of the rest.
     left = core.room - core.loads(positions, ~is_free)
     return np.minimum.reduceat(left[: ends[-1]], ends[:-1])

@@ -33,6 +33,7 @@ class Memory:
     def __len__(self) -> int:
         return len(self.spans)
 
+    # Tidying at each joining would cost more than it saves, see `add_memory`.
     def joined(self, other: Memory) -> Memory:
         """The pieces of both, untidied."""
         return Memory(np.concatenate([self.spans, other.spans]), np.concatenate([self.usages, other.usages]))
@@ -66,6 +67,7 @@ class Eliminated:
         """Decides `node` from the neighbours' choices, in place."""
         total = self.costs
         for other, ids, table in self.neighbours:
+            # The ids are ascending, and the neighbour's choice is one of them, so a binary search is a lookup.
             total = total + table[:, np.searchsorted(ids, choice[other])]
         choice[self.node] = self.ids[int(total.argmin())]
 
@@ -112,7 +114,9 @@ class Network:
     trail: list[Eliminated | Determined] = field(default_factory=list)
     infeasible: bool = False
     interned: dict[tuple[int, bytes], Floats] = field(default_factory=dict)
+    """Tables by number of rows and content: what looks equal tables up afterwards needs no comparison."""
     narrowed: dict[tuple[ByIdentity, bytes], tuple[Floats, Floats]] = field(default_factory=dict)
+    """By table and strategies kept: the smaller table and its transpose. Layers repeat, so most tables are narrowed alike."""
 
     @classmethod
     def of(cls, graph: CostGraph, timeline: Timeline) -> Network:
@@ -152,6 +156,7 @@ class Network:
             constant=self.constant,
             trail=list(self.trail),
             infeasible=self.infeasible,
+            # `narrowed` stays behind: its entries belong to strategies that this copy may yet keep.
             interned=dict(self.interned),
         )
         network.keep_rows(rows)
@@ -164,6 +169,7 @@ class Network:
         for node, memory in enumerate(self.memory):
             if len(memory):
                 before = int((memory.spans[:, 1] - memory.spans[:, 0]).sum())
+                # Spans are in numbers of rows, so they shrink with the rows; a span without rows left becomes empty.
                 spans = np.searchsorted(rows, memory.spans)
                 self.set_memory(node, Memory(spans, memory.usages))
                 # A node that needs less may now be reducible, so the caller looks at it again.
@@ -175,6 +181,7 @@ class Network:
         """Rows that some choice, however expensive, would overload."""
         most = np.zeros(len(self.base) + 1, dtype=np.int64)
         for memory in self.memory:
+            # Each node at its greatest at every row: an upper bound of all loads, though no single choice may reach it.
             if len(memory):
                 greatest = memory.usages.max(axis=1)
                 np.add.at(most, memory.spans[:, 0], greatest)
@@ -188,11 +195,14 @@ class Network:
     def intern(self, table: Floats) -> Floats:
         """The one stored array equal to `table`, so that identity stands for equality."""
         table = np.ascontiguousarray(table)
+        # 16 bytes of hash in place of the table: a collision has a chance of 2**-128, and keys of megabytes would
+        # double the memory.
         key = (table.shape[0], blake2b(table.data, digest_size=16).digest())
         return self.interned.setdefault(key, table)
 
     def add_table(self, first: int, second: int, table: Floats, transposed: Floats) -> None:
         """Adds an interned table (and its interned transpose) to the edge between two nodes."""
+        # Parallel edges are one edge with the sum of their tables.
         old = self.links[first].get(second)
         if old is not None:
             table = self.intern(old + table)
@@ -231,10 +241,11 @@ class Network:
         content = mask.tobytes()
         for other, table in self.links[node].items():
             key = ByIdentity(table), content
-            if key not in self.narrowed:
+            both = self.narrowed.get(key)
+            if both is None:
                 smaller = self.intern(table[mask])
-                self.narrowed[key] = smaller, self.intern(smaller.T)
-            self.links[node][other], self.links[other][node] = self.narrowed[key]
+                both = self.narrowed[key] = smaller, self.intern(smaller.T)
+            self.links[node][other], self.links[other][node] = both
 
     def remove(self, node: int) -> None:
         """Takes a node out; its tables are dropped."""

@@ -19,7 +19,7 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.planner.solver.graph import CostGraph
 
 MAX_BYTES = 2 << 30
-"""Of a file, decompressed; a small file may claim to hold any amount. The largest graphs of the IOPDDL contest have 1 GB."""
+"""Bytes of a file, decompressed: a small file may claim to hold any amount. The largest graph of the IOPDDL contest has 1 GB."""
 
 
 def read_graph(path: str | Path, max_bytes: int = MAX_BYTES) -> CostGraph:
@@ -61,9 +61,11 @@ def load_json(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
 
 def _text(path: Path, max_bytes: int) -> bytes:
     with open(path, "rb") as file:
+        # By the first bytes and not by the name: contest files come with and without the ending.
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         with gzip.GzipFile(fileobj=file) if zipped else file as content:
+            # One byte more than allowed shows that there is more, without reading it.
             text: bytes = content.read(max_bytes + 1)
     if len(text) > max_bytes:
         raise SporaxValueError(
@@ -90,6 +92,7 @@ def parse_graph(document: Any, source: str) -> CostGraph:
     limit = problem.get("usage_limit")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         raise SporaxValueError(f"For '{source}', usage_limit must be a non-negative integer, but got {_brief(limit)}.")
+    # Loads are sums in int64; a limit and one usage below 2**62 cannot overflow together.
     if limit is not None and limit >= 2**62:
         raise SporaxValueError(f"For '{source}', usage_limit must be below 2**62, but got {_brief(limit)}.")
     try:
@@ -148,10 +151,12 @@ def _list(parent: dict[str, Any], name: str, where: str) -> list[Any]:
 
 
 def _is_int(value: Any) -> bool:
+    # Not `isinstance`: bool is a subclass of int, and JSON's true is no number.
     return type(value) is int
 
 
 def _interval(pair: Any, where: str) -> tuple[int, int]:
+    # Whole numbers above 2**53 may have been rounded by whoever wrote the JSON.
     if not isinstance(pair, list) or len(pair) != 2 or not all(_is_int(end) and 0 <= end < 2**53 for end in pair):
         raise SporaxValueError(
             f"For '{where}', a live interval must be two non-negative integers [begin, end], but got {_brief(pair)}."
@@ -165,6 +170,7 @@ def _numbers(row: Any, where: str, *, whole: bool) -> list[float]:
     """Checks a list of numbers; `whole` asks for non-negative integers."""
     if not isinstance(row, list):
         raise SporaxValueError(f"For '{where}', there must be a list of numbers, but got {_brief(row)}.")
+    # Types as a set: one pass in C instead of a check per entry, for files of a gigabyte.
     kinds = set(map(type, row))
     if not kinds <= ({int} if whole else {int, float}):
         i, bad = next((i, x) for i, x in enumerate(row) if type(x) not in ((int,) if whole else (int, float)))

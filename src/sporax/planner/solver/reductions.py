@@ -26,12 +26,13 @@ from sporax.planner.solver.graph import Booleans, Floats, Ints
 from sporax.planner.solver.network import Determined, Eliminated, Memory, Network
 
 _HUGE = 1e30
+"""In place of ``inf`` in differences, since ``inf - inf`` is no number; far above every sum of allowed costs."""
 _DOMINANCE_WORK = 4e7
-"""Largest number of table entries looked at for one dominance matrix; larger tables skip the rule."""
+"""Most table entries looked at for one dominance matrix, a fraction of a second; larger tables skip the rule."""
 _AT_ONCE = 1 << 16
-"""and how many of them at a time."""
+"""Table entries of one block of differences: half a megabyte stays in the cache of a core."""
 _MAX_TABLE = 1 << 18
-"""Largest table that minimising out a node of degree two may create."""
+"""Most entries of a table that comes of a node of degree two: 2 MB."""
 
 
 class Reducer:
@@ -51,6 +52,7 @@ class Reducer:
         self._minimised: dict[tuple[ByIdentity, ByIdentity, bytes], tuple[Floats, Floats]] = {}
         self._queue: list[tuple[int, int]] = []
         self._queued: set[int] = set()
+        # Nodes that took over memory from others; their pieces overlap until the node is visited.
         self._untidy: set[int] = set()
 
     def run(self, nodes: Iterable[int] | None = None) -> Network:
@@ -69,6 +71,7 @@ class Reducer:
 
     def _touch(self, nodes: Iterable[int]) -> None:
         for node in nodes:
+            # The degree at the time of queueing may be out of date when it is popped: the order is a heuristic only.
             if node not in self._queued:
                 self._queued.add(node)
                 heapq.heappush(self._queue, (len(self.network.links[node]), node))
@@ -81,9 +84,11 @@ class Reducer:
         # Later rules assume that every strategy is possible, so this one comes first.
         if not self._drop_impossible(node):
             return
+        # Before dominance: each edge that is gone makes more strategies comparable.
         self._drop_separable(node)
         if node in self.kept:
             return
+        # Dominance asks for strategies that no question needs; a kept node must answer questions about all of them.
         if len(network.costs[node]) > 1:
             self._drop_dominated(node)
         if len(network.costs[node]) == 1:
@@ -109,11 +114,16 @@ class Reducer:
     def _left(self, rule: _Rule, node: int) -> Booleans | None:
         """What a rule leaves of a node's strategies; remembered for nodes whose costs, tables and memory are the same."""
         network = self.network
+        # Neighbours in the order of the links: equal layers have equal orders, and a different order only misses the
+        # cache.
         costs, usages, tables = network.costs[node], network.memory[node].usages, network.links[node].values()
         key = rule, costs.tobytes(), usages.tobytes(), *map(ByIdentity, tables)
-        if key not in self._masks:
-            self._masks[key] = rule(self, costs, usages, tables)
-        return self._masks[key]
+        # One look-up and not two: hashing these keys is a good part of the reduction's time. None is an answer, too.
+        try:
+            return self._masks[key]
+        except KeyError:
+            mask = self._masks[key] = rule(self, costs, usages, tables)
+            return mask
 
     def _drop_separable(self, node: int) -> None:
         network = self.network
@@ -129,13 +139,16 @@ class Reducer:
     def _separate(self, table: Floats) -> tuple[Floats, Floats] | None:
         """Vectors whose outer sum is `table`, or None."""
         key = ByIdentity(table)
-        if key not in self._separated:
+        try:
+            return self._separated[key]
+        except KeyError:
             # The first row and column determine the sum, if the table is one.
             rows, columns = table[:, 0], table[0]
             finite = bool(np.isfinite(rows).all() and np.isfinite(columns).all())
+            # Exact equality: a tolerance would let errors of many edges add up in the node's costs.
             equal = finite and bool((rows[:, None] + (columns - rows[0]) == table).all())
-            self._separated[key] = (rows, columns - rows[0]) if equal else None
-        return self._separated[key]
+            parts = self._separated[key] = (rows, columns - rows[0]) if equal else None
+            return parts
 
     def drop_oversized(self, node: int) -> bool:
         """Removes strategies that cannot fit; says whether there were any."""
@@ -161,6 +174,8 @@ class Reducer:
                 return None
             # Forbidden pairs: leaving p is free where p is forbidden, and going to q is not allowed where q is.
             forbidden = ~np.isfinite(table)
+            # Twice as much for p: where both are forbidden, the difference must count as free, and `_HUGE` of it is
+            # enough.
             minuend, subtrahend = np.where(forbidden, 2 * _HUGE, table).T, np.where(forbidden, _HUGE, table).T
             gains = np.empty((rows, rows))
             # In blocks, since all differences at once would be a large array.
@@ -174,6 +189,7 @@ class Reducer:
         network = self.network
         ids = network.ids[node]
         assert ids is not None
+        # Trailed with no neighbours: there is one strategy left, so nothing is to be looked up later.
         network.trail.append(Eliminated(node, ids, network.costs[node], ()))
         network.constant += float(network.costs[node][0])
         neighbours = list(network.links[node])
@@ -193,6 +209,7 @@ class Reducer:
                 return
             joined = self._minimise(links[first], links[second], costs)
         # The entry tells later how to choose the node, so it needs the tables as they are now.
+        # Strategies of neighbours may vanish later; the ids recorded here find the row that belongs to a choice.
         snapshot = tuple((other, _ids(network, other), links[other]) for other in neighbours)
         network.trail.append(Eliminated(node, ids, costs, snapshot))
         network.remove(node)
@@ -234,15 +251,18 @@ class Reducer:
     def _function(self, table: Floats) -> Ints | None:
         """For each row its only finite column, or None when some row has several."""
         key = ByIdentity(table)
-        if key not in self._functions:
+        try:
+            return self._functions[key]
+        except KeyError:
             finite = np.isfinite(table)
             single = bool((finite.sum(axis=1) == 1).all())
-            self._functions[key] = finite.argmax(axis=1) if single else None
-        return self._functions[key]
+            function = self._functions[key] = finite.argmax(axis=1) if single else None
+            return function
 
     def _join(self, node: int, master: int, function: Ints) -> None:
         network = self.network
         links = dict(network.links[node])
+        # One finite entry per row: the master's strategy picks the node's, and that entry is paid with it.
         along = links.pop(master)[function, np.arange(len(function))]
         network.trail.append(Determined(node, master, _ids(network, master), _ids(network, node)[function]))
         network.costs[master] = network.costs[master] + network.costs[node][function] + along
@@ -262,6 +282,7 @@ _Rule = Callable[[Reducer, Floats, Ints, Collection[Floats]], "Booleans | None"]
 
 
 def _possible(_: Reducer, costs: Floats, usages: Ints, tables: Collection[Floats]) -> Booleans | None:
+    # Each table's least entry is added, so a strategy without a partner anywhere becomes infinite.
     for table in tables:
         costs = costs + table.min(axis=1)
     possible = np.isfinite(costs)
@@ -275,6 +296,7 @@ def _undominated(reducer: Reducer, costs: Floats, usages: Ints, tables: Collecti
         if gain is None:
             return None
         worse = worse + gain
+    # worse[p, q] is the least by which p is worse than q; where that is not negative, q can stand in for p.
     never_better: Booleans = np.asarray(worse >= 0)
     for usage in usages:
         if not never_better.any():
@@ -283,6 +305,7 @@ def _undominated(reducer: Reducer, costs: Floats, usages: Ints, tables: Collecti
     size = len(costs)
     # Of two strategies that are equal in everything, the earlier one stays.
     earlier = np.arange(size)[None, :] < np.arange(size)[:, None]
+    # p and q that are never better than each other are equal; both would go without the second condition.
     loses: Booleans = np.any(never_better & (earlier | ~never_better.T), axis=1)
     return ~loses if loses.any() else None
 

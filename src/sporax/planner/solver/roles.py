@@ -22,18 +22,19 @@ from sporax.planner.solver.large_neighborhood_search import Neighbourhoods
 from sporax.planner.solver.reductions import reduce
 
 _SWEEPS_PER_STEP = 24
+"""Sweeps of messages in one step, after which a choice is read off."""
 _SLOW_GAIN = 2e-4
-"""Relative rise of the bound in one step under which prices count as settled."""
+"""Relative rise of the bound in one step below which prices count as converged."""
 _PATIENCE = 20
-"""Steps on one core after which prices count as settled even if the bound still rises (as it does for ever when nothing fits)."""
+"""Steps after which prices count as converged though the bound still rises: without a plan that fits it never stops."""
 _EXACT_ENTRIES = 300_000
-"""Table entries up to which a settled core goes to the integer program as a whole."""
+"""Table entries up to which a converged core goes to the integer program as a whole."""
 _ANY_GAP = 1e9
-"""A gap at which the integer program stops with the first choice it finds."""
+"""A relative gap at which the integer program stops with the first choice."""
 _EXACT_SHARE = 0.4
 """Share of the time left that one attempt to finish may take; the next waits for a core of 0.7 times the size."""
 _WORTH_SHRINKING = 0.1
-"""Share of useless strategies that is worth reducing the core again."""
+"""Share of useless strategies from which reducing the core again saves more than it costs."""
 
 
 @dataclass(slots=True)
@@ -55,13 +56,14 @@ class Board:
     marginals: tuple[float, Floats] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def found(self, cost: float, positions: Ints) -> None:
+    def post_choice(self, cost: float, positions: Ints) -> None:
         """Notes a choice that fits, and posts it if it is the best."""
         if self.take(cost, positions):
             self.post(positions, cost, self.bound, None)
 
     def take(self, cost: float, positions: Ints) -> bool:
         """Notes a choice that fits without posting it; says whether it is the best. Safe from any thread."""
+        # The listening thread of a worker and its search both bring choices.
         with self._lock:
             better = cost < self.cost
             if better:
@@ -80,6 +82,7 @@ class Board:
         """Whether the bound has met the best choice, or has shown that there is none."""
         if np.isinf(self.cost):
             return self.bound == np.inf
+        # Relative tolerance of the arithmetic; absolute below one, where costs near zero would never close.
         return self.bound >= self.cost - 1e-9 * max(1.0, abs(self.cost))
 
 
@@ -90,13 +93,13 @@ class Bounder:
     Attributes:
         core: the core that all workers share.
         board: where results go.
-        settled: the bound has nearly stopped rising.
+        converged: the bound has nearly stopped rising.
         finished: nothing is left for this role to do.
     """
 
     core: Core
     board: Board
-    settled: bool = False
+    converged: bool = False
     finished: bool = False
     _cores: list[Core] = field(init=False)
     _ascent: PriceAscent = field(init=False)
@@ -104,6 +107,7 @@ class Bounder:
     _steps: int = 0
 
     def __post_init__(self) -> None:
+        # The shared core first; each further one is made of the one before, with fewer strategies.
         self._cores = [self.core]
         self._ascent = PriceAscent(self.core)
 
@@ -121,10 +125,11 @@ class Bounder:
                 break
         self._steps += 1
         slow = self._ascent.bound - before < _SLOW_GAIN * max(1.0, abs(self._ascent.bound))
-        self.settled = slow or self._steps >= _PATIENCE
+        self.converged = slow or self._steps >= _PATIENCE
+        # A bound above the best cost says only that nothing cheaper is left, so the best cost is the bound then.
         self.board.bounded(min(self._ascent.bound, self.board.cost), self._marginals())
         self._offer(descend(core, self._ascent.decode(), deadline=deadline))
-        if self.settled:
+        if self.converged:
             self._shrink()
             if not self.finished and self._entries() <= self._tried:
                 self._finish(deadline)
@@ -135,6 +140,7 @@ class Bounder:
     def _marginals(self) -> tuple[float, Floats]:
         """The bound and marginals on the shared core; of nodes that the present core keeps, dropped strategies are inf."""
         bound, marginals = self._ascent.marginals
+        # From the innermost core outwards: each one knows the strategies it took from the next.
         for core, outer in zip(reversed(self._cores[1:]), reversed(self._cores[:-1]), strict=True):
             spread = np.zeros(len(outer.costs))
             for number, node in enumerate(core.nodes.tolist()):
@@ -148,9 +154,10 @@ class Bounder:
         core = self._cores[-1]
         cost = core.cost(positions)
         if cost < self.board.cost and core.fits(positions):
+            # Positions on the innermost core mean nothing to other workers.
             for inner in reversed(self._cores[1:]):
                 positions = inner.expand(positions)
-            self.board.found(cost, positions)
+            self.board.post_choice(cost, positions)
 
     def _shrink(self) -> None:
         """Removes what no better choice uses, if that is a good part, and reduces again."""
@@ -170,15 +177,19 @@ class Bounder:
             self._close()
             return
         self._cores.append(Core.of(network))
+        # Prices go on from the best ones: the rows that are left are a subset, and prices hardly change.
         self._ascent = PriceAscent(self._cores[-1], self._ascent.best_prices[network.rows])
-        self.settled, self._steps = False, 0
+        self.converged, self._steps = False, 0
 
     def _finish(self, deadline: float) -> None:
         core, now = self._cores[-1], time.monotonic()
+        # An attempt that failed on so many entries fails again until the core is clearly smaller.
         self._tried = int(0.7 * self._entries())
         outcome = solve_exactly(
             core,
+            # Every attempt repeats the root of the branch-and-bound tree, so it gets half a minute at least.
             min(deadline, now + max(30.0, _EXACT_SHARE * (deadline - now))),
+            # Rows with a price are those that bind, so the first round has them already.
             rows=np.flatnonzero(self._ascent.best_prices),
             report=lambda bound: self.board.bounded(min(bound, self.board.cost)),
         )
@@ -217,12 +228,13 @@ class Searcher:
                 return
             self._search = Neighbourhoods(self.core, positions, self._generator)
         search = self._search
+        # Equal cost is left alone: the search may stand on a plateau, and going back would undo its walk.
         if self.board.positions is not None and self.board.cost < self.core.cost(search.positions):
             search.positions = self.board.positions
         search.marginals = self.board.marginals
         search.step(deadline)
         cost = self.core.cost(search.positions)
-        self.board.found(cost, search.positions)
+        self.board.post_choice(cost, search.positions)
         if search.bound > self.board.bound:
             self.board.bounded(min(search.bound, cost))
 
@@ -231,6 +243,7 @@ class Searcher:
         self._attempts += 1
         if self._attempts == 1:
             return first_positions(self.core, deadline)
+        # Ever longer attempts (40 s, 80 s, …): each begins anew, so a doubled time wastes at most half.
         limit = time.monotonic() + 10.0 * 2**self._attempts
         outcome = solve_exactly(self.core, min(deadline, limit), gap=_ANY_GAP)
         if outcome.bound == np.inf:
@@ -240,6 +253,7 @@ class Searcher:
 
 def first_positions(core: Core, deadline: float) -> Ints | None:
     """A choice that fits, found by descent from the choice of least memory; None if that does not fit."""
+    # A price of one on every row: memory summed over time, which is small where little is live for long.
     used = core.charges(np.ones(len(core.room)))
     least = [int(used[a:b].argmin()) for a, b in zip(core.offsets[:-1], core.offsets[1:], strict=True)]
     positions = np.array(least, dtype=np.int64)

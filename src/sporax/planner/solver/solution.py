@@ -24,11 +24,11 @@ from sporax.planner.solver.team import run_team
 from sporax.planner.solver.timeline import Timeline
 
 OPTIMALITY_TOLERANCE = 1e-9
-"""A cost is called optimal when the bound is within this share of it: the accuracy of the arithmetic."""
+"""A cost counts as optimal when the bound is within this share of it: the accuracy of the arithmetic."""
 _SMALL_ENTRIES = 100_000
-"""Table entries up to which a core is first tried in this process,"""
+"""Table entries up to which a core is first tried in this process: no workers are started for small problems."""
 _SMALL_SECONDS = 20.0
-"""for so long (and a third of the time at most, half of it where labels are asked first)."""
+"""Time of that attempt; at most a third of the budget, or half of it where labels are tried first."""
 _GRACE_SECONDS = 2.0
 """Overtime for finishing the reduction, and again for a first choice when that has used up all the time."""
 
@@ -114,6 +114,7 @@ def solve(
 
 
 def _reduced(graph: CostGraph, deadline: float) -> tuple[Core, bool]:
+    # An unfinished reduction is still exact: what is left is only larger.
     network = reduce(Network.of(graph, Timeline.of(graph.intervals)), deadline)
     network.interned.clear()  # the tables that were only steps on the way
     return Core.of(network), network.infeasible
@@ -128,16 +129,17 @@ def _run(
         until = time.monotonic() + min(left / (3 if rounds is BY_PROGRAM else 2), _SMALL_SECONDS)
         outcome = solve_exactly(core, until, gap=gap, report=board.bounded, rounds=rounds)
         if outcome.positions is not None:
-            board.found(core.cost(outcome.positions), outcome.positions)
+            board.post_choice(core.cost(outcome.positions), outcome.positions)
             if outcome.optimal:
                 board.bounded(outcome.bound if gap else board.cost)
                 return rounds.method, False
         if outcome.bound == np.inf:
             return rounds.method, True
     if board.positions is None:
+        # Even without time left: a choice that fits is worth more than the budget.
         positions = first_positions(core, max(deadline, time.monotonic() + _GRACE_SECONDS))
         if positions is not None:
-            board.found(core.cost(positions), positions)
+            board.post_choice(core.cost(positions), positions)
     if deadline <= time.monotonic():
         return "descent", False
     run_team(core, board, deadline=deadline, threads=threads, seed=seed)
@@ -156,6 +158,7 @@ def _answer(graph: CostGraph, core: Core, board: Board, infeasible: bool, start:
     if board.positions is None:
         return Solution(None, None, bound, False, infeasible, None, graph.limit, time.monotonic() - start, statistics)
     choices = core.expand(board.positions)
+    # By code that shares nothing with the search: an error there must not become a wrong plan.
     measured = evaluate(graph, choices.tolist())
     if not measured.feasible:
         raise SporaxRuntimeError(
@@ -164,6 +167,7 @@ def _answer(graph: CostGraph, core: Core, board: Board, infeasible: bool, start:
         )
     cost = measured.cost
     optimal = bound is not None and cost - bound <= OPTIMALITY_TOLERANCE * max(1.0, abs(cost))
+    # Rounding may carry a bound above the cost that the checker measured.
     if optimal or (bound is not None and bound > cost):
         bound = cost
     return Solution(

@@ -15,7 +15,9 @@ import numpy as np
 from sporax.planner.solver.graph import CostGraph, Floats
 
 _REPLICATED = -1
+"""In place of a dim: the mesh axis shards none, every device along it holds a copy."""
 _FORBIDDEN = 1e18
+"""What contest files write for a forbidden pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class _Step:
     edges: list[tuple[int, int, Floats]] = field(default_factory=list)
     layouts: list[_Layouts] = field(default_factory=list)
     volumes: list[float] = field(default_factory=list)
-    _menus: dict[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    _ways: dict[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     _roles: dict[tuple[int, int], Floats] = field(default_factory=dict)
     _tables: dict[tuple[int, int, float, bool], Floats] = field(default_factory=dict)
 
@@ -56,11 +58,13 @@ class _Step:
         Operators of one `role` (0: none) communicate alike: each way of sharding them costs a multiple of the volume.
         """
         number = len(self.costs)
-        layouts = _Layouts(self.mesh, rank, self._menu(rank))
+        layouts = _Layouts(self.mesh, rank, self._ways_of(rank))
         parts = layouts.parts()
+        # Two ticks per operator: an operand may end in between, after its reader and before the next operator begins.
         begin = 2 * number
         self.costs.append(np.round(volume * self._communication(role, rank, len(parts))).tolist())
         self.usages.append(np.ceil(4 * volume / parts).astype(int).tolist())
+        # Live beyond the next operator, its first reader, as results of real steps are.
         self.intervals.append((begin, begin + 3 if until is None else max(until, begin + 3)))
         self.layouts.append(layouts)
         self.volumes.append(volume)
@@ -73,19 +77,21 @@ class _Step:
         if role == 0:
             return np.zeros(count)
         if (role, rank) not in self._roles:
+            # Zero twice: many ways of sharding real operators communicate nothing.
             factors = self.generator.choice([0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0], count)
             factors[0] = 4.0
             self._roles[role, rank] = factors
         return self._roles[role, rank]
 
-    def _menu(self, rank: int) -> tuple[tuple[int, ...], ...]:
+    def _ways_of(self, rank: int) -> tuple[tuple[int, ...], ...]:
         """The ways that operators of a rank offer: always the replicated one, at most `choices`."""
-        if rank not in self._menus:
+        if rank not in self._ways:
+            # Without the first way, which is the replicated one and is offered in any case.
             ways = list(product(range(_REPLICATED, rank), repeat=len(self.mesh)))[1:]
             count = min(len(ways), self.choices - 1)
             picked = sorted(self.generator.choice(len(ways), count, replace=False).tolist())
-            self._menus[rank] = ((_REPLICATED,) * len(self.mesh), *(ways[i] for i in picked))
-        return self._menus[rank]
+            self._ways[rank] = ((_REPLICATED,) * len(self.mesh), *(ways[i] for i in picked))
+        return self._ways[rank]
 
     def _resharding(self, source: int, target: int) -> Floats:
         """Cost of changing the layout: gathers and all-to-alls of the moved axes; two axes at once are forbidden."""
@@ -102,12 +108,14 @@ class _Step:
 
     def _moves(self, before: tuple[int, ...], after: tuple[int, ...], volume: float) -> float:
         moved = [axis for axis, (b, a) in enumerate(zip(before, after, strict=True)) if b != a and b != _REPLICATED]
+        # A move of one axis between dims is one all-to-all; several at once are no single collective.
         if len(moved) > 1 and any(after[axis] != _REPLICATED for axis in moved):
             return _FORBIDDEN
         total = 0.0
         for axis in moved:
             size = self.mesh[axis]
             share = 1.0 if after[axis] == _REPLICATED else 1.0 / size
+            # Ring algorithms send (size - 1) / size of the bytes; inner axes (later ones) have faster links.
             total += 4 * volume * share * (size - 1) / size / (1 + axis)
         return float(round(total))
 
@@ -125,6 +133,7 @@ def training_step(
         seed: seed of the search space of layouts.
     """
     step = _Step(mesh, choices, np.random.default_rng(seed))
+    # Later than any operator: two ticks per node, about 30 nodes per layer, and room for the ends.
     end = 2 * layers * 30 + 200
     hidden, square = float(64 * width), float(width * width)
     weights = [[step.add(2, square * (4 if part > 1 else 1), end, []) for part in range(4)] for _ in range(layers)]
@@ -134,6 +143,7 @@ def training_step(
         saved = [flow]
         for part in range(4):
             inner = hidden * (4 if part == 2 else 1)
+            # Activations are live until the backward pass comes by: early layers longest.
             flow = step.add(3, inner, end - 30 * layer, [flow, weights[layer][part]], role=1 + part)
             flow = step.add(3, inner, None, [flow])
             saved.append(flow)

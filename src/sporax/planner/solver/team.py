@@ -1,4 +1,10 @@
-"""The team: starts workers on a core, relays what they find, and stops them on time."""
+"""The team: starts workers on a core, passes results on between them, and stops them on time.
+
+Problem: proving a bound and finding good choices profit from each other, and HiGHS cannot be stopped from inside.
+
+Method: one process per worker (`worker`), joined to this one by pipes. A thread per pipe and direction keeps both sides
+from blocking each other. What one worker finds goes to all others. At the deadline the processes are killed.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +24,7 @@ from sporax.planner.solver.roles import Board
 from sporax.planner.solver.worker import Failure, News, Task
 
 _ENTRY = "import sys; sys.path[:] = {path!r}; from sporax.planner.solver.worker import main; main()"
+"""Program of a worker: the same import path as here, which ``python -m`` would not give to a source checkout."""
 
 
 @dataclass(slots=True)
@@ -39,6 +46,7 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
     try:
         for number in range(threads):
             seconds = deadline - time.monotonic()
+            # The first bounds; the others search. One worker alone does both.
             task = Task(network, seconds, seed + number, number == 0, number > 0 or threads == 1, start)
             members.append(_start(task, number, inbox))
         alive = set(range(threads))
@@ -55,7 +63,9 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
                 _relay(news, number, board, members)
     finally:
         for member in members:
+            # Killed and not asked: a worker may be inside HiGHS for minutes.
             member.process.kill()
+            # Wakes the writing thread, which then closes its pipe.
             member.outbox.put(None)
         for member in members:
             member.process.wait()
@@ -68,9 +78,10 @@ def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> Non
     better = news.positions is not None and news.cost < board.cost
     board.bounded(news.bound, news.marginals)
     if better and news.positions is not None:
-        board.found(news.cost, news.positions)
+        board.post_choice(news.cost, news.positions)
     elif news.marginals is None:
         return
+    # Positions that others have already are not sent again: they are the large part of a message.
     data = pickle.dumps(replace(news, positions=news.positions if better else None))
     for number, member in enumerate(members):
         if number != sender:
@@ -78,6 +89,7 @@ def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> Non
 
 
 def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> _Member:
+    # One thread of linear algebra each: the workers already fill the cores.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", _ENTRY.format(path=sys.path)],
@@ -110,6 +122,7 @@ def _read(member: _Member, number: int, inbox: queue.Queue[tuple[int, News | Fai
     assert stream is not None
     with stream:
         while True:
+            # Each pickle comes from our own worker, so loading it is safe; the pipe ends with the process.
             try:
                 inbox.put((number, pickle.load(stream)))
             except (EOFError, pickle.UnpicklingError, OSError):

@@ -32,9 +32,11 @@ class Timeline:
         live = intervals[intervals[:, 1] > intervals[:, 0]]
         begins, ends = np.unique(live[:, 0]), np.unique(live[:, 1])
         # A live set is maximal where something begins and the next event is an end.
+        # At one time, ends come before begins: intervals are half open, hence `side="right"`.
         following = np.searchsorted(ends, begins, side="right")
         next_begin = np.append(begins[1:], np.iinfo(np.int64).max)
         times = begins[ends[following] <= next_begin] if len(begins) else begins
+        # Rows inside [begin, end): those between the two insertion points.
         spans = np.stack([np.searchsorted(times, intervals[:, 0]), np.searchsorted(times, intervals[:, 1])], axis=1)
         # A node may have an empty interval: begin past its end would be a span of negative length.
         spans[:, 1] = np.maximum(spans[:, 0], spans[:, 1])

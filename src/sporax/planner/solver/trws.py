@@ -59,6 +59,7 @@ class MessagePassing:
         slot = [{other: index for index, (other, _) in enumerate(link)} for link in core.links]
         none = np.zeros(0, np.int64)
         plan = []
+        # Both passes visit all nodes; each sends messages to the neighbours that it will visit later.
         for v in range(core.num_nodes) if forward else range(core.num_nodes - 1, -1, -1):
             link = core.links[v]
             before = sum(other < v for other, _ in link)
@@ -67,6 +68,8 @@ class MessagePassing:
             weight = 1.0 / max(before, len(link) - before, 1)
             tables, which, firsts, target = None, none, none, none
             if link[ahead]:
+                # Tables of all neighbours ahead side by side, so that a pass needs one array operation per node and not
+                # per edge.
                 tables = np.concatenate([self._heard(w, table) for w, table in link[ahead]], axis=1)
                 counts = np.array([table.shape[1] for _, table in link[ahead]], dtype=np.int64)
                 which, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
@@ -94,6 +97,8 @@ class MessagePassing:
         offsets = self.core.offsets.tolist()
         if self._impossible:
             return np.inf, np.inf
+        # inf would make messages inf - inf; barred strategies are therefore kept out of the tables (`_heard`) and
+        # barred here.
         costs = np.where(self._barred, np.inf, costs)
         for backward in (False, True):
             bound = 0.0
@@ -110,6 +115,7 @@ class MessagePassing:
                     continue
                 sent = (belief * visit.weight - incoming[visit.ahead]).T.take(visit.which, axis=1)
                 out = np.minimum.reduce(sent + visit.tables)  # along the long rows, which is what arrays are quick at
+                # Each message is shifted to a minimum of zero; what is taken off belongs to the bound.
                 shift = np.minimum.reduceat(out, visit.firsts)
                 bound += float(np.add.reduce(shift))
                 self.messages[visit.target] = out - shift[visit.which]
@@ -118,6 +124,7 @@ class MessagePassing:
 
     def guess(self) -> Ints:
         """Each node's strategy of least marginal; may break memory and need not be consistent."""
+        # The node's belief after the last pass: the first of equal ones, so that runs are reproducible.
         return np.array([int(marginal.argmin()) for marginal in self.marginals], dtype=np.int64)
 
     def slacks(self) -> tuple[list[Floats], list[tuple[int, int, Floats]]]:
@@ -130,6 +137,7 @@ class MessagePassing:
         edges: list[tuple[int, int, Floats]] = []
         for visit in reversed(self._steps[1]):
             belief, link = self.marginals[visit.node], self.core.links[visit.node][visit.ahead]
+            # What is not sent to neighbours stays with the node; rounding may leave it just below zero.
             nodes.append(np.maximum(1 - len(link) * visit.weight, 0) * belief)
             if visit.tables is None:
                 continue
@@ -137,6 +145,7 @@ class MessagePassing:
             sent = (belief * visit.weight - incoming[visit.ahead]).T.take(visit.which, axis=1)
             whole = sent + visit.tables - self.messages[visit.target]
             for (other, _), part in zip(link, np.split(whole, visit.firsts[1:], axis=1), strict=True):
+                # The least entry of a table is part of the bound and no slack.
                 edges.append((other, visit.node, part.T - part.min()))
         return nodes, edges
 
@@ -151,6 +160,8 @@ class MessagePassing:
             incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
             kept = self.marginals[visit.node] * visit.weight
             for place, (other, _) in enumerate(self.core.links[visit.node]):
+                # Towards nodes that come earlier the last pass has sent a share of the belief, which is no longer the
+                # node's.
                 shares[visit.node, other] = incoming[place] - kept if other < visit.node else incoming[place]
         return shares
 
@@ -165,6 +176,7 @@ class MessagePassing:
             incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
             scores = costs[offsets[v] : offsets[v + 1]] + incoming[visit.ahead].sum(axis=0)
             for other, table in core.links[v]:
+                # Neighbours of smaller number are decided in a forward pass, larger ones in a backward pass.
                 if (other > v) == backward:
                     scores = scores + table[:, positions[other]]
             positions[v] = chosen = ledger.pick(v, scores)
@@ -176,8 +188,16 @@ def _without_partners(core: Core) -> Booleans:
     """[K] strategies that are forbidden, or without a possible partner across some edge: reduction may have run out of time."""
     offsets = core.offsets.tolist()
     barred: Booleans = ~np.isfinite(core.costs)
-    tables = {ByIdentity(table): table for link in core.links for _, table in link}
-    forbids = {key: not np.isfinite(table).all() for key, table in tables.items()}
+    forbids: dict[ByIdentity, bool] = {}
+    for link in core.links:
+        for _, table in link:
+            key = ByIdentity(table)
+            if key not in forbids:
+                forbids[key] = not np.isfinite(table).all()
+    # Most cores have neither forbidden strategies nor forbidden pairs, and then there is nothing to spread.
+    if not barred.any() and not any(forbids.values()):
+        return barred
+    # To a fixed point: a barred strategy may take the last partner from strategies further away.
     waiting = dict.fromkeys(range(core.num_nodes))
     while waiting:
         node = waiting.popitem()[0]
@@ -185,6 +205,7 @@ def _without_partners(core: Core) -> Booleans:
         for other, table in core.links[node]:
             if mine.any() or forbids[ByIdentity(table)]:
                 theirs = barred[offsets[other] : offsets[other + 1]]
+                # Partners only among strategies that are not barred themselves.
                 fresh = ~np.isfinite(table[~mine]).any(axis=0) & ~theirs
                 if fresh.any():
                     theirs |= fresh

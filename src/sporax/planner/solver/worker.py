@@ -33,7 +33,7 @@ class Task:
         seed: seed of the worker's randomness.
         bounds: work on the bound.
         start: cost and positions of a choice to begin with, if one is known.
-        searches: search for better choices from the start; otherwise only once the bound has settled.
+        searches: search for better choices from the start; otherwise only once the bound has converged.
     """
 
     network: Network
@@ -67,12 +67,12 @@ def work(task: Task, board: Board, deadline: float) -> None:
     bounder = Bounder(core, board) if task.bounds else None
     searcher = Searcher(core, board, task.seed)
     used = {"bounder": 0.0, "searcher": 0.0}
-    settled = False
+    converged = False
     while time.monotonic() < deadline and not board.closed:
-        # A bounder that has settled rarely improves, so both roles start their accounts again at that point.
-        if bounder is not None and bounder.settled != settled:
-            settled, used = bounder.settled, {"bounder": 0.0, "searcher": 0.0}
-        bounding = bounder is not None and not bounder.finished and _bounder_turn(task, settled, used)
+        # A bounder that has converged rarely improves, so both roles start their accounts again at that point.
+        if bounder is not None and bounder.converged != converged:
+            converged, used = bounder.converged, {"bounder": 0.0, "searcher": 0.0}
+        bounding = bounder is not None and not bounder.finished and _bounder_turn(task, converged, used)
         start = time.monotonic()
         if bounding and bounder is not None:
             bounder.step(deadline)
@@ -81,9 +81,9 @@ def work(task: Task, board: Board, deadline: float) -> None:
         used["bounder" if bounding else "searcher"] += time.monotonic() - start
 
 
-def _bounder_turn(task: Task, settled: bool, used: dict[str, float]) -> bool:
-    """A settled bounder gets a fifth of the time, a rising one half or all."""
-    if not settled:
+def _bounder_turn(task: Task, converged: bool, used: dict[str, float]) -> bool:
+    """A converged bounder gets a fifth of the time, a rising one half or all."""
+    if not converged:
         return not task.searches or used["bounder"] <= used["searcher"]
     return 4 * used["bounder"] <= used["searcher"]
 
