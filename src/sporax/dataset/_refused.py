@@ -14,7 +14,16 @@ class DatasetCache:
         SporaxNotImplementedError: always.
     """
 
-    def __init__(self, session_id: int, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        size: int = 0,
+        spilling: bool = False,
+        hostname: str | None = None,
+        port: int | None = None,
+        num_connections: int | None = None,
+        prefetch_size: int | None = None,
+    ) -> None:
         raise SporaxNotImplementedError(
             f"For 'DatasetCache', there is no cache server to connect to (session_id {session_id}); leave 'cache' out. To "
             "keep the rows of expensive operations, write them once with 'Dataset.save' and read them with 'MindDataset'."

@@ -185,13 +185,13 @@ def stop_gradient(value: Array) -> Array:
 
 
 @operator("MixedPrecisionCast()", function="mixed_precision_cast", composed=True)
-def mixed_precision_cast(dst_dtype: DType, input_x: Any) -> Any:
+def mixed_precision_cast(dst_dtype: DType, x: Any) -> Any:
     """Floating-point tensors in another dtype, also those in tuples and lists, which become tuples; the rest as it is."""
-    if isinstance(input_x, (tuple, list)):
-        return tuple(mixed_precision_cast(dst_dtype, entry) for entry in input_x)
-    if isinstance(input_x, Tensor) and jnp.issubdtype(input_x.array.dtype, jnp.floating):
-        return FUNCTIONS["cast"](input_x, dst_dtype)
-    return input_x
+    if isinstance(x, (tuple, list)):
+        return tuple(mixed_precision_cast(dst_dtype, entry) for entry in x)
+    if isinstance(x, Tensor) and jnp.issubdtype(x.array.dtype, jnp.floating):
+        return FUNCTIONS["cast"](x, dst_dtype)
+    return x
 
 
 for _method in ("astype", "to"):
