@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from _generated import GOLDEN, ROOT, api_facts, run, table
-from make_api_docs import is_there
+from _generated import GOLDEN, ROOT, absent_names, api_facts, deviations, run, table
+from make_api_docs import PLACES, is_there, offered
 
 TESTS = ROOT / "tests"
 #: Files of cases with outcomes of MindSpore's; an outcome that says the wheel could not do it does not count.
@@ -87,12 +87,55 @@ def page() -> str:
         "results the tests replay. `mint` follows PyTorch and\nmostly lacks CPU kernels in the wheel, so recipes that were run "
         "under PyTorch count there. `docs/api.md` counts all names that\nmodules show.",
         table(header, rows),
+        *_packages(),
+        *_behaviours(),
         *_model_zoo(),
         "## Names that are missing",
         "A name that is missing raises an error that says so. Missing are:",
         *missing,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _packages() -> list[str]:
+    """Names that MindSpore's packages show, and those of them that are here."""
+    names = json.loads((GOLDEN / "names.json").read_text())["names"]
+    rows = []
+    for place, title in PLACES.items():
+        shown = names.get(place, [])
+        there = offered(place, shown)
+        rows.append((f"`{title}`", len(shown), len(there), _share(there, shown)))
+    return [
+        "## Names by package",
+        "All names that a package shows to `dir()` under MindSpore, internals included; `docs/api.md` lists those that are here.",
+        table(("Module or class", "In MindSpore", "Here", "Share"), rows),
+    ]
+
+
+def _behaviours() -> list[str]:
+    """Recorded behaviours: how many are replayed, and what becomes of the others."""
+    rows = []
+    for kind, path, departures in (
+        ("semantics", OUTCOMES[0], {case for cases in deviations.FACTS.values() for case in cases}),
+        ("operators", OUTCOMES[1], None),
+    ):
+        for topic, cases in json.loads(path.read_text())["facts"].items():
+            answered_cases = list(_cases({topic: cases}))
+            skipped = [case for case in answered_cases if kind == "semantics" and any(absent_names.absent(case))]
+            declared = [case for case in answered_cases if departures and case in departures and case not in skipped]
+            equal = len(answered_cases) - len(skipped) - len(declared)
+            rows.append(
+                (f"{kind}: {topic}", len(cases), len(cases) - len(answered_cases), equal, len(declared), len(skipped))
+            )
+    totals = [sum(row[column] for row in rows) for column in range(1, 6)]
+    header = ("Topic", "Recorded", "The wheel could not", "Replayed", "Departures", "Skipped: a name is missing")
+    return [
+        "## Behaviours",
+        "Lines of code that the wheel ran; what it gave is recorded, and the tests replay it (`tests/golden/cases`, "
+        "`tests/ops/cases`). *Departures* differ\non purpose and are declared with the reason in `tests/golden/deviations.py`; "
+        "those of operators, in `tests/ops/test_recorded.py`, count as replayed.",
+        table(header, [*rows, ("all", *totals)]),
+    ]
 
 
 def _model_zoo() -> list[str]:

@@ -300,13 +300,18 @@ def outcome_of(name: str, module: str, folder: Path) -> Outcome:
     return result
 
 
-def summary(names: Iterable[str], folder: Path) -> dict[str, Outcome]:
-    """Name -> what `docs/coverage.md` needs of it."""
-    rows = {}
+def summary(names: Iterable[str], folder: Path, before: dict[str, Outcome]) -> dict[str, Outcome]:
+    """Name -> what `docs/coverage.md` needs of it; what was not run stays as it was `before`."""
+    rows = dict(before)
     for name in names:
         wheel, ours, training = (outcome_of(name, module, folder) for module in WORK)
         kind = {"model": MODELS[name]} if name in MODELS else {"optimizer": name}
-        row: Outcome = {**kind, "wheel": wheel["ok"], "ok": ours["ok"]}
+        row: Outcome = {**kind, "wheel": False, "ok": False, **before.get(name, {})}
+        if wheel.get("error") != NOT_RUN:
+            row["wheel"] = wheel["ok"]
+        if ours.get("error") != NOT_RUN:
+            row["ok"] = ours["ok"]
+            row.pop("error", None)
         if "difference" in ours:
             row["difference"] = float(f"{ours['difference']:.1e}")
         if name in MODELS and training.get("error") != NOT_RUN:
@@ -325,7 +330,9 @@ def main() -> None:
         "--wheel", help="python of an environment with MindSpore 2.10; without it, its results are read"
     )
     parser.add_argument("--only", default="", help="names with this text")
-    parser.add_argument("--write", type=Path, help="file for the summary, e.g. tools/model_zoo.json")
+    parser.add_argument(
+        "--write", type=Path, help="file for the summary, e.g. tools/model_zoo.json; rows of what was not run stay"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--names", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -338,7 +345,8 @@ def main() -> None:
         start(options.wheel, "mindspore", names, folder, options.zoo.resolve())
     start(sys.executable, "sporax", names, folder, options.zoo.resolve())
     start(sys.executable, "training", [name for name in names if name in MODELS], folder, options.zoo.resolve())
-    rows = summary(names, folder)
+    before = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
+    rows = summary(names, folder, before)
     for name, row in rows.items():
         if not row["ok"] or not row.get("trained", True):
             print(f"{name}: {row.get('error', row.get('difference'))}")

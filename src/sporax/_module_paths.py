@@ -74,7 +74,10 @@ _PATHS_OF = {
     "sporax.dataset": """
         dataset.engine dataset.engine.datasets dataset.engine.datasets_standard_format dataset.engine.datasets_text
         dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
+        dataset.core dataset.engine.cache_client dataset.engine.serializer_deserializer
     """,
+    "sporax.dataset.config": "dataset.core.config",
+    "sporax.dataset._callbacks": "dataset.callback dataset.callback.ds_callback",
     "sporax.mindrecord": """
         mindrecord.filewriter mindrecord.filereader mindrecord.mindpage mindrecord.config mindrecord.common
         mindrecord.common.exceptions

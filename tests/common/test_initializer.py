@@ -8,6 +8,7 @@ import pytest
 import sporax as ms
 from sporax.common import initializer as I
 from sporax.common.initializer import initializer
+from sporax.runtime import threefry
 
 SHAPE = (200, 300)  # fan in 300, fan out 200
 
@@ -57,6 +58,22 @@ def test_truncation_bounds_are_absolute():
     values = draw(I.TruncatedNormal(1.0, 2.0, -1.0, 0.5))
     assert (values.min() >= -1, values.max() <= 0.5) == (True, True)
     assert draw(I.Normal(0.5, 3.0)).mean() == pytest.approx(3, abs=0.01)
+
+
+@pytest.mark.parametrize("lowest", [True, False])
+def test_far_bounds_are_not_drawn(monkeypatch, lowest):
+    """Bounds of 200 deviations were drawn once in 2**24 elements, where the bits of an element are all 0 or all 1."""
+    bits = 0 if lowest else 2**32 - 1
+    monkeypatch.setattr(threefry, "_bits", lambda key, first, count: np.full(count, bits, np.uint32))
+    assert 0.04 < abs(draw(I.TruncatedNormal(0.01))).max() < 0.056
+
+
+def test_a_cpu_makes_large_arrays_without_a_program(monkeypatch):
+    small = draw(I.HeNormal(), (8, 8))
+    ms.set_seed(11)
+    monkeypatch.setattr(I, "ON_HOST", 1)
+    monkeypatch.setattr(I, "_maker", lambda *_: pytest.fail("a program is compiled"))
+    np.testing.assert_array_equal(draw(I.HeNormal(), (8, 8)), small)
 
 
 def test_constant_initializers_fill_with_one_value():

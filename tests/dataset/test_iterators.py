@@ -233,10 +233,54 @@ def test_processes_give_the_same_rows(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_processes_need_random_access():
-    data = ds.GeneratorDataset(generated, ["x"]).map(lambda x: x, num_parallel_workers=2, python_multiprocessing=True)
-    with pytest.raises(ValueError, match="random access"):
-        column(data)
+SEQUENTIAL_PROCESSES = """
+import os
+import numpy as np
+import sporax.dataset as ds
+
+def generated():
+    for i in range(12):
+        yield (np.array(i),)
+
+def tag(x):
+    return x * 2, np.array(os.getpid())
+
+def read(data, epochs=1):
+    iterator = data.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
+    return [[[value.tolist() for value in row] for row in iterator] for _ in range(epochs)]
+
+def refuse(x):
+    return {0: 1}[int(x)]
+
+def main():
+    two = {"num_parallel_workers": 2, "python_multiprocessing": True}
+    for epoch in read(ds.GeneratorDataset(generated, ["x"]).map(tag, "x", ["x", "pid"], **two), epochs=2):
+        assert [x for x, _ in epoch] == list(range(0, 24, 2)), epoch
+        assert os.getpid() not in {pid for _, pid in epoch}, epoch
+    add = lambda values, info: ([value + info.get_epoch_num() for value in values],)
+    batches = read(ds.GeneratorDataset(generated, ["x"]).batch(6, per_batch_map=add, **two), epochs=2)
+    assert batches == [[[[e + i for i in range(6)]], [[e + i for i in range(6, 12)]]] for e in range(2)], batches
+    behind = ds.NumpySlicesDataset(list(range(10)), ["x"], shuffle=False).map(tag, "x", ["x", "pid"], **two)
+    (rows,) = read(behind.filter(lambda x: x % 4 == 0, "x"))
+    assert [x for x, _ in rows] == [0, 4, 8, 12, 16] and os.getpid() not in {pid for _, pid in rows}, rows
+    try:
+        read(ds.GeneratorDataset(generated, ["x"]).map(refuse, **two))
+    except RuntimeError as error:
+        assert "'refuse' failed with KeyError: 1" in str(error), error
+    else:
+        raise AssertionError("no error")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_processes_on_sequential_pipelines(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SEQUENTIAL_PROCESSES)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_threads_asked_for_keep_the_order():

@@ -125,3 +125,21 @@ def test_a_transform_called_with_an_image_gives_one_where_it_is_one(operation, e
 def test_pixels_are_averaged_over_areas_of_arrays_only():
     with pytest.raises(TypeError, match="'interpolation' must not be AREA for a Pillow image"):
         mapped([DECODE, vision.Resize((4, 4), vision.Inter.AREA)])
+
+
+def test_pixels_of_a_pillow_image_in_a_call_are_divided_in_double_precision():
+    pixels = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    image = PIL.Image.fromarray(pixels)
+    exact = (pixels / 255.0)[None]
+    np.testing.assert_array_equal(vision.ToTensor()(image), exact.astype(np.float32))
+    np.testing.assert_array_equal(vision.ToTensor(np.float64)(image), exact)
+    single = (pixels * np.float32(1 / 255))[None]
+    np.testing.assert_array_equal(vision.ToTensor()(pixels), single)
+    assert (single != exact.astype(np.float32)).any()
+
+
+def test_compose_called_with_a_pillow_image_gives_a_tuple():
+    image = PIL.Image.fromarray(np.zeros((2, 3, 3), np.uint8))
+    (result,) = transforms.Compose([vision.ToTensor(), lambda planes: planes * 2])(image)
+    assert result.shape == (3, 2, 3)
+    assert transforms.Compose([vision.ToTensor()])(np.zeros((2, 3, 3), np.uint8)).shape == (3, 2, 3)

@@ -341,11 +341,23 @@ def test_what_is_not_offered_says_so():
     ):
         with pytest.raises(AttributeError, match=f"must be one that Sporax offers, but got '{name}'"):
             getattr(module, name)
-    with pytest.raises(AttributeError, match="but got 'set_auto_num_workers'"):
-        ds.config.set_auto_num_workers(True)
+    with pytest.raises(AttributeError, match="but got 'set_nonsense'"):
+        ds.config.set_nonsense(True)
 
 
 @pytest.mark.parametrize("rows", [3, [3], [], [{"x": 1}, {"y": 1}]])
 def test_padded_rows_must_be_rows(rows):
     with pytest.raises((TypeError, ValueError), match="For 'PaddedDataset'"):
         ds.PaddedDataset(rows)
+
+
+def test_sizes_are_asked_for_batches_that_come_only():
+    numbers = []
+
+    def size(info):
+        numbers.append((info.get_batch_num(), info.get_epoch_num()))
+        return 1 + info.get_batch_num()
+
+    data = ds.NumpySlicesDataset([1, 2, 3, 4], "x", shuffle=False).batch(size)
+    batches = [row[0].tolist() for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+    assert batches == [[1], [2, 3], [4]] and numbers == [(0, 0), (1, 0), (2, 0)]

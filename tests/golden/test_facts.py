@@ -6,29 +6,25 @@ the same values, dtypes, shapes, nesting and names, or an exception of the same 
 skipped.
 """
 
-import ast
 import functools
 import json
 import math
 from pathlib import Path
 
-import api_facts
 import deviations
 import fact_format
 import jax
 import promotion_facts
 import pytest
+from absent_names import absent
 
 import sporax as ms
 
 HERE = Path(__file__).parent
 FACTS = json.loads((HERE / "facts.json").read_text())["facts"]
 PROMOTION = json.loads((HERE / "promotion.json").read_text())["promotion"]
-NAMES = {place: set(names) for place, names in json.loads((HERE / "names.json").read_text())["names"].items()}
 TOPICS = {topic.name: topic for topic in fact_format.topics()}
 RELATIVE, ABSOLUTE = 1e-5, 1e-6
-#: What the cases call the places that names are looked up in.
-PLACES = {"ms": "", "nn": "nn", "ops": "ops", "I": "common.initializer", "Tensor": "Tensor"}
 #: Statistics of random draws agree within this share of the largest of them.
 STATISTICAL = 0.05
 
@@ -57,24 +53,6 @@ def magnitude(outcome):
     if isinstance(outcome, list):
         return max(map(magnitude, outcome), default=0.0)
     return abs(outcome) if isinstance(outcome, float) else 0.0
-
-
-def absent(code):
-    """Names that `code` takes from MindSpore's modules, or methods of its Tensor, that Sporax does not have."""
-    attributes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
-    for node in attributes:
-        root, *path = ast.unparse(node).split(".")
-        place, name = ".".join([PLACES[root], *path[:-1]]).strip(".") if root in PLACES else None, node.attr
-        if place in NAMES:
-            if name in NAMES[place] and not hasattr(owner(place), name):
-                yield f"{place}.{name}"
-        elif name in NAMES["Tensor"] - NAMES["nn.Cell"] and not hasattr(ms.Tensor, name):
-            yield f"Tensor.{name}"
-
-
-@functools.cache
-def owner(place):
-    return api_facts.resolve("sporax", place) if place in api_facts.CLASSES else api_facts.load("sporax", place)
 
 
 @functools.cache

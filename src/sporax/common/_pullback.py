@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax import context
+from sporax.common import _integer_slopes
 from sporax.common.parameter import Parameter
 from sporax.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.common.tensor import Tensor, wrap
@@ -59,6 +60,11 @@ class Call:
         for weight in weights:
             state.depend_on(weight)
         self.has_aux = has_aux
+
+    @property
+    def by_integers(self) -> bool:
+        """Whether an integer is among what is differentiated."""
+        return not all(map(_is_inexact, [*self.inputs, *self.parameters]))
 
     @property
     def inputs(self) -> list[jax.Array]:
@@ -158,19 +164,61 @@ class Pullback:
         self.call = call
         _ask_for_plan(call)
         self._inputs, self._parameters = call.inputs, call.parameters
-        with _explained():
-            self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
-                call.pure, self._inputs, self._parameters, has_aux=True
-            )
+        self._slopes: dict[int, jax.Array] = {}
+        if call.by_integers:
+            updates, structure, rest = self._run_with_slopes()
+        else:
+            with _explained():
+                self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
+                    call.pure, self._inputs, self._parameters, has_aux=True
+                )
         state.commit(updates)
         self.outputs = structure.fill(self._leaves)
         self.rest = rest[1].fill(rest[0])
 
+    def _run_with_slopes(self) -> Any:
+        """As without integers, but these, and integer outputs, are differentiated through their slopes."""
+        arrays = [*self._inputs, *self._parameters]
+        places = [place for place, array in enumerate(arrays) if not _is_inexact(array)]
+
+        def function(
+            inputs: list[jax.Array], parameters: list[jax.Array], slopes: list[jax.Array]
+        ) -> tuple[tuple[list[jax.Array], dict[int, jax.Array]], Any]:
+            given = [*inputs, *parameters]
+            for place, slope in zip(places, slopes, strict=True):
+                given[place] = arrays[place]  # not a tracer, so that code can ask for its value
+                _integer_slopes.note(given[place], slope)
+            outputs, aux = self.call.pure(given[: len(inputs)], given[len(inputs) :])
+            slopes_of_outputs = {place: _integer_slopes.find(output) for place, output in enumerate(outputs)}
+            return (outputs, {place: slope for place, slope in slopes_of_outputs.items() if slope is not None}), aux
+
+        smooth = [_integer_slopes.smooth(arrays[place]) for place in places]
+        with _explained(), _integer_slopes.kept():
+            (self._leaves, self._slopes), pull, aux = jax.vjp(
+                function, self._inputs, self._parameters, smooth, has_aux=True
+            )
+        for place, slope in self._slopes.items():
+            _integer_slopes.note(self._leaves[place], slope)
+
+        def pull_integers(starts: tuple[Any, Any]) -> Any:
+            by_input, by_parameter, by_slope = pull(starts)
+            gradients = [*by_input, *by_parameter]
+            for place, gradient in zip(places, by_slope, strict=True):
+                gradients[place] = _integer_slopes.as_integers(gradient, arrays[place].dtype)
+                _integer_slopes.note(gradients[place], gradient)
+            return gradients[: len(by_input)], gradients[len(by_input) :]
+
+        self._pull = pull_integers
+        return aux
+
     def __call__(self, cotangents: Any = None) -> tuple[list[Tensor], dict[Parameter, Tensor]]:
         """Gradients of the inputs, and of the weights, for these cotangents of the outputs; ones when there are none."""
         starts = _matched(self._leaves, cotangents)
+        starts = _marked(self._leaves, starts) if state.planning() else starts
         with _explained():
-            by_input, by_parameter = self._pull(_marked(self._leaves, starts) if state.planning() else starts)
+            by_input, by_parameter = self._pull(
+                starts if not self.call.by_integers else (starts, self._of_slopes(cotangents))
+            )
         inputs = [wrap(_dense(g, a)) for g, a in zip(by_input, self._inputs, strict=True)]
         gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
         if state.planning():
@@ -181,6 +229,14 @@ class Pullback:
             if hooks is not None:
                 by_weight[weight] = hooks.run(by_weight[weight])
         return inputs, by_weight
+
+    def _of_slopes(self, cotangents: Any) -> dict[int, jax.Array]:
+        """Cotangents of the slopes of integer outputs."""
+        given = None if cotangents is None else take_apart(cotangents)[0]
+        return {
+            place: jnp.ones_like(slope) if given is None else jnp.asarray(given[place], slope.dtype)
+            for place, slope in self._slopes.items()
+        }
 
 
 def _marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:

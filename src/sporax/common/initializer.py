@@ -5,7 +5,8 @@ makes the values when they are needed. So a lazily created Parameter gets the sa
 a Parameter created in slices the same as a whole one: threefry bits depend on the position in the full array only.
 
 Arrays of up to `ON_HOST` elements are made by numpy (`sporax.runtime.threefry`), since a program per shape would have to be
-compiled; larger ones by a program, in which every device makes its own slice.
+compiled; larger ones by a program, in which every device makes its own slice. A CPU that makes a whole array does so by numpy
+at any size: 40 ns per element and core, where XLA's program needs 95. The two agree to the last digits.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ Arrange = Callable[[jax.Array], jax.Array]
 
 ON_HOST = 1 << 24
 """Elements up to which numpy makes the values, 16 ns each: about a quarter of a second, less than a compilation."""
+
+
+_FARTHEST = 5.4
+"""Deviations that single precision tells from infinity: beyond it, a draw in 2**24 would land on a bound of any distance."""
 
 
 class Draw(Protocol):
@@ -152,7 +157,7 @@ class BoundInitializer:
             array = np.zeros(self.shape, self.dtype.np_dtype)
             self.recipe._initialize(array)
             return _placed(array, sharding, arrange)
-        if math.prod(self.shape) <= ON_HOST:
+        if math.prod(self.shape) <= ON_HOST or (sharding is None and jax.default_backend() == "cpu"):
             array = np.asarray(self.recipe.values(_HostDraw(key_on_host(self.ticket)), self.shape, self.dtype.np_dtype))
             return _placed(array, sharding, arrange)
         maker = _maker(
@@ -382,7 +387,8 @@ class TruncatedNormal(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        low, high = ((bound - self.mean) / self.sigma for bound in (self.a, self.b))
+        bounds = ((bound - self.mean) / self.sigma for bound in (self.a, self.b))
+        low, high = (min(max(bound, -_FARTHEST), _FARTHEST) for bound in bounds)
         unit = draw.truncated_normal(shape, low, high)
         return (self.mean + self.sigma * unit).astype(dtype)
 

@@ -7,6 +7,7 @@ conversion to and from numpy and DLPack, indexing, and its registration as a pyt
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.common import _indexing
+from sporax.common import _indexing, _integer_slopes
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
@@ -335,7 +336,7 @@ class Tensor:
 
     def __getitem__(self, index: Any) -> Tensor:
         array = self.array
-        part = _indexing.get(array, index)
+        part = _integer_slopes.run(functools.partial(_indexing.get, index=index), (array,))
         if state.current_frame() is not None:
             constants.derive(part, (array, *_arrays_in(index)), lambda *_: _indexing.get(constants.known(array), index))
         return wrap(jnp.array(part, copy=True) if part is array else part)

@@ -3,13 +3,15 @@
 A dataset describes where rows come from and what happens to them; iterators read it. See docs/dataset.md.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sporax.dataset import config, text, transforms, vision
+from sporax.dataset import _callbacks, config, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
+from sporax.dataset._callbacks import DSCallback
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._dataset import zip_datasets as zip
 from sporax.dataset._mappable import MappableDataset
+from sporax.dataset._refused import DatasetCache, TransferDataset
 from sporax.dataset._sources.arrays import (
     Cifar10Dataset,
     Cifar100Dataset,
@@ -100,7 +102,7 @@ from sporax.dataset.samplers import (
     SubsetSampler,
     WeightedRandomSampler,
 )
-from sporax.ir.missing import missing_names
+from sporax.ir.missing import missing_name
 
 __all__ = [
     "AGNewsDataset",
@@ -119,7 +121,9 @@ __all__ = [
     "CocoDataset",
     "DBpediaDataset",
     "DIV2KDataset",
+    "DSCallback",
     "Dataset",
+    "DatasetCache",
     "DistributedSampler",
     "EMnistDataset",
     "EnWik9Dataset",
@@ -175,6 +179,7 @@ __all__ = [
     "TFRecordDataset",
     "TedliumDataset",
     "TextFileDataset",
+    "TransferDataset",
     "UDPOSDataset",
     "USPSDataset",
     "VOCDataset",
@@ -207,4 +212,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        if name == "WaitedDSCallback":  # of a layer above
+            return _callbacks.WaitedDSCallback
+        return missing_name(__name__, name)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sporax.dataset import _batching, _checks
+from sporax.dataset._callbacks import DSCallback, check_callbacks
 from sporax.dataset._described import Described
 from sporax.dataset._flows import in_order
 from sporax.dataset._gates import Gate
@@ -67,6 +68,7 @@ class Dataset(Described):
         output_columns: str | list[str] | None = None,
         num_parallel_workers: int | None = None,
         python_multiprocessing: bool = False,
+        callbacks: DSCallback | list[DSCallback] | None = None,
         **options: Any,
     ) -> Dataset:
         """Apply operations to some columns of every row.
@@ -79,6 +81,7 @@ class Dataset(Described):
             num_parallel_workers: threads (or processes) that work on rows.
             python_multiprocessing: use processes, for slow Python functions. The script then needs the
                 ``if __name__ == "__main__":`` guard of Python's `spawn`.
+            callbacks: called as rows are worked on; one thread then works on them in order.
             options: `max_rowsize` warns; MindSpore's other arguments are not offered.
 
         Raises:
@@ -91,7 +94,8 @@ class Dataset(Described):
         outputs = inputs if output_columns is None else _checks.check_names("map", "output_columns", output_columns)
         workers = _checks.check_workers("map", num_parallel_workers)
         processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
-        return self._then("MapDataset", Map(self._node, checked, inputs, outputs, workers, processes))
+        called = check_callbacks("map", callbacks)
+        return self._then("MapDataset", Map(self._node, checked, inputs, outputs, workers, processes, called))
 
     def batch(
         self,

@@ -19,11 +19,12 @@ from absl import flags
 from sporax.dataset import config
 from sporax.dataset._batch_source import BatchSource
 from sporax.dataset._flows import Stream, rows_of
-from sporax.dataset._nodes import Batch, Map, Node, Source, gates_of
+from sporax.dataset._nodes import Batch, Map, Node, Source, events_of, gates_of
+from sporax.dataset._pools import end_with_user
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Row, row_of
 from sporax.dataset._tables import ENDLESS, Repeated, Table
-from sporax.dataset._workers import close_at_exit, end_with_user, without_names
+from sporax.dataset._workers import close_at_exit, without_names
 from sporax.ir.errors import SporaxError, SporaxValueError
 
 
@@ -46,7 +47,8 @@ def choose_workers(node: Node) -> Workers:
     """Workers as the pipeline's operations ask for them.
 
     User code runs in one thread unless its operation asks for more, so that it need not be thread-safe and sees the
-    rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`.
+    rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`; those of
+    flows belong to their steps (`_pools`).
     """
     steps = list(node.walk())
     asked = [step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None]
@@ -84,12 +86,6 @@ def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
         endless = one.size == ENDLESS
         whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs, one)
         return _TableReader(whole, one.size, workers)
-    if workers.processes:
-        raise SporaxValueError(
-            "For 'map' and 'batch', 'python_multiprocessing' with several workers needs a source with random access "
-            "(__getitem__ and __len__) and no 'filter', 'flat_map' or bucketing, but this pipeline is sequential; use "
-            "threads (python_multiprocessing=False) or give the source random access."
-        )
     return _FlowReader(node, first, workers)
 
 
@@ -237,12 +233,17 @@ class _FlowReader:
         if self._rows is None:
             for gate, batch_size in gates_of(self._node):
                 gate.start_epoch(batch_size, is_first=self._epoch == 0 or self._start > 0)
+            for events in events_of(self._node):
+                events.start_epoch(is_first=self._epoch == 0)
             flow = _GrainFlow(self._node.build(self._first.at_epoch(self._epoch)), self._start)
             self._rows = iter(grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead))
         try:
             return _next(self._rows)
         except StopIteration:
-            self.seek(self._epoch + 1, 0)
+            for events in events_of(self._node):
+                events.end_epoch()
+            self._end_reading()
+            self._epoch, self._start = self._epoch + 1, 0
             return None
 
     def seek(self, epoch: int, row: int) -> None:
@@ -254,6 +255,11 @@ class _FlowReader:
         """See EpochReader."""
         for gate, _ in gates_of(self._node):
             gate.open()  # so that the thread that reads ahead can end
+        for events in events_of(self._node):
+            events.stop()
+        self._end_reading()
+
+    def _end_reading(self) -> None:
         if self._rows is not None:
             self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None

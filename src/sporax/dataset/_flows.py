@@ -7,10 +7,11 @@ reading of a pass; what follows it is written as plain Python generators.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -54,29 +55,75 @@ def in_order(items: Iterator[T], function: Callable[[T], R], threads: int) -> It
         return
     executor = futures.ThreadPoolExecutor(threads, thread_name_prefix="sporax-dataset")
     try:
-        waiting: collections.deque[futures.Future[R]] = collections.deque()
-        for item in items:
-            waiting.append(executor.submit(function, item))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        for future in waiting:
-            yield future.result()
+        yield from in_order_of(items, lambda item: executor.submit(function, item), threads)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block], threads: int) -> Iterator[Row]:
-    """Every row through a block function."""
+def in_order_of(items: Iterator[T], submit: Callable[[T], futures.Future[R]], workers: int) -> Iterator[R]:
+    """Results of the items in their order; a few more than there are workers are on their way."""
+    waiting: collections.deque[futures.Future[R]] = collections.deque()
+    try:
+        for item in items:
+            waiting.append(submit(item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        futures.wait(waiting)  # what runs may still need the function
 
-    def one(item: tuple[int, Row]) -> Row:
+
+InOrder = Callable[[Iterator[Any], Callable[[Any], Any]], Iterator[Any]]
+"""Applies a function to items by threads or processes, in their order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnRow:
+    """Applies a block function to a numbered row; a class of its own so that worker processes can receive it."""
+
+    function: Callable[[Block, Indices], Block]
+
+    def __call__(self, item: tuple[int, Row]) -> Row:
         number, row = item
         try:
-            return row_of(function(block_of([row]), np.array([number])))
+            return row_of(self.function(block_of([row]), np.array([number])))
         except SporaxError as error:
             add_place(error, f"number {number}")
             raise
 
-    return in_order(enumerate(rows), one, threads)
+
+@dataclasses.dataclass(frozen=True)
+class _OnGroup:
+    """Collates a numbered run of rows; see `_OnRow`."""
+
+    collate: Callable[[Block, int], Block]
+
+    def __call__(self, item: tuple[int, list[Row]]) -> Row:
+        number, group = item
+        return row_of(self.collate(block_of(group), number))
+
+
+@dataclasses.dataclass(frozen=True)
+class _RowOf:
+    """A row of a table by its number; see `_OnRow`."""
+
+    table: Table
+
+    def __call__(self, number: int) -> Row:
+        return row_of(self.table.gather(np.array([number])))
+
+
+def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block], in_order: InOrder) -> Iterator[Row]:
+    """Every row through a block function."""
+    return in_order(enumerate(rows), _OnRow(function))
+
+
+def rows_by(table: Table, in_order: InOrder) -> Iterator[Row]:
+    """The rows of a table, in order."""
+    return in_order(iter(range(table.size)), _RowOf(table))
 
 
 def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -95,23 +142,22 @@ def batched(
     size_of: Callable[[int], int],
     drop_remainder: bool,
     collate: Callable[[Block, int], Block],
-    threads: int,
+    in_order: InOrder,
 ) -> Iterator[Row]:
     """Runs of rows, batch number k having `size_of(k)` of them, each made into one row."""
 
     def groups() -> Iterator[tuple[int, list[Row]]]:
         for number in itertools.count():
+            group = list(itertools.islice(rows, 1))
+            if not group:  # a user's function is not asked for the size of a batch that does not come
+                return
             size = size_of(number)
-            group = list(itertools.islice(rows, size))
-            if not group or (len(group) < size and drop_remainder):
+            group += itertools.islice(rows, size - 1)
+            if len(group) < size and drop_remainder:
                 return
             yield number, group
 
-    def one(item: tuple[int, list[Row]]) -> Row:
-        number, group = item
-        return row_of(collate(block_of(group), number))
-
-    return in_order(groups(), one, threads)
+    return in_order(groups(), _OnGroup(collate))
 
 
 def zipped(parts: Sequence[Iterator[Row]]) -> Iterator[Row]:

@@ -7,15 +7,27 @@ any order, a `Flow` where not. Nothing is read before an iterator builds the fir
 from __future__ import annotations
 
 import abc
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from sporax.dataset._flows import Flow, Stream, batched, buffer_order, mapped, rows_of, shuffled, zipped
+from sporax.dataset._callbacks import DSCallback, Events
+from sporax.dataset._flows import (
+    Flow,
+    Stream,
+    batched,
+    buffer_order,
+    mapped,
+    rows_of,
+    shuffled,
+    zipped,
+)
 from sporax.dataset._gates import Gate
 from sporax.dataset._operations import Operation, as_pixels, is_python, on_columns
+from sporax.dataset._pools import FlowWorkers, TableWorkers
 from sporax.dataset._random import Pass, RowKey
 from sporax.dataset._rows import Block, Row, row_of
 from sporax.dataset._tables import (
@@ -183,6 +195,7 @@ class Map(Node):
         outputs: names of the columns the last operation returns.
         workers: threads or processes requested, or None.
         processes: whether the workers are to be processes.
+        callbacks: called as rows are worked on.
     """
 
     def __init__(
@@ -193,6 +206,7 @@ class Map(Node):
         outputs: Sequence[str],
         workers: int | None = None,
         processes: bool = False,
+        callbacks: Sequence[DSCallback] = (),
     ) -> None:
         super().__init__(replaced_columns("map", parent.columns, inputs, outputs), [parent])
         self.operations = tuple(operations)
@@ -200,22 +214,46 @@ class Map(Node):
         self.outputs = tuple(outputs)
         self.workers = workers
         self.processes = processes
+        self.events = Events(callbacks) if callbacks else None
+        self._workers = _flow_workers(self)
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
-        keys = [run.row_key(self.depth, i) for i in range(len(self.operations))]
-
-        def function(block: Block, rows: Indices) -> Block:
-            return self._apply(block, rows, keys)
-
+        keys = tuple(run.row_key(self.depth, i) for i in range(len(self.operations)))
+        function = _Applied(self.operations, keys, self.inputs, self.outputs, self.columns)
         stream = self.parent.build(run)
-        if isinstance(stream, Table):
+        if isinstance(stream, Table) and self.events is None:
             return Mapped(stream, function)
-        return Flow(lambda: mapped(stream.rows(), function, threads_of(self)))
 
-    def _apply(self, block: Block, rows: Indices, keys: Sequence[RowKey]) -> Block:
+        def apply(rows: Iterator[Row]) -> Iterator[Row]:
+            return mapped(rows, function, self._workers.in_order)
+
+        if self.events is None:
+            return Flow(lambda: apply(rows_of(stream)))
+        events = self.events
+        return Flow(lambda: events.around(rows_of(stream), apply))
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+    def runs_python(self) -> bool:
+        """See Node."""
+        return any(map(is_python, self.operations))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Applied:
+    """What a `Map` does to a block; without the steps before it, which worker processes need not receive."""
+
+    operations: tuple[Operation, ...]
+    keys: tuple[RowKey, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def __call__(self, block: Block, rows: Indices) -> Block:
         columns = [block[name] for name in self.inputs]
-        for operation, key in zip(self.operations, keys, strict=True):
+        for operation, key in zip(self.operations, self.keys, strict=True):
             columns = on_columns(operation, columns, rows, key)
         if len(columns) != len(self.outputs):
             raise SporaxRuntimeError(
@@ -224,13 +262,6 @@ class Map(Node):
             )
         results = dict(zip(self.outputs, map(as_pixels, columns), strict=True))
         return {name: results[name] if name in results else block[name] for name in self.columns}
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
-
-    def runs_python(self) -> bool:
-        """See Node."""
-        return any(map(is_python, self.operations))
 
 
 class Batch(Node):
@@ -268,20 +299,18 @@ class Batch(Node):
         self._python = python
         self.workers = workers
         self.processes = processes
+        self._workers = _flow_workers(self)
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
-
-        def collate(block: Block, number: int) -> Block:
-            return self._collate(block, number, run.epoch)
-
+        collate = _Collated(self._collate, run.epoch)
         if isinstance(stream, Table) and self.fixed_size is not None:
             return Batched(stream, self.fixed_size, self._drop_remainder, collate)
         drop = self._drop_remainder
-        threads = threads_of(self)
+        in_order = self._workers.in_order
         return Flow(
-            lambda: batched(rows_of(stream), lambda number: self._size_of(number, run.epoch), drop, collate, threads)
+            lambda: batched(rows_of(stream), lambda number: self._size_of(number, run.epoch), drop, collate, in_order)
         )
 
     def _count(self) -> int:
@@ -293,6 +322,17 @@ class Batch(Node):
     def runs_python(self) -> bool:
         """See Node."""
         return self._python
+
+
+@dataclasses.dataclass(frozen=True)
+class _Collated:
+    """What a `Batch` does to a block; see `_Applied`."""
+
+    collate: Callable[[Block, int, int], Block]
+    epoch: int
+
+    def __call__(self, block: Block, number: int) -> Block:
+        return self.collate(block, number, self.epoch)
 
 
 class Shuffle(Node):
@@ -443,11 +483,12 @@ class Rewritten(Node):
     ) -> None:
         super().__init__(columns, [parent])
         self._rewrite = rewrite
+        self._workers = _table_workers(self)
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
-        return Flow(lambda: self._rewrite(rows_of(stream), run))
+        return Flow(lambda: self._rewrite(self._workers.rows_of(stream), run))
 
     def runs_python(self) -> bool:
         """See Node: such a step calls a user's function."""
@@ -470,9 +511,16 @@ class SyncWait(Node):
         return self.parent.num_rows()
 
 
-def threads_of(step: Map | Batch) -> int:
-    """Threads of a step in a flow: one where rows wait at a gate, since others would ask for rows that are not released."""
-    return 1 if any(gates_of(step)) else step.workers or 1
+def _flow_workers(step: Map | Batch) -> FlowWorkers:
+    """Workers of a step of a flow: one thread where rows wait, since others would ask for rows that are not released."""
+    waits = any(gates_of(step)) or any(events_of(step))
+    return FlowWorkers(1 if waits else step.workers or 1, step.processes)
+
+
+def _table_workers(step: Node) -> TableWorkers:
+    """Processes that a step of its own order (a filter, say) reads the table before it with, where that asks for some."""
+    below = [node for node in step.parent.walk() if isinstance(node, (Map, Batch, Source)) and node.processes]
+    return TableWorkers(max((node.workers or 1 for node in below), default=1))
 
 
 def gates_of(node: Node) -> Iterator[tuple[Gate, int]]:
@@ -482,6 +530,11 @@ def gates_of(node: Node) -> Iterator[tuple[Gate, int]]:
     size = (node.fixed_size or 1) if isinstance(node, Batch) else 1
     for parent in node.parents:
         yield from ((gate, rows * size) for gate, rows in gates_of(parent))
+
+
+def events_of(node: Node) -> Iterator[Events]:
+    """What counts the rows of the maps with callbacks."""
+    return (step.events for step in node.walk() if isinstance(step, Map) and step.events is not None)
 
 
 def repeated(build: Callable[[int], Stream], count: int) -> Stream:

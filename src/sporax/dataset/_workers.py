@@ -5,16 +5,13 @@ still holds at the end of the program, rows in the queue of an iterator that was
 wait for ever for a reader that is gone, so that Python's resource tracker, which waits for them, never cleans up.
 
 Method: a name is removed as soon as its row has arrived; the memory lives on as long as an array uses it. Open readers are
-closed before the program ends. A worker ends when its user's process has gone, and the resource tracker removes the names of
-the rows that were on their way.
+closed before the program ends. A worker ends when its user's process has gone (`_pools.end_with_user`), and the resource
+tracker removes the names of the rows that were on their way.
 """
 
 from __future__ import annotations
 
 import atexit
-import multiprocessing
-import os
-import threading
 import weakref
 from typing import Protocol
 
@@ -40,19 +37,6 @@ def close_at_exit(reader: _Closable) -> None:
 def _close_all() -> None:
     for reader in list(_open):
         reader.close()
-
-
-def end_with_user(worker: int, num_workers: int) -> None:
-    """Let this worker process end when the process that started it has gone. (Arguments as grain passes them.)"""
-    user = multiprocessing.parent_process()
-    if user is None:  # grain runs its workers as threads while it is debugged
-        return
-
-    def watch() -> None:
-        user.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, name=f"user of worker {worker} of {num_workers}", daemon=True).start()
 
 
 def without_names(row: Row) -> Row:

@@ -1,18 +1,23 @@
 """Process-wide settings of the input pipeline: `mindspore.dataset.config`.
 
-Pipelines read these when an iterator is made, so a change affects the iterators made after it. Settings of MindSpore
-that steer its C++ runtime (NUMA, autotune, shared memory, offload, watchdog, …) do not exist here; asking for one is an
-AttributeError rather than a setting without effect.
+Pipelines read these when an iterator is made, so a change affects the iterators made after it. Settings of MindSpore's that
+steer its C++ runtime (NUMA, autotune, shared memory, watchdog, …) are kept and can be read again; setting one to anything but
+what happens here anyway warns that it has no effect. One that would change the rows is an error.
 """
 
 from __future__ import annotations
 
+import enum
+import json
 import os
 import sys
+import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sporax.dataset._checks import INT32_MAX, check_int
+from sporax.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
 from sporax.ir.missing import missing_names
 
 __all__ = [
@@ -24,6 +29,41 @@ __all__ = [
     "get_prefetch_size",
     "set_callback_timeout",
     "get_callback_timeout",
+    "load",
+    "set_enable_autotune",
+    "get_enable_autotune",
+    "set_autotune_interval",
+    "get_autotune_interval",
+    "set_auto_num_workers",
+    "get_auto_num_workers",
+    "set_numa_enable",
+    "get_numa_enable",
+    "set_enable_shared_mem",
+    "get_enable_shared_mem",
+    "set_enable_watchdog",
+    "get_enable_watchdog",
+    "set_monitor_sampling_interval",
+    "get_monitor_sampling_interval",
+    "set_multiprocessing_timeout_interval",
+    "get_multiprocessing_timeout_interval",
+    "set_multiprocessing_start_method",
+    "get_multiprocessing_start_method",
+    "set_auto_offload",
+    "get_auto_offload",
+    "set_dynamic_shape",
+    "get_dynamic_shape",
+    "set_fast_recovery",
+    "get_fast_recovery",
+    "set_iterator_mode",
+    "get_iterator_mode",
+    "set_sending_batches",
+    "set_debug_mode",
+    "get_debug_mode",
+    "ErrorSamplesMode",
+    "set_error_samples_mode",
+    "get_error_samples_mode",
+    "set_video_backend",
+    "get_video_backend",
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
@@ -50,6 +90,7 @@ class _Settings:
     num_parallel_workers: int = min(8, os.cpu_count() or 1)
     prefetch_size: int = 16
     callback_timeout_seconds: int = 60
+    without_effect: dict[str, Any] = field(default_factory=dict)
 
 
 _settings = _Settings()
@@ -109,3 +150,271 @@ def set_callback_timeout(timeout: int) -> None:
 def get_callback_timeout() -> int:
     """For how many seconds rows wait for `sync_update` and for a `WaitedDSCallback`."""
     return _settings.callback_timeout_seconds
+
+
+def load(file: str) -> None:
+    """Take over the settings of a JSON file of MindSpore's: `numParallelWorkers`, `opConnectorSize`, `seed`.
+
+    Raises:
+        SporaxRuntimeError: the file cannot be read, or is no JSON object.
+    """
+    path = Path(check_str("load", "file", file))
+    try:
+        settings = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SporaxRuntimeError(f"For 'load', the file {str(path)!r} cannot be read as JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise SporaxRuntimeError(f"For 'load', the file {str(path)!r} must hold a JSON object, but got {settings!r}.")
+    setters = {"numParallelWorkers": set_num_parallel_workers, "opConnectorSize": set_prefetch_size, "seed": set_seed}
+    for name, value in settings.items():
+        if name in setters:
+            setters[name](value)
+        else:
+            warnings.warn(f"For 'load', the setting {name!r} has no effect here.")
+
+
+# --------------------------------------------------------------------------------------------- settings without effect
+
+
+def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
+    """Remember a setting that changes nothing, and say so if it asks for something else than what happens."""
+    _settings.without_effect[name] = value
+    if value != actual:
+        warnings.warn(f"For '{where}', {value!r} has no effect: {reason}.")
+
+
+def _kept(name: str, actual: Any) -> Any:
+    return _settings.without_effect.get(name, actual)
+
+
+_NO_TUNING = "the number of workers and what is read ahead are as set"
+
+
+def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> None:
+    """Ask for tuning of workers and queues, which has no effect here."""
+    _keep("set_enable_autotune", "autotune", check_bool("set_enable_autotune", "enable", enable), False, _NO_TUNING)
+    if filepath_prefix is not None and not check_str("set_enable_autotune", "filepath_prefix", filepath_prefix):
+        raise SporaxRuntimeError("For 'set_enable_autotune', 'filepath_prefix' must not be an empty string.")
+
+
+def get_enable_autotune() -> bool:
+    """Whether tuning was requested."""
+    return bool(_kept("autotune", False))
+
+
+def set_autotune_interval(interval: int) -> None:
+    """Steps between changes of the tuning, which has no effect here."""
+    steps = check_int("set_autotune_interval", "interval", interval, 0, INT32_MAX)
+    _keep("set_autotune_interval", "autotune_interval", steps, 0, _NO_TUNING)
+
+
+def get_autotune_interval() -> int:
+    """Steps between changes of the tuning."""
+    return int(_kept("autotune_interval", 0))
+
+
+def set_auto_num_workers(enable: bool) -> None:
+    """Ask for tuning of the number of workers, which has no effect here."""
+    flag = check_bool("set_auto_num_workers", "enable", enable)
+    _keep("set_auto_num_workers", "auto_num_workers", flag, False, _NO_TUNING)
+
+
+def get_auto_num_workers() -> bool:
+    """Whether tuning of the number of workers was requested."""
+    return bool(_kept("auto_num_workers", False))
+
+
+def set_numa_enable(numa_enable: bool) -> None:
+    """Ask for memory near the cores of a rank, which has no effect here."""
+    flag = check_bool("set_numa_enable", "numa_enable", numa_enable)
+    _keep("set_numa_enable", "numa", flag, False, "the launcher or the system binds processes to cores")
+
+
+def get_numa_enable() -> bool:
+    """Whether memory near the cores was requested."""
+    return bool(_kept("numa", False))
+
+
+def set_enable_shared_mem(enable: bool) -> None:
+    """Ask for shared memory between processes, which is always used."""
+    flag = check_bool("set_enable_shared_mem", "enable", enable)
+    _keep("set_enable_shared_mem", "shared_mem", flag, True, "worker processes hand rows over in shared memory")
+
+
+def get_enable_shared_mem() -> bool:
+    """Whether shared memory was requested."""
+    return bool(_kept("shared_mem", True))
+
+
+def set_enable_watchdog(enable: bool) -> None:
+    """Ask for a thread that ends stuck worker processes; here each ends by itself when its user has gone."""
+    flag = check_bool("set_enable_watchdog", "enable", enable)
+    _keep("set_enable_watchdog", "watchdog", flag, True, "each worker process watches its user")
+
+
+def get_enable_watchdog() -> bool:
+    """Whether the watchdog was requested."""
+    return bool(_kept("watchdog", True))
+
+
+def set_monitor_sampling_interval(interval: int) -> None:
+    """Milliseconds between samples of MindSpore's monitor, which does not exist here."""
+    milliseconds = check_int("set_monitor_sampling_interval", "interval", interval, 1, INT32_MAX)
+    reason = "there is no monitor of the pipeline; use 'Profiler'"
+    _keep("set_monitor_sampling_interval", "monitor_interval", milliseconds, 1000, reason)
+
+
+def get_monitor_sampling_interval() -> int:
+    """Milliseconds between samples of the monitor."""
+    return int(_kept("monitor_interval", 1000))
+
+
+def set_multiprocessing_timeout_interval(interval: int) -> None:
+    """Seconds after which MindSpore warns of rows that do not come; no warning comes here."""
+    seconds = check_int("set_multiprocessing_timeout_interval", "interval", interval, 1, INT32_MAX)
+    reason = "no warning is given of rows that take long"
+    _keep("set_multiprocessing_timeout_interval", "multiprocessing_timeout", seconds, 300, reason)
+
+
+def get_multiprocessing_timeout_interval() -> int:
+    """Seconds after which MindSpore warns of rows that do not come."""
+    return int(_kept("multiprocessing_timeout", 300))
+
+
+def set_multiprocessing_start_method(start_method: str = "fork") -> None:
+    """How worker processes start: 'spawn' always, since a fork copies locks that threads hold."""
+    where = "set_multiprocessing_start_method"
+    if check_str(where, "start_method", start_method) not in ("fork", "spawn"):
+        raise SporaxValueError(f"For '{where}', 'start_method' must be 'fork' or 'spawn', but got {start_method!r}.")
+    _keep(where, "start_method", start_method, "spawn", "worker processes are spawned")
+
+
+def get_multiprocessing_start_method() -> str:
+    """How worker processes start, as it was set; they are spawned in any case."""
+    return str(_kept("start_method", "spawn"))
+
+
+def set_auto_offload(offload: bool) -> None:
+    """Ask for transforms on the device, which has no effect here."""
+    flag = check_bool("set_auto_offload", "offload", offload)
+    _keep("set_auto_offload", "offload", flag, False, "transforms run on the host")
+
+
+def get_auto_offload() -> bool:
+    """Whether transforms on the device were requested."""
+    return bool(_kept("offload", False))
+
+
+def set_dynamic_shape(is_dynamic: bool) -> None:
+    """Say that shapes differ from batch to batch; they may in any case."""
+    _settings.without_effect["dynamic_shape"] = check_bool("set_dynamic_shape", "is_dynamic", is_dynamic)
+
+
+def get_dynamic_shape() -> bool:
+    """Whether shapes were said to differ."""
+    return bool(_kept("dynamic_shape", False))
+
+
+def set_fast_recovery(fast_recovery: bool) -> None:
+    """How a restored pipeline goes on: here always exactly, with the same random numbers."""
+    _settings.without_effect["fast_recovery"] = check_bool("set_fast_recovery", "fast_recovery", fast_recovery)
+
+
+def get_fast_recovery() -> bool:
+    """Whether MindSpore's fast recovery was requested."""
+    return bool(_kept("fast_recovery", True))
+
+
+def set_iterator_mode(do_copy: bool = False, parallel_convert: bool = False) -> None:
+    """How MindSpore's iterators make Tensors; here they are always copies, made in the user's thread."""
+    where = "set_iterator_mode"
+    mode = {
+        "do_copy": check_bool(where, "do_copy", do_copy),
+        "parallel_convert": check_bool(where, "parallel_convert", parallel_convert),
+    }
+    _settings.without_effect["iterator_mode"] = mode
+    if parallel_convert:
+        warnings.warn(f"For '{where}', parallel_convert=True has no effect: Tensors are made in the user's thread.")
+
+
+def get_iterator_mode() -> dict[str, bool]:
+    """What `set_iterator_mode` was given."""
+    return dict(_kept("iterator_mode", {"do_copy": False, "parallel_convert": False}))
+
+
+def set_video_backend(backend: str) -> None:
+    """What decodes videos: the CPU.
+
+    Raises:
+        SporaxNotImplementedError: "Ascend".
+    """
+    if check_str("set_video_backend", "backend", backend) not in ("CPU", "Ascend"):
+        raise SporaxValueError(f"For 'set_video_backend', 'backend' must be 'CPU' or 'Ascend', but got {backend!r}.")
+    if backend != "CPU":
+        raise SporaxNotImplementedError("For 'set_video_backend', 'backend' must be 'CPU', but got 'Ascend'.")
+
+
+def get_video_backend() -> str:
+    """What decodes videos."""
+    return "CPU"
+
+
+# ------------------------------------------------------------------------------- settings that would change the rows
+
+
+def set_sending_batches(batch_num: int) -> None:
+    """How many batches may go to the device: any number.
+
+    Raises:
+        SporaxNotImplementedError: a limit.
+    """
+    if check_int("set_sending_batches", "batch_num", batch_num, 0, INT32_MAX):
+        raise SporaxNotImplementedError(
+            f"For 'set_sending_batches', 'batch_num' must be 0 (no limit), but got {batch_num}; use 'sync_wait'."
+        )
+
+
+def set_debug_mode(debug_mode_flag: bool, debug_hook_list: list[Any] | None = None) -> None:
+    """Whether hooks see what each transform takes and gives: they do not.
+
+    Raises:
+        SporaxNotImplementedError: debug mode is requested.
+    """
+    if check_bool("set_debug_mode", "debug_mode_flag", debug_mode_flag):
+        raise SporaxNotImplementedError(
+            "For 'set_debug_mode', 'debug_mode_flag' must be False; transforms are functions that can be called by themselves, "
+            "and errors name the row."
+        )
+
+
+def get_debug_mode() -> bool:
+    """Whether debug mode is on: never."""
+    return False
+
+
+class ErrorSamplesMode(enum.IntEnum):
+    """What happens to a row whose `map` fails."""
+
+    RETURN = 0
+    REPLACE = 1
+    SKIP = 2
+
+
+def set_error_samples_mode(error_samples_mode: ErrorSamplesMode) -> None:
+    """What happens to a row whose `map` fails: the error is raised.
+
+    Raises:
+        SporaxNotImplementedError: another mode than `RETURN`.
+    """
+    if not isinstance(error_samples_mode, ErrorSamplesMode):
+        raise type_error("set_error_samples_mode", "error_samples_mode", "ErrorSamplesMode", error_samples_mode)
+    if error_samples_mode is not ErrorSamplesMode.RETURN:
+        raise SporaxNotImplementedError(
+            "For 'set_error_samples_mode', the mode must be ErrorSamplesMode.RETURN, but got "
+            f"{error_samples_mode.name}; leave such rows out with 'filter'."
+        )
+
+
+def get_error_samples_mode() -> ErrorSamplesMode:
+    """What happens to a row whose `map` fails: `RETURN`."""
+    return ErrorSamplesMode.RETURN

@@ -13,6 +13,7 @@ from sporax.dataset._operations import (
     Elementwise,
     OneToOne,
     Operation,
+    PythonFunction,
     Transform,
     Values,
     as_operations,
@@ -20,7 +21,7 @@ from sporax.dataset._operations import (
     on_values,
 )
 from sporax.dataset._random import RowKey
-from sporax.dataset._rows import Array, Column, as_value
+from sporax.dataset._rows import Array, Column, as_value, is_pillow
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
@@ -316,6 +317,17 @@ class Compose(Transform):
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("Compose", transforms)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Apply to one row's values. As in MindSpore, a Pillow image is handed from call to call, and the result is a tuple."""
+        if len(inputs) != 1 or not is_pillow(inputs[0]):
+            return super().__call__(*inputs)
+        values: Any = inputs
+        for operation in self.operations:
+            call: Any = operation.function if isinstance(operation, PythonFunction) else operation
+            result = call(*values)
+            values = result if isinstance(result, tuple) else (result,)
+        return values
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from sporax.dataset._checks import check_bool, check_int, check_number, numpy_dtype, type_error
 from sporax.dataset._operations import Elementwise, OneToOne, Transform, Values
-from sporax.dataset._rows import Array
+from sporax.dataset._rows import Array, is_pillow
 from sporax.dataset.vision._images import check_fill, check_image, check_pixels
 from sporax.dataset.vision.enums import SliceMode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
@@ -121,6 +121,9 @@ class HWC2CHW(OneToOne):
 class ToTensor(OneToOne):
     """(H, W[, C]) in [0, 255] to (C, H, W) in [0, 1].
 
+    As in MindSpore, the pixels of a Pillow image that it is called with are divided in double precision, those of arrays and
+    those inside a `map` in single precision.
+
     Args:
         output_type: dtype of the result, float32 by default.
     """
@@ -130,16 +133,25 @@ class ToTensor(OneToOne):
     def __init__(self, output_type: Any = np.float32) -> None:
         self._dtype = numpy_dtype("ToTensor", "output_type", output_type)
 
+    def __call__(self, *inputs: Any) -> Any:
+        """See Transform."""
+        if len(inputs) != 1 or not is_pillow(inputs[0]):
+            return super().__call__(*inputs)
+        pixels = np.array(inputs[0])
+        planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+        return np.divide(planes, 255.0, dtype=np.float64, casting="unsafe", order="C").astype(self._dtype)
+
     def _one(self, value: Array) -> Array:
         check_image("ToTensor", value)
         planes = value[None] if value.ndim == 2 else value.transpose(2, 0, 1)
-        scaled = np.multiply(planes, _F(1 / 255), dtype=np.float32, casting="unsafe", order="C")
-        return scaled.astype(self._dtype, copy=False)
+        return self._scaled(planes)
 
     def _many(self, values: Array) -> Array | None:
         if values.ndim not in (3, 4):
             return None
-        planes = values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2)
+        return self._scaled(values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2))
+
+    def _scaled(self, planes: Array) -> Array:
         scaled = np.multiply(planes, _F(1 / 255), dtype=np.float32, casting="unsafe", order="C")
         return scaled.astype(self._dtype, copy=False)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from sporax.common import _integer_slopes
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.layout import HasLayout
 from sporax.ir.marks import Cuts, OperatorMark, Side
@@ -98,14 +99,18 @@ def between_marks(
         cuts_of(said.get("out_strategy")),
         _attributes({**_named(operator, args, kwargs), **(primitive._attributes if primitive else {}), **said}),
     )
-    marked = apply_mark([leaves[position].array for position in tensors], entrance)
+    operands = [leaves[position].array for position in tensors]
+    marked = apply_mark(operands, entrance)
+    _integer_slopes.follow(operands, marked)
     for position, array in zip(tensors, marked, strict=True):
         leaves[position] = wrap(array)
     args, values = jax.tree.unflatten(tree, leaves)
     kwargs = dict(zip(kwargs, values, strict=True))
     result = operator.run_between_marks(args, kwargs, constants, said)
     outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
-    arrays = apply_mark([output.array for output in outputs], replace(entrance, side=Side.OUT))
+    results = [output.array for output in outputs]
+    arrays = apply_mark(results, replace(entrance, side=Side.OUT))
+    _integer_slopes.follow(results, arrays)
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
 
 

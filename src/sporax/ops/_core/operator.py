@@ -40,6 +40,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.common import _integer_slopes
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.marking import between_marks
@@ -177,7 +178,7 @@ class Operator:
         try:
             whole = (*key, *constants)
             compiled = self._compiled.get(whole) or self._specialise(len(args), whole)
-            result = compiled(*arrays)
+            result = _integer_slopes.run(compiled, arrays)
         except SporaxError as error:
             raise error.with_traceback(None) from None
         except (TypeError, ValueError, IndexError, NotImplementedError) as error:

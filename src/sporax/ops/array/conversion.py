@@ -178,7 +178,20 @@ def deepcopy(input_x: Array) -> Array:
 @operator("StopGradient", function="stop_gradient")
 def stop_gradient(value: Array) -> Array:
     """The values, as a constant for differentiation."""
-    return jax.lax.stop_gradient(value)
+    if jnp.issubdtype(value.dtype, jnp.inexact):
+        return jax.lax.stop_gradient(value)
+    # Integers have gradients as well (`sporax.common._integer_slopes`), which end at an operation on bits.
+    return jax.lax.bitwise_or(value, jnp.zeros_like(value))
+
+
+@operator("MixedPrecisionCast()", function="mixed_precision_cast", composed=True)
+def mixed_precision_cast(dst_dtype: DType, x: Any) -> Any:
+    """Floating-point tensors in another dtype, also those in tuples and lists, which become tuples; the rest as it is."""
+    if isinstance(x, (tuple, list)):
+        return tuple(mixed_precision_cast(dst_dtype, entry) for entry in x)
+    if isinstance(x, Tensor) and jnp.issubdtype(x.array.dtype, jnp.floating):
+        return FUNCTIONS["cast"](x, dst_dtype)
+    return x
 
 
 for _method in ("astype", "to"):
