@@ -91,7 +91,7 @@ def _along(fn: Callable[..., Any], points: Sequence[Tensor], curves: Sequence[Te
         return fn(*places)
 
     origin, one = Tensor(0.0, points[0].dtype), Tensor(1.0, points[0].dtype)
-    functions = [at]
+    functions: list[Callable[[Tensor], Any]] = [at]
     for _ in range(orders):
         functions.append(_slope(functions[-1], one))
     return [function(origin) for function in functions]
@@ -103,9 +103,9 @@ def _slope(function: Callable[[Tensor], Any], one: Tensor) -> Callable[[Tensor],
 
 def _as_tuple(name: str, what: str, value: Any) -> tuple[Tensor, ...]:
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
-    for each in values:
-        if not isinstance(each, Tensor):
-            raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor or a tuple of them, but got {each!r}.")
+    for item in values:
+        if not isinstance(item, Tensor):
+            raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor or a tuple of them, but got {item!r}.")
     return values
 
 
