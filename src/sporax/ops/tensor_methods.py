@@ -224,7 +224,7 @@ def _to_csr(self: Tensor) -> CSRTensor:
     return dense_to_sparse_csr(self)
 
 
-Tensor.data = property(lambda self: self, doc="The Tensor itself.")  # type: ignore[attr-defined]  # a Parameter has its own
+Tensor.data = property(lambda self: self, doc="The Tensor itself.")  # type: ignore[method-assign, assignment]  # a Parameter has its own
 for _method in (
     _itemset, _value, _storage_offset, _flush_from_cache, _move_to, _to_coo, _to_csr,
     _short, _type, _stride, _resize, _sum_to_size, _new_empty, _choose, _fill_diagonal, _fill_diagonal_, _normal_,

@@ -2,7 +2,7 @@
 
 import re
 
-from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
+from sporax.lowering.memory.notes import host_notes, recomputation_notes
 from sporax.lowering.memory.recompute import recompute
 from sporax.lowering.memory.tags import new_tag
 
@@ -27,8 +27,15 @@ def test_several_calls_of_a_cell_are_added_up(traced):
     assert [2 * number for number in numbers[0]] == numbers[1]
 
 
-def test_variables_on_the_host_are_fetched_and_the_updated_ones_returned():
-    assert transfer_notes({"table": 2000, "frozen": 8}, ["table", "other"]) == [
-        "host memory table: every device fetches 2 kB a step and returns 2 kB",
-        "host memory frozen: every device fetches 8 B a step",
+def test_what_a_host_holds_and_what_travels_in_a_step():
+    sent = [("to device", 2000), ("to host", 2000), ("to device", 8)]
+    assert host_notes(["table", "frozen"], 2008, sent) == [
+        "host memory of each device: 2.01 kB of table, frozen",
+        "every device sends 2 kB to its host in 1 transfers a step, and fetches 2.01 kB in 2",
     ]
+    assert host_notes([], 0, []) == []
+
+
+def test_a_note_names_a_dozen_variables_at_most():
+    (note,) = host_notes([f"w{number}" for number in range(15)], 60, [])
+    assert note.endswith("w10, w11 and 3 more")

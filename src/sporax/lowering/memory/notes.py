@@ -54,7 +54,7 @@ def host_notes(names: Sequence[str], held_bytes: int, sent: Sequence[tuple[str, 
         f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     )
     notes = [f"host memory of each device: {size_text(held_bytes)} of {shown}"] if names else []
-    sizes = {way: [size for each, size in sent if each == way] for way in ("to host", "to device")}
+    sizes = {way: [size for direction, size in sent if direction == way] for way in ("to host", "to device")}
     if sent:
         notes.append(
             f"every device sends {size_text(sum(sizes['to host']))} to its host in {len(sizes['to host'])} transfers a step, "

@@ -108,8 +108,8 @@ class _Writer:
         results: dict[tuple[Var, ...], Any] = {}
         while waiting := [group for group in self.groups if group not in results]:
             for group in waiting:  # looking at the results of one group may bring another one
-                new_values = tuple(outvars[self.position[var]] for var in group)
-                results[group] = self.together(new_values) if self.is_updated(group) else None
+                new_values = tuple(outvars[self.position[var]] for var in group) if self.is_updated(group) else ()
+                results[group] = self.together(new_values) if new_values else None
         replaced = {stack: self.stack_before(atoms) for atoms, stack in self.looped.stacks.items()}
         updated = [group for group in self.groups if self.is_updated(group)]
         read = [group for group in self.groups if not self.is_updated(group)]
