@@ -55,11 +55,11 @@ def test_workers_are_awaited_when_all_of_other_machines_wait():
     cluster, _ = gathered(
         *(member(name, rank, size=4, host=name[0]) for rank, name in enumerate(["x0", "x1", "y2", "y3"]))
     )
-    told = []
+    report = []
     for connection, waits in ((0, True), (1, True), (3, True), (0, False), (2, True), (0, True)):
-        told.append(cluster.handle(Waiting(connection, waits)))
+        report.append(cluster.handle(Waiting(connection, waits)))
         cluster.validate()
-    assert told == [
+    assert report == [
         [],  # two machines are busy
         [Await(2, (0, 1)), Await(3, (0, 1))],
         [Await(2, (0, 1, 3)), Await(3, ())],
@@ -72,8 +72,8 @@ def test_workers_are_awaited_when_all_of_other_machines_wait():
 
 
 def test_those_without_a_number_fill_the_gaps():
-    _, told = gathered(member("z", 1), member("b"), member("a"))
-    assert {name: welcome.rank for name, welcome in told.items()} == {"z": 1, "a": 0, "b": 2}
+    _, answers = gathered(member("z", 1), member("b"), member("a"))
+    assert {name: welcome.rank for name, welcome in answers.items()} == {"z": 1, "a": 0, "b": 2}
 
 
 def test_local_ranks_count_along_each_host():

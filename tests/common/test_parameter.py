@@ -91,7 +91,7 @@ def test_lazy_values_are_those_made_at_once():
     ms.set_seed(5)
     with nn.utils.no_init_parameters():
         lazy = [make(), make()]
-        assert all(each.has_init and each.shape == (4, 4) for each in lazy)
+        assert all(item.has_init and item.shape == (4, 4) for item in lazy)
     second = lazy[1].init_data().asnumpy()  # in another order
     np.testing.assert_array_equal(first, [lazy[0].asnumpy(), second])
     assert not lazy[0].has_init
@@ -108,7 +108,7 @@ def test_a_lazy_parameter_is_made_when_a_step_needs_it():
 def test_parameter_tuples_clone_and_refuse_equal_names(weight):
     other = Parameter(Tensor([3.0]), name="other")
     both = ParameterTuple([weight, other])
-    assert [each.name for each in both.clone("moment", "zeros")] == ["moment.weight", "moment.other"]
+    assert [item.name for item in both.clone("moment", "zeros")] == ["moment.weight", "moment.other"]
     assert float(both.clone("m", "zeros")[1]) == 0
     assert len(ParameterTuple([weight, weight])) == 2
     with pytest.raises(ValueError, match="two different parameters are called 'weight'"):

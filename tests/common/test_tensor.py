@@ -81,7 +81,7 @@ def test_one_element_converts_to_python_numbers():
     assert (float(one), int(one), bool(one), one.item(), complex(one)) == (3.5, 3, True, 3.5, 3.5 + 0j)
     assert [10, 20][Tensor(1)] == 20
     assert Tensor([[1, 2]]).tolist() == [[1, 2]]
-    assert [int(each) for each in Tensor([1, 2])] == [1, 2]
+    assert [int(entry) for entry in Tensor([1, 2])] == [1, 2]
     assert (f"{Tensor(2.5)}", str(Tensor([1.0, 2.5]))) == ("2.5", "[1.  2.5]")
 
 

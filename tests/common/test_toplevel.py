@@ -16,10 +16,10 @@ def test_mutable_numbers_do_not_compile_again():
 
 def test_mutable_keeps_tensors_and_containers():
     x = Tensor([1.0])
-    found = ms.mutable((x, [True]))
-    assert found[0] is x
-    assert isinstance(found, tuple)
-    assert found[1][0].dtype == ms.bool_
+    actual = ms.mutable((x, [True]))
+    assert actual[0] is x
+    assert isinstance(actual, tuple)
+    assert actual[1][0].dtype == ms.bool_
 
 
 def test_what_cannot_be_mutable():

@@ -99,8 +99,8 @@ def test_jacobians_equal_those_by_hand(mode, jacobian):
         return np.diag([6.0, 16.0]), np.diag([1.0, 4.0]), np.diag([3.0, 3.0]), np.zeros((2, 2))
 
     (xx, xy), (tx, ty) = jacobian(two, (0, 1))(x, y)
-    for found, expected in zip((xx, xy, tx, ty), by_hand(), strict=True):
-        np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-6)
+    for actual, expected in zip((xx, xy, tx, ty), by_hand(), strict=True):
+        np.testing.assert_allclose(actual.asnumpy(), expected, rtol=1e-6)
     single, further = jacobian(two, 1, has_aux=True)(x, y)
     np.testing.assert_allclose(single.asnumpy(), by_hand()[1], rtol=1e-6)
     np.testing.assert_allclose(further.asnumpy(), [3.0, 6.0])

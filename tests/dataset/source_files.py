@@ -602,8 +602,8 @@ def _masked(data):
 
 def records(examples):
     """The records of a TFRecord file."""
-    lengths = (struct.pack("<Q", len(each)) for each in examples)
-    return b"".join(n + _masked(n) + each + _masked(each) for n, each in zip(lengths, examples, strict=True))
+    lengths = (struct.pack("<Q", len(item)) for item in examples)
+    return b"".join(n + _masked(n) + item + _masked(item) for n, item in zip(lengths, examples, strict=True))
 
 
 def tfrecord(folder):

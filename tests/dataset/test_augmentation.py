@@ -56,7 +56,7 @@ def test_random_transforms_follow_the_seed(make):
         return [transform(image.copy()) for _ in range(12)]
 
     first = draw(1)
-    assert all((each.shape, each.dtype) == (image.shape, image.dtype) for each in first)
+    assert all((item.shape, item.dtype) == (image.shape, image.dtype) for item in first)
     second = draw(2)
     if not isinstance(transform, vision.RandomPosterize):  # all eight bits, unless told otherwise
         assert not np.array_equal(second, first)
@@ -73,7 +73,7 @@ def test_pipelines_give_the_same_images_whatever_the_batch(make):
 
     def read(dataset):
         ds.config.set_seed(3)
-        return [each["image"] for each in dataset.create_dict_iterator(num_epochs=1, output_numpy=True)]
+        return [item["image"] for item in dataset.create_dict_iterator(num_epochs=1, output_numpy=True)]
 
     one_by_one = read(data.map(transform, "image"))
     batched = np.concatenate(read(data.map(transform, "image").batch(4)))
@@ -121,8 +121,8 @@ def test_ranges_of_random_parameters():
     assert np.ptp(vision.RandomColor((0, 0))(IMAGE), axis=-1).max() == 0
     assert np.array_equal(vision.RandomSharpness((1, 1))(IMAGE), IMAGE)
     noise = [lighting(FLAT).astype(int) - FLAT for _ in range(50)]
-    assert all(np.ptp(each, axis=(0, 1)).max() == 0 for each in noise)
-    assert 2 < np.std([each[0, 0] for each in noise]) < 12
+    assert all(np.ptp(item, axis=(0, 1)).max() == 0 for item in noise)
+    assert 2 < np.std([item[0, 0] for item in noise]) < 12
     assert np.array_equal(vision.RandomAffine(0)(IMAGE), IMAGE)
     assert np.array_equal(vision.RandomPerspective(0.5, 0.0)(IMAGE), IMAGE)
 
@@ -290,9 +290,9 @@ def test_random_crop_decode_resize():
     pytest.importorskip("PIL")
     content = vision.encode_png(IMAGE)
     ds.config.set_seed(4)
-    found = vision.RandomCropDecodeResize((4, 6))(content)
+    actual = vision.RandomCropDecodeResize((4, 6))(content)
     ds.config.set_seed(4)
-    assert np.array_equal(found, vision.RandomResizedCrop((4, 6))(IMAGE))
+    assert np.array_equal(actual, vision.RandomResizedCrop((4, 6))(IMAGE))
 
 
 def test_pillow_images_in_and_out():

@@ -38,8 +38,8 @@ def test_importing_the_package_needs_neither_jax_nor_grain():
                                text=True, check=True).stdout.split():  # fmt: skip
         program = "import sporax.dataset, sys; print({'grain'} & set(sys.modules))"
     assert sporax.dataset is ds
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"
+    actual = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert actual.stdout.strip() == "set()"
 
 
 def test_an_iterator_lives_over_its_epochs_and_then_refuses():
@@ -150,13 +150,13 @@ PIPELINES = {
 
 
 def continued(iterator, count):
-    found = []
+    actual = []
     for _ in range(count):
         try:
-            found.append([value.tolist() for value in next(iterator)])
+            actual.append([value.tolist() for value in next(iterator)])
         except StopIteration:
-            found.append("end of epoch")
-    return found
+            actual.append("end of epoch")
+    return actual
 
 
 @settings(deadline=None, max_examples=25)

@@ -46,15 +46,15 @@ def test_reads_what_mindspore_wrote(theirs, name):
     data = ds.MindDataset(str(first if first.exists() else first.with_name(f"{first.name}0")), shuffle=False)
     read = list(data.create_dict_iterator(num_epochs=1, output_numpy=True))
     assert len(read) == len(rows[name]) == data.get_dataset_size()
-    for row, wanted in zip(read, rows[name], strict=True):
-        assert list(row) == sorted(wanted)
+    for row, expected in zip(read, rows[name], strict=True):
+        assert list(row) == sorted(expected)
         for key, value in row.items():
             if key == "bytes":
-                assert value.dtype == np.uint8 and value.tobytes().hex() == wanted[key]
+                assert value.dtype == np.uint8 and value.tobytes().hex() == expected[key]
             elif key == "string":
-                assert str(value) == wanted[key]
+                assert str(value) == expected[key]
             else:
-                assert np.array_equal(value, np.array(wanted[key]).astype(value.dtype))
+                assert np.array_equal(value, np.array(expected[key]).astype(value.dtype))
 
 
 def test_one_file_stands_for_all_a_list_for_itself(ours):

@@ -31,13 +31,13 @@ def test_a_format_is_read_as_mindspore_reads_it(root, name, files, arguments):
         with pytest.raises(ERRORS[expected["error"]], match=f"For '{name}'"):
             source_cases.read(ds, name, arguments, folder)
         return
-    found = source_cases.read(ds, name, arguments, folder)
+    actual = source_cases.read(ds, name, arguments, folder)
     if name in source_cases.UNORDERED:
-        found["rows"].sort(key=str)
+        actual["rows"].sort(key=str)
         expected["rows"].sort(key=str)
-    for row in (*found["rows"], *expected["rows"]) if name in source_cases.NOT_COMPARED else ():
+    for row in (*actual["rows"], *expected["rows"]) if name in source_cases.NOT_COMPARED else ():
         row[source_cases.NOT_COMPARED[name]] = None
-    assert found == expected
+    assert actual == expected
 
 
 def broken(folder, name, change):
@@ -182,7 +182,7 @@ DAMAGE = [
 @pytest.mark.parametrize(
     ("name", "files", "arguments", "file", "change", "text"),
     DAMAGE,
-    ids=[f"{each[0]}-{Path(each[3]).name}" for each in DAMAGE],
+    ids=[f"{item[0]}-{Path(item[3]).name}" for item in DAMAGE],
 )
 def test_a_broken_file_is_named_with_the_place(tmp_path, name, files, arguments, file, change, text):
     folder = source_files.write(files, tmp_path)
@@ -459,9 +459,9 @@ def test_sounds_of_every_width(tmp_path, width, data, expected):
     with wave.open(str(path), "wb") as file:
         file.setparams((1, width, 8000, 0, "NONE", ""))
         file.writeframes(data)
-    ((found, rate, label),) = ds.YesNoDataset(str(tmp_path)).create_tuple_iterator(num_epochs=1, output_numpy=True)
-    assert (found.dtype, found.shape, rate, label.tolist()) == (np.float32, (1, 3), 8000, [1, 0])
-    np.testing.assert_allclose(found[0], expected, rtol=1e-6)
+    ((actual, rate, label),) = ds.YesNoDataset(str(tmp_path)).create_tuple_iterator(num_epochs=1, output_numpy=True)
+    assert (actual.dtype, actual.shape, rate, label.tolist()) == (np.float32, (1, 3), 8000, [1, 0])
+    np.testing.assert_allclose(actual[0], expected, rtol=1e-6)
     for content, text in (
         (path.read_bytes()[:-width], "ends within number 2"),
         (path.read_bytes()[:20], "broken"),

@@ -14,8 +14,8 @@ WORDS = text.Vocab.from_list(["a", "b", "c"], special_tokens=["<unk>"])
 
 
 def results(transform, *inputs):
-    found = transform(*(np.asarray(value) for value in inputs))
-    return [part.tolist() for part in found] if isinstance(found, tuple) else found.tolist()
+    actual = transform(*(np.asarray(value) for value in inputs))
+    return [part.tolist() for part in actual] if isinstance(actual, tuple) else actual.tolist()
 
 
 @pytest.mark.parametrize(

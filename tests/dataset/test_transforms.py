@@ -55,8 +55,8 @@ def test_a_transform_gives_the_documented_result(transform, inputs, dtype, expec
 def test_transforms_of_several_columns():
     first, second = t.Duplicate()(np.array([5, 6]))
     assert first.tolist() == second.tolist() == [5, 6]
-    found, places, counts = t.Unique()(np.array([5, 6, 5]))
-    assert (found.tolist(), places.tolist(), counts.tolist()) == ([5, 6], [0, 1, 0], [2, 1])
+    actual, places, counts = t.Unique()(np.array([5, 6, 5]))
+    assert (actual.tolist(), places.tolist(), counts.tolist()) == ([5, 6], [0, 1, 0], [2, 1])
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ def test_agrees_with_mindspore(golden):
     result = eval(golden["case"], NAMES)(INPUTS[golden["input"]])
     results = result if isinstance(result, tuple) else (result,)
     assert len(results) == len(golden["outputs"])
-    for found, expected in zip(results, golden["outputs"], strict=True):
-        assert (str(found.dtype), list(found.shape)) == (expected["dtype"], expected["shape"])
-        values = np.array(expected["values"], found.dtype).reshape(found.shape)
-        difference = np.abs(found.astype(np.float64) - values.astype(np.float64)).max()
+    for actual, expected in zip(results, golden["outputs"], strict=True):
+        assert (str(actual.dtype), list(actual.shape)) == (expected["dtype"], expected["shape"])
+        values = np.array(expected["values"], actual.dtype).reshape(actual.shape)
+        difference = np.abs(actual.astype(np.float64) - values.astype(np.float64)).max()
         inexact = golden["case"].startswith(ROUNDED)
-        rounding = ROUNDING.get(str(found.dtype), 0) * np.abs(values).max() if inexact else 0
+        rounding = ROUNDING.get(str(actual.dtype), 0) * np.abs(values).max() if inexact else 0
         assert difference <= TOLERANCES.get(golden["case"], rounding)
 
 

@@ -83,9 +83,9 @@ def test_gzip_headers_carry_no_time_or_name():
 
 def test_script_gives_the_shipped_content(make_digits):
     pytest.importorskip("sklearn")
-    made = make_digits.files()
+    result = make_digits.files()
     shipped = {path.name: path.read_bytes() for path in (DATA / "digits").glob("*.gz")}
-    assert {k: gzip.decompress(v) for k, v in made.items()} == {k: gzip.decompress(v) for k, v in shipped.items()}
+    assert {k: gzip.decompress(v) for k, v in result.items()} == {k: gzip.decompress(v) for k, v in shipped.items()}
 
 
 def test_all_of_the_original_is_there(make_digits):

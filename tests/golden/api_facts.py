@@ -47,16 +47,16 @@ LOCAL = re.compile(r"\b(mindspore|sporax|numpy)\.| at 0x[0-9a-f]+")
 
 def names(framework: str) -> dict[str, list[str]]:
     """Public names of every module that exists, and of the classes, by their dotted place."""
-    found = {}
+    actual = {}
     for place in MODULES:
         module = load(framework, place)
         if module is not None:
-            found[place] = public(module)
+            actual[place] = public(module)
     for place in CLASSES:
         owner = resolve(framework, place)
         if owner is not None:
-            found[place] = sorted(name for name in dir(owner) if not name.startswith("_"))
-    return found
+            actual[place] = sorted(name for name in dir(owner) if not name.startswith("_"))
+    return actual
 
 
 def load(framework: str, place: str) -> types.ModuleType | None:
@@ -81,10 +81,10 @@ def resolve(framework: str, place: str) -> Any:
 def public(module: types.ModuleType) -> list[str]:
     """What `module` declares in `__all__`; for a framework itself, and without `__all__`, also what it defines."""
     root = module.__name__.partition(".")[0]
-    found = {name for name in getattr(module, "__all__", ()) if name.isidentifier()}
+    actual = {name for name in getattr(module, "__all__", ()) if name.isidentifier()}
     if module.__name__ == root or not hasattr(module, "__all__"):
-        found |= {name for name, value in vars(module).items() if belongs(value, root)}
-    return sorted(name for name in found if not name.startswith("_"))
+        actual |= {name for name, value in vars(module).items() if belongs(value, root)}
+    return sorted(name for name in actual if not name.startswith("_"))
 
 
 def belongs(value: Any, root: str) -> bool:
@@ -130,14 +130,14 @@ def text(parameter: inspect.Parameter) -> str:
 
 def signatures(framework: str) -> dict[str, list[str]]:
     """Signatures of every public class and function, and of the methods of `CLASSES`, by dotted place."""
-    found = {}
+    actual = {}
     for place, members in names(framework).items():
         owner = resolve(framework, place) if place in CLASSES else load(framework, place)
         for name in members:
             value = getattr(owner, name, None)
             if isinstance(value, types.ModuleType) or not callable(value):
                 continue
-            found[f"{place}.{name}".lstrip(".")] = signature(value)
+            actual[f"{place}.{name}".lstrip(".")] = signature(value)
             if isinstance(value, type) and place == "ops" and "__call__" in vars(value):
-                found[f"ops.{name}.__call__"] = signature(value.__call__)
-    return {place: parameters for place, parameters in found.items() if parameters is not None}
+                actual[f"ops.{name}.__call__"] = signature(value.__call__)
+    return {place: parameters for place, parameters in actual.items() if parameters is not None}

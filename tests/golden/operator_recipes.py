@@ -194,7 +194,7 @@ def _matmuls() -> dict[str, Recipe]:
         "contraction repeated": ((1, 4), (4, 1)),
         "nothing": ((1, 1), (1, 1)),
     }
-    found = {f"MatMul {name}": _one(_matmul(strategy)) for name, strategy in cuts.items()}
+    actual = {f"MatMul {name}": _one(_matmul(strategy)) for name, strategy in cuts.items()}
     turned = {
         "MatMul b turned": _matmul(((2, 2), (2, 2)), attributes=(False, True)),
         "MatMul b turned, contraction": _matmul(((1, 8), (1, 8)), attributes=(False, True)),
@@ -206,13 +206,13 @@ def _matmuls() -> dict[str, Recipe]:
         "MatMul out scattered, columns cut": _matmul(((2, 2), (2, 2)), out_strategy=((4, 2),)),
         "MatMul forward_reduce_scatter": _matmul(((1, 8), (8, 1)), marks=(("forward_reduce_scatter", True),)),
     }
-    found |= {name: _one(link) for name, link in turned.items()}
-    found["MatMul a turned, unconfigured"] = _one(_matmul(None, inner=64, attributes=(True, False)))
-    found["BatchMatMul"] = _one(Link("BatchMatMul", (), ((4, 1, 2), (4, 2, 1)), weights=((8, 32, 16),)), (8, 16, 32))
-    found["BatchMatMul b turned"] = _one(
+    actual |= {name: _one(link) for name, link in turned.items()}
+    actual["MatMul a turned, unconfigured"] = _one(_matmul(None, inner=64, attributes=(True, False)))
+    actual["BatchMatMul"] = _one(Link("BatchMatMul", (), ((4, 1, 2), (4, 2, 1)), weights=((8, 32, 16),)), (8, 16, 32))
+    actual["BatchMatMul b turned"] = _one(
         Link("BatchMatMul", (False, True), ((2, 2, 1, 2), (2, 2, 1, 2)), weights=((4, 2, 16, 32),)), (4, 2, 16, 32)
     )
-    return found
+    return actual
 
 
 def _chains() -> dict[str, Recipe]:

@@ -69,8 +69,8 @@ def rows(
             return error(exception)
         return str(value.dtype) if hasattr(value, "dtype") else type(value).__name__
 
-    found = {left: [result(a, b) for b in ones.values()] for left, a in ones.items()}
+    actual = {left: [result(a, b) for b in ones.values()] for left, a in ones.items()}
     if function is not operator.matmul:
-        found |= {f"@ {scalar}": [result(a, scalar) for a in ones.values()] for scalar in SCALARS}
-        found |= {f"{scalar} @": [result(scalar, a) for a in ones.values()] for scalar in SCALARS}
-    return found
+        actual |= {f"@ {scalar}": [result(a, scalar) for a in ones.values()] for scalar in SCALARS}
+        actual |= {f"{scalar} @": [result(scalar, a) for a in ones.values()] for scalar in SCALARS}
+    return actual

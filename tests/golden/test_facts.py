@@ -97,8 +97,8 @@ def test_every_case_is_recorded():
 
 
 def test_every_deviation_names_a_case():
-    known = {case for facts in FACTS.values() for case in facts}
-    assert {case for entries in deviations.FACTS.values() for case in entries} <= known
+    reference = {case for facts in FACTS.values() for case in facts}
+    assert {case for entries in deviations.FACTS.values() for case in entries} <= reference
 
 
 @pytest.mark.parametrize("name", PROMOTION)

@@ -68,7 +68,7 @@ def plan_of(name):
 
 def strategies(step):
     """By kind of operator the cuts of all its calls, in ascending order."""
-    found = {}
+    actual = {}
     for operator, cut in zip(step.graph.operators, step.plan.operators, strict=True):
         mark = operator.operation.params["mark"] if operator.name == MARK else None
         if isinstance(mark, OperatorMark) and mark.side is Side.IN and mark.operator not in FOLLOW | OWN_ENTRIES:
@@ -76,8 +76,8 @@ def strategies(step):
                 step.plan.reshardings[tensor].placement if tensor in step.plan.reshardings else placement
                 for tensor, placement in zip(operator.results, cut.operands, strict=True)
             ]
-            found.setdefault(mark.operator, []).append([list(each.parts(step.plan.mesh)) for each in places])
-    return {name: sorted(members) for name, members in found.items()}
+            actual.setdefault(mark.operator, []).append([list(item.parts(step.plan.mesh)) for item in places])
+    return {name: sorted(members) for name, members in actual.items()}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -98,9 +98,9 @@ def slices(matrix, tensor_map, shape):
 def test_every_rank_uses_the_same_slices_of_weights(name):
     step = plan_of(name)
     mesh, recorded = step.plan.mesh, RECORDED[name]["layouts"]
-    weights = {each.name: each.tensor for each in step.graph.inputs if each.name.startswith("links")}
+    weights = {item.name: item.tensor for item in step.graph.inputs if item.name.startswith("links")}
     assert weights.keys() == recorded.keys()
-    kept = {each.tensor: placement for each, placement in zip(step.graph.inputs, step.plan.inputs, strict=True)}
+    kept = {item.tensor: placement for item, placement in zip(step.graph.inputs, step.plan.inputs, strict=True)}
     for weight, tensor in weights.items():
         shape, layout = step.graph.tensors[tensor].shape, recorded[weight]
         resharding = step.plan.reshardings.get(tensor)
@@ -116,7 +116,7 @@ def test_every_rank_uses_the_same_slices_of_weights(name):
 def collectives(step):
     """For the forward pass, the backward pass and the weights: (kind, members of rank 0's group, elements that enter)."""
     graph, mesh = step.graph, step.plan.mesh
-    found = {"forward": [], "backward": [], "weights": []}
+    actual = {"forward": [], "backward": [], "weights": []}
     for together in schedule(graph, step.plan):
         for transfer in together:
             reason = transfer.resharding.reason if transfer.resharding else ""
@@ -126,8 +126,8 @@ def collectives(step):
             for move in transfer.redistribution.moves:
                 if move.collective:
                     group = tuple(rank for rank in mesh.ranks if _with_rank_0(mesh, rank, move.axes))
-                    found[part].append((KINDS[move.collective], group, move.local_bytes // size))
-    return found
+                    actual[part].append((KINDS[move.collective], group, move.local_bytes // size))
+    return actual
 
 
 def _with_rank_0(mesh, rank, axes):

@@ -44,7 +44,7 @@ def with_loss(ms, net):
 def losses(ms, step):
     values = []
     for number in range(STEPS):
-        result = step(*(ms.Tensor(each) for each in data(number)))
+        result = step(*(ms.Tensor(item) for item in data(number)))
         values.append(float((result[0] if isinstance(result, tuple) else result).asnumpy()))
     return values
 

@@ -150,7 +150,7 @@ def test_canonical_forms_are_equal_exactly_for_equal_slices():
     for layout in every:
         by_slices.setdefault(tuple(layout.slice_index(rank) for rank in layout.device_matrix.ranks), []).append(layout)
     assert sorted(map(len, by_form.values())) == sorted(map(len, by_slices.values()))
-    assert all(first.same_slices(each) for first, *rest in by_form.values() for each in rest)
+    assert all(first.same_slices(item) for first, *rest in by_form.values() for item in rest)
 
 
 def _all_cuts(num_axes, num_dims=2):

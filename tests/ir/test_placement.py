@@ -74,8 +74,8 @@ def test_layouts_that_do_not_fit():
 
 def test_every_placement():
     """Two dimensions, two axes: nothing, one axis (2 x 2), both apart (2), both in one dimension in two orders (4)."""
-    found = list(every_placement(2, 2))
-    assert len(found) == len(set(found)) == 1 + 4 + 2 + 4
+    actual = list(every_placement(2, 2))
+    assert len(actual) == len(set(actual)) == 1 + 4 + 2 + 4
 
 
 def test_uneven_cut():

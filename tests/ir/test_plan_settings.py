@@ -15,20 +15,20 @@ def test_an_empty_environment_changes_nothing():
 
 
 def test_the_environment_wins():
-    found = SETTINGS.under(
+    actual = SETTINGS.under(
         {"SPORAX_PLAN_MODE": "sharding_propagation", "SPORAX_PLAN_MEMORY": "80GB", "SPORAX_HARDWARE": "h200"}
     )
-    assert (found.parallel.parallel_mode, found.parallel.search_mode) == ("auto_parallel", "sharding_propagation")
-    assert found.cost.device_memory_capacity == 80e9
-    assert found.hardware == "h200"
-    back = found.under({"SPORAX_PLAN_MODE": "semi_auto"})
+    assert (actual.parallel.parallel_mode, actual.parallel.search_mode) == ("auto_parallel", "sharding_propagation")
+    assert actual.cost.device_memory_capacity == 80e9
+    assert actual.hardware == "h200"
+    back = actual.under({"SPORAX_PLAN_MODE": "semi_auto"})
     assert back.parallel.parallel_mode == "semi_auto_parallel"
 
 
 @pytest.mark.parametrize("mode", ["ilp", "repeated_blocks"])
 def test_our_own_searches_are_modes_as_well(mode):
-    found = SETTINGS.under({"SPORAX_PLAN_MODE": mode})
-    assert (found.parallel.parallel_mode, found.parallel.search_mode) == ("auto_parallel", mode)
+    actual = SETTINGS.under({"SPORAX_PLAN_MODE": mode})
+    assert (actual.parallel.parallel_mode, actual.parallel.search_mode) == ("auto_parallel", mode)
 
 
 @pytest.mark.parametrize("environ", [{"SPORAX_PLAN_MODE": "guess"}, {"SPORAX_PLAN_MEMORY": "much"}])

@@ -33,8 +33,8 @@ class Devices:
         mapped = jax.shard_map(
             function,
             mesh=self.mesh,
-            in_specs=tuple(self.spec(each) for each in inputs),
-            out_specs=tuple(self.spec(each) for each in outputs),
+            in_specs=tuple(self.spec(item) for item in inputs),
+            out_specs=tuple(self.spec(item) for item in outputs),
             check_vma=False,
         )
         return jax.jit(mapped).lower(*args).compile(QUICK)
@@ -48,10 +48,10 @@ def devices():
     return Devices
 
 
-def assert_everywhere(array, wanted):
+def assert_everywhere(array, expected):
     """Every device holds exactly its slice of `wanted`."""
     for shard in array.addressable_shards:
-        np.testing.assert_array_equal(np.asarray(shard.data), np.asarray(wanted)[shard.index])
+        np.testing.assert_array_equal(np.asarray(shard.data), np.asarray(expected)[shard.index])
 
 
 @pytest.fixture(scope="session")

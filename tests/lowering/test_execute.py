@@ -58,10 +58,10 @@ def mlp(w1, w2, x, y):
 def test_data_parallel(devices):
     args = (floats(16, 32), floats(32, 16), floats(8, 16), floats(8, 16))
     graph, plan, text = cut(devices, mlp, args, {2: P(((0, 1, 2), ()))})
-    assert all(each.is_replicated for each in plan.inputs[:2])
+    assert all(item.is_replicated for item in plan.inputs[:2])
     assert plan.inputs[3] == P(((0, 1, 2), ()))  # the labels follow
     moved = [
-        move.collective for together in schedule(graph, plan) for each in together for move in each.redistribution.moves
+        move.collective for together in schedule(graph, plan) for item in together for move in item.redistribution.moves
     ]
     assert moved == ["all_reduce"] * 3  # loss and two gradients
     assert set(collectives(text)) == {"all-reduce"}
@@ -74,7 +74,7 @@ def test_columns_then_rows(devices):
     assert plan.outputs[1:] == (pins[0], pins[1])
     assert set(collectives(text)) == {"all-reduce"}
     activation = [
-        each for together in schedule(graph, plan) for each in together if graph.tensors[each.tensor].shape == (8, 16)
+        item for together in schedule(graph, plan) for item in together if graph.tensors[item.tensor].shape == (8, 16)
     ]
     assert (
         len(activation) == 1
@@ -121,13 +121,13 @@ def test_a_sharded_scan_equals_one_device(devices, rows):
     graph, plan, _ = cut(
         devices, function, (floats(3, 16, 16), floats(8, 16)), {1: P(((0, 1), ())), 0: P(((), (), rows))}
     )
-    loops = [planned for each, planned in zip(graph.operators, plan.operators, strict=True) if each.name == "scan"]
+    loops = [planned for item, planned in zip(graph.operators, plan.operators, strict=True) if item.name == "scan"]
     assert len(loops) == 2  # forward and backward
     if not rows:  # each round sums over the batch: the sums of all rounds are combined at once, behind the loop
-        bodies = [each.bodies[0] for each in graph.operators if each.name == "scan"]
-        assert not [each for body, loop in zip(bodies, loops, strict=True) for each in schedule(body, loop.bodies[0])]
-        assert all(any(each.partial == (0, 1) for each in loop.results) for loop in loops)
-    assert all(any(any(each.assignment) for each in loop.bodies[0].operators) for loop in loops)  # cut inside, too
+        bodies = [item.bodies[0] for item in graph.operators if item.name == "scan"]
+        assert not [item for body, loop in zip(bodies, loops, strict=True) for item in schedule(body, loop.bodies[0])]
+        assert all(any(item.partial == (0, 1) for item in loop.results) for loop in loops)
+    assert all(any(any(item.assignment) for item in loop.bodies[0].operators) for loop in loops)  # cut inside, too
     assert plan.outputs[1] == P(((), (), rows))
 
 

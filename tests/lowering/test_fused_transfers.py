@@ -48,8 +48,8 @@ def fused(devices, source, target):
 )
 def test_tensors_that_travel_together_arrive_as_each_alone(devices, everywhere, source, target, collective):
     moved, text = fused(devices, source, target)
-    for array, wanted in zip(moved, ARRAYS, strict=True):
-        everywhere(array, wanted)
+    for array, expected in zip(moved, ARRAYS, strict=True):
+        everywhere(array, expected)
     count = len(re.findall(rf" {collective}(?:-start)?\(", text))
     alone = redistribute(ARRAYS[0].shape, 4, source, target, MESH)
     assert 0 < count == len(alone.collectives())
@@ -57,7 +57,7 @@ def test_tensors_that_travel_together_arrive_as_each_alone(devices, everywhere, 
 
 def test_moves_without_communication_are_applied_to_each(devices, everywhere):
     moved, text = fused(devices, P(((), ())), P(((0,), (1,))))
-    for array, wanted in zip(moved, ARRAYS, strict=True):
-        everywhere(array, wanted)
+    for array, expected in zip(moved, ARRAYS, strict=True):
+        everywhere(array, expected)
     assert not re.findall(r" (all-|reduce-scatter|collective-)", text)
     assert jnp.asarray(moved[0]).dtype == jnp.float32

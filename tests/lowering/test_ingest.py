@@ -46,7 +46,7 @@ def test_backward_operators_know_that_they_are():
 def test_inputs_have_roles_and_constants_come_first():
     table = jnp.arange(8.0)
     step = graph_of(lambda x: x + table, X, inputs=[(Role.PARAMETER, "w")], aliases=[(0, 0)])
-    assert [(each.role, each.name) for each in step.graph.inputs] == [
+    assert [(item.role, item.name) for item in step.graph.inputs] == [
         (Role.CONSTANT, "constant 0"),
         (Role.PARAMETER, "w"),
     ]
@@ -106,8 +106,8 @@ def test_marks_change_nothing():
 
 def test_cotangents_pass_the_mark_of_their_tensors():
     step = graph_of(jax.grad(marked, 1), X, X * 3)
-    found = [operator.operation.params["mark"] for operator in step.graph.operators if operator.name == "mark"]
-    assert found == [MARK, DerivativeMark(MARK, (1,), backward=True)]
+    actual = [operator.operation.params["mark"] for operator in step.graph.operators if operator.name == "mark"]
+    assert actual == [MARK, DerivativeMark(MARK, (1,), backward=True)]
 
 
 def test_gradient_marks_are_left_alone_by_derivatives():

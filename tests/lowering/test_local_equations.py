@@ -99,7 +99,7 @@ def test_operations_that_fetch_borders_equal_one_device(devices, name):
     """Every way to cut a dimension along which ranks talk."""
     sample = example(*NEIGHBOURS[name])
     rule = rule_for(describe(sample.eqn))
-    talking = [each for each in assignments(rule, MESH, ()) if needs_neighbours(rule, each)]
+    talking = [item for item in assignments(rule, MESH, ()) if needs_neighbours(rule, item)]
     assert talking, rule
     for assignment in spread(talking, 3):
         assert_same(run_on_devices(devices, sample, assignment), sample.whole(), f"{name} {rule} under {assignment}")
@@ -110,7 +110,7 @@ def test_places_are_traced(devices, name):
     """The same as rank by rank, which the test of the rules runs for all primitives."""
     sample = example(name, *SAMPLES[name][0])
     rule = rule_for(describe(sample.eqn))
-    assignment = spread([each for each in assignments(rule, MESH) if any(each)], 3)[1]
+    assignment = spread([item for item in assignments(rule, MESH) if any(item)], 3)[1]
     assert_same(run_on_devices(devices, sample, assignment), sample.whole(), f"{name} {rule} under {assignment}")
 
 
@@ -120,7 +120,7 @@ def test_border_bytes():
     operation = describe(sample.eqn)
     rule = rule_for(operation)
     assignment = next(
-        each for each in assignments(rule, MESH, ()) if needs_neighbours(rule, each) and flat(each) == [1]
+        item for item in assignments(rule, MESH, ()) if needs_neighbours(rule, item) and flat(item) == [1]
     )
     assert exchanged_bytes(operation, rule, assignment, MESH) == 2 * 2 * 2 * 4
 

@@ -62,8 +62,8 @@ def test_a_device_knows_its_number_along_any_axes(devices):
 
     zeros = on.put(np.zeros(8, np.int32), Placement(((0, 1, 2),)))
     numbers = on.compile(program, [Placement(((0, 1, 2),))], [Placement(((0, 1, 2),))] * 4, zeros)(zeros)
-    for axes, found in zip(choices, numbers, strict=True):
-        np.testing.assert_array_equal(found, [axes_index(MESH, axes, rank) for rank in range(8)])
+    for axes, actual in zip(choices, numbers, strict=True):
+        np.testing.assert_array_equal(actual, [axes_index(MESH, axes, rank) for rank in range(8)])
 
 
 def test_pairs_of_places_along_axes_exchange_arrays(devices):

@@ -29,11 +29,11 @@ HLO = {
 
 def count_collectives(text):
     """Collectives of a compiled program. XLA merges all-reduces into one with several operands: these count one each."""
-    found = collections.Counter()
+    actual = collections.Counter()
     for kind, word in re.findall(r"= (\(.*?\)|\S+) ([a-z-]+?)(?:-start)?\(", re.sub(r"/\*.*?\*/", "", text)):
         if word in HLO.values():
-            found[word] += len(re.findall(r"\w+\[", kind)) if word == "all-reduce" else 1
-    return found
+            actual[word] += len(re.findall(r"\w+\[", kind)) if word == "all-reduce" else 1
+    return actual
 
 
 def planned(plans):
@@ -151,7 +151,7 @@ def run_parts(devices, plans, x):
     args = [on.put(x + 0 * number, plan.source) for number, plan in enumerate(plans)]
     stacked = [Placement(((0, 1, 2), (), ()))] * len(plans)
     compiled = on.compile(program, [plan.source for plan in plans], stacked, *args)
-    return [np.asarray(each) for each in compiled(*args)], compiled.as_text()
+    return [np.asarray(item) for item in compiled(*args)], compiled.as_text()
 
 
 def combined_blocks(blocks, placement):

@@ -58,10 +58,10 @@ def test_casts_and_transpositions_on_the_way_are_done_again():
         return [op.name for op in graph.operators if op.name in ("convert_element_type", "transpose")]
 
     assert len(light(after)) > len(light(before))
-    made = {LITERAL, *(entry.tensor for entry in after.inputs)}
+    result = {LITERAL, *(entry.tensor for entry in after.inputs)}
     for operator in after.operators:
-        assert made.issuperset(operator.operands), operator
-        made.update(operator.results)
+        assert result.issuperset(operator.operands), operator
+        result.update(operator.results)
 
 
 def test_a_copy_waits_for_a_cotangent():
@@ -76,7 +76,7 @@ def test_a_copy_waits_for_a_cotangent():
 
 
 def test_the_step_computes_the_same():
-    wanted = None
+    expected = None
     for step in (ingested(), regather_weights(ingested())):
         plan = plan_by_propagation(step.graph, DeviceMatrix((1,)), {})
         mesh = jax.make_mesh((1,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -85,8 +85,8 @@ def test_the_step_computes_the_same():
             rank_program(step, plan, ("a",)), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
         )
         (gradient,) = jax.jit(program)(*step.constants, W, X)
-        wanted = gradient if wanted is None else wanted
-        np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
+        expected = gradient if expected is None else expected
+        np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
 def test_weights_without_gradients_and_forward_passes_stay():

@@ -295,7 +295,7 @@ def described(values: Any) -> list[dict[str, Any]]:
         {
             "dtype": str(value.dtype),
             "shape": list(value.shape),
-            "values": [float(f"{each:.8g}") for each in _numbers(value)],
+            "values": [float(f"{number:.8g}") for number in _numbers(value)],
         }
         for value in values
     ]
@@ -316,17 +316,17 @@ def result(framework: Any, one: Recipe) -> dict[str, Any]:
     """Outputs, gradients and final state of a recipe, described."""
     function = eval(one.code, framework.names)
     framework.prepare(function, one.train)
-    inputs = [framework.tensor(each) for each in one.inputs]
+    inputs = [framework.tensor(item) for item in one.inputs]
     for _ in range(one.calls - 1):
         function(*inputs)
     outputs = framework.arrays(function(*inputs))
-    found = {
+    actual = {
         "outputs": described(outputs),
         "state": {k: described([v])[0] for k, v in framework.state(function).items()},
     }
     if one.grad:
-        found["gradients"] = described(framework.gradients(function, inputs, one.with_respect_to))
-    return found
+        actual["gradients"] = described(framework.gradients(function, inputs, one.with_respect_to))
+    return actual
 
 
 class LikeMindSpore:
@@ -341,7 +341,7 @@ class LikeMindSpore:
 
     def arrays(self, values: Any) -> list[np.ndarray]:
         parts = values if isinstance(values, tuple | list) else (values,)
-        return [each.asnumpy() if isinstance(each, self.ms.Tensor) else np.asarray(each) for each in parts]
+        return [item.asnumpy() if isinstance(item, self.ms.Tensor) else np.asarray(item) for item in parts]
 
     def prepare(self, function: Any, train: bool) -> None:
         if isinstance(function, self.ms.nn.Cell):
@@ -352,11 +352,11 @@ class LikeMindSpore:
     def state(self, function: Any) -> dict[str, np.ndarray]:
         if not isinstance(function, self.ms.nn.Cell):
             return {}
-        return {each.name: each.asnumpy() for each in function.get_parameters() if not each.requires_grad}
+        return {item.name: item.asnumpy() for item in function.get_parameters() if not item.requires_grad}
 
     def gradients(self, function: Any, inputs: list[Any], count: int) -> list[np.ndarray]:
         weights = function.trainable_params() if isinstance(function, self.ms.nn.Cell) else []
-        places = tuple(at for at, each in enumerate(inputs) if each.dtype == self.ms.float32)[:count]
+        places = tuple(at for at, item in enumerate(inputs) if item.dtype == self.ms.float32)[:count]
 
         def total(*args: Any) -> Any:
             outputs = function(*args)
@@ -364,16 +364,16 @@ class LikeMindSpore:
             return (outputs * slopes).sum()
 
         if not weights:
-            found = self.ms.grad(total, places)(*inputs)
-            return self.arrays(found)
-        found = self.ms.grad(total, places or None, weights)(*inputs)
-        first, second = found if places else ((), found)
+            actual = self.ms.grad(total, places)(*inputs)
+            return self.arrays(actual)
+        actual = self.ms.grad(total, places or None, weights)(*inputs)
+        first, second = actual if places else ((), actual)
         return [*(self.arrays(first) if places else []), *self.arrays(second)]
 
     def train(self, name: str, start: list[np.ndarray], slope: Any) -> list[list[float]]:
         """Parameters after ten steps of an optimizer."""
-        params = [self.ms.Parameter(self.ms.Tensor(each), name=f"p{at}") for at, each in enumerate(start)]
+        params = [self.ms.Parameter(self.ms.Tensor(item), name=f"p{at}") for at, item in enumerate(start)]
         optimizer = eval(OPTIMIZERS[name], {**self.names, "params": params})
         for step in range(STEPS):
-            optimizer(tuple(map(self.ms.Tensor, slope([each.asnumpy() for each in params], step))))
-        return [each.asnumpy().ravel().tolist() for each in params]
+            optimizer(tuple(map(self.ms.Tensor, slope([item.asnumpy() for item in params], step))))
+        return [item.asnumpy().ravel().tolist() for item in params]

@@ -14,7 +14,7 @@ def numbers(*shape):
 
 
 def names(layer):
-    return [(each.name, each.shape) for each in layer.get_parameters()]
+    return [(item.name, item.shape) for item in layer.get_parameters()]
 
 
 def test_parameters_are_called_as_in_mindspore():
@@ -29,7 +29,7 @@ def test_parameters_are_called_as_in_mindspore():
         ("num_batches_tracked", ()),
     ]
     net = nn.SequentialCell(mint.nn.Linear(3, 4), mint.nn.ReLU(), mint.nn.BatchNorm1d(4))
-    assert [each.name for each in net.trainable_params()] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert [item.name for item in net.trainable_params()] == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
 @pytest.mark.parametrize(

@@ -143,4 +143,4 @@ def test_the_state_of_a_lazy_parameter_is_lazy():
     with nn.utils.no_init_parameters():
         net = mint.nn.Linear(3, 2)
     optimizer = optim.Adam(net.trainable_params())
-    assert [each.has_init for each in optimizer.exp_avg] == [True, True]
+    assert [item.has_init for item in optimizer.exp_avg] == [True, True]

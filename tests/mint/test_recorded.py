@@ -39,20 +39,20 @@ def cases():
                     yield pytest.param(source, kind, name, id=f"{source}-{name}")
 
 
-def problem(expected, found):
+def problem(expected, actual):
     """What differs, or None."""
     if isinstance(expected, dict) and "dtype" in expected:
-        if (expected["dtype"], expected["shape"]) != (found["dtype"], found["shape"]):
-            return f"{found['dtype']}{found['shape']} instead of {expected['dtype']}{expected['shape']}"
-        close = np.allclose(found["values"], expected["values"], RELATIVE, ABSOLUTE, equal_nan=True)
-        return None if close else f"{found['values']} instead of {expected['values']}"
+        if (expected["dtype"], expected["shape"]) != (actual["dtype"], actual["shape"]):
+            return f"{actual['dtype']}{actual['shape']} instead of {expected['dtype']}{expected['shape']}"
+        close = np.allclose(actual["values"], expected["values"], RELATIVE, ABSOLUTE, equal_nan=True)
+        return None if close else f"{actual['values']} instead of {expected['values']}"
     if isinstance(expected, dict):
-        if expected.keys() != found.keys():
-            return f"{sorted(found)} instead of {sorted(expected)}"
-        return next((f"{key}: {why}" for key in expected if (why := problem(expected[key], found[key]))), None)
-    if len(expected) != len(found):
-        return f"{len(found)} instead of {len(expected)} arrays"
-    return next((why for pair in zip(expected, found, strict=True) if (why := problem(*pair))), None)
+        if expected.keys() != actual.keys():
+            return f"{sorted(actual)} instead of {sorted(expected)}"
+        return next((f"{key}: {why}" for key in expected if (why := problem(expected[key], actual[key]))), None)
+    if len(expected) != len(actual):
+        return f"{len(actual)} instead of {len(expected)} arrays"
+    return next((why for pair in zip(expected, actual, strict=True) if (why := problem(*pair))), None)
 
 
 @pytest.mark.parametrize(("source", "kind", "name"), list(cases()))

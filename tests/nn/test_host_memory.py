@@ -54,7 +54,12 @@ def train(on_host=False, optimizer=nn.LazyAdam, target=None, prepare=lambda net:
     ids = Tensor(np.random.default_rng(0).integers(0, ROWS, (4, 3)).astype(np.int32))
     labels = Tensor(np.ones((4, 1), np.float32))
     losses = [step(ids, labels).asnumpy().item() for _ in range(3)]
-    return losses, {each.name: each.asnumpy() for each in step.get_parameters()}, step, step.program.lower(ids, labels)
+    return (
+        losses,
+        {parameter.name: parameter.asnumpy() for parameter in step.get_parameters()},
+        step,
+        step.program.lower(ids, labels),
+    )
 
 
 @cache
@@ -64,7 +69,7 @@ def plain(optimizer):
 
 def kinds(step):
     """Memory of every Parameter between steps."""
-    return {each.name: each.raw.sharding.memory_kind for each in step.get_parameters()}
+    return {item.name: item.raw.sharding.memory_kind for item in step.get_parameters()}
 
 
 def check_equal(run, optimizer=nn.LazyAdam):
@@ -132,7 +137,7 @@ def test_rows_of_repeated_ids_are_summed(target):
         def construct(self, ids, others):
             return ((self.table(ids) * 2 + self.table(others)) ** 2).sum()
 
-    ids, others = (Tensor(np.array(each, np.int32)) for each in ([[1, 5, 1], [5, 5, 300]], [[5, 2, 0], [-1, 1, 199]]))
+    ids, others = (Tensor(np.array(entry, np.int32)) for entry in ([[1, 5, 1], [5, 5, 300]], [[5, 2, 0], [-1, 1, 199]]))
 
     def run(on_host):
         ms.set_seed(1)
@@ -157,7 +162,7 @@ def test_operators_of_the_host_say_so_in_the_program():
 def test_a_table_on_the_host_can_be_read_eagerly():
     net = WideAndDeep(True)
     step = train(True)[2]
-    table = next(each for each in step.get_parameters() if each.name.endswith("embedding_table"))
+    table = next(item for item in step.get_parameters() if item.name.endswith("embedding_table"))
     assert (table + 1).asnumpy().shape == (ROWS, WIDTH)
     assert net.table.embedding_table.asnumpy().shape == (ROWS, WIDTH)
 
@@ -224,7 +229,7 @@ def test_parameters_and_state_in_files(tmp_path, enable_aio):
     run = train()
     arguments = run[3].as_text().split("@main(")[1].split(") ->")[0]
     assert f"tensor<{ROWS}x{WIDTH}xf32>" not in arguments
-    assert all((each.filed is not None) == bool(each.raw.ndim) for each in run[2].get_parameters())
+    assert all((item.filed is not None) == bool(item.raw.ndim) for item in run[2].get_parameters())
     assert len(run[2].program.compilations) == 1
     check_equal(run)
     assert list(tmp_path.rglob("*.*")) == []
@@ -233,7 +238,7 @@ def test_parameters_and_state_in_files(tmp_path, enable_aio):
 def test_what_is_assigned_reaches_the_file(tmp_path):
     on_disk(tmp_path, offload_param="disk")
     _, _, step, _ = train()
-    weight = next(each for each in step.get_parameters() if each.name == "weight")
+    weight = next(item for item in step.get_parameters() if item.name == "weight")
     weight.set_data(Tensor(np.zeros((WIDTH, WIDTH), np.float32)))
     ids = Tensor(np.zeros((4, 3), np.int32))
     step(ids, Tensor(np.ones((4, 1), np.float32)))
@@ -244,7 +249,7 @@ def test_automatic_offload_to_files_takes_what_does_not_fit(tmp_path, predicted)
     on_disk(tmp_path, offload_param="disk", auto_offload=True)
     automatically(2**40)
     run = automatically(predicted[0] - 1000)
-    filed = [each.name for each in run[2].get_parameters() if each.filed is not None]
+    filed = [item.name for item in run[2].get_parameters() if item.filed is not None]
     assert len(filed) == 1 and filed[0].endswith("embedding_table")
     check_equal(run)
 

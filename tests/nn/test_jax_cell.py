@@ -34,15 +34,19 @@ def step_cell(net, optimizer):
 
 def test_arrays_become_parameters():
     net = nn.JaxCell(perceptron, WEIGHTS)
-    assert [(each.name, each.shape) for each in net.get_parameters()] == [
+    assert [(parameter.name, parameter.shape) for parameter in net.get_parameters()] == [
         *(("count", ()), ("first.matrix", (4, 8)), ("first.shift", (8,)), ("second.0", (8, 3))),
     ]
-    assert [each.name for each in net.trainable_params()] == ["first.matrix", "first.shift", "second.0"]
+    assert [parameter.name for parameter in net.trainable_params()] == ["first.matrix", "first.shift", "second.0"]
     frozen = nn.JaxCell(perceptron, WEIGHTS, trainable=lambda name: not name.startswith("first"))
-    assert [each.name for each in frozen.trainable_params()] == ["second.0"]
+    assert [parameter.name for parameter in frozen.trainable_params()] == ["second.0"]
     whole = nn.SequentialCell(net, nn.ReLU())
-    assert [each.name for each in whole.trainable_params()] == ["0.first.matrix", "0.first.shift", "0.second.0"]
-    assert [each.name for each in nn.JaxCell(lambda w, x: w * x, np.ones(2)).get_parameters()] == ["weights"]
+    assert [parameter.name for parameter in whole.trainable_params()] == [
+        "0.first.matrix",
+        "0.first.shift",
+        "0.second.0",
+    ]
+    assert [parameter.name for parameter in nn.JaxCell(lambda w, x: w * x, np.ones(2)).get_parameters()] == ["weights"]
 
 
 def test_it_trains_as_jax_does(mode):
@@ -85,7 +89,7 @@ def test_updates_are_written(mode):
     net = nn.JaxCell(count, start, trainable=lambda name: name == "scale", has_updates=True)
     assert net(Tensor([1.0, 3.0])).tolist() == [2, 6]
     ms.value_and_grad(lambda x: net(x).sum(), None, net.trainable_params())(Tensor([1.0, 3.0]))
-    values = {each.name: each.asnumpy().tolist() for each in net.get_parameters()}
+    values = {item.name: item.asnumpy().tolist() for item in net.get_parameters()}
     assert values == {"scale": [2.0], "steps": 2, "mean.x": 3.0}
     with pytest.raises(SporaxValueError, match="'other'"):
         nn.JaxCell(lambda w, x: (x, {"other": x}), start, has_updates=True)(Tensor([1.0]))
@@ -158,7 +162,7 @@ def test_a_flax_module(mode):
     step = step_cell(net, nn.Adam(net.trainable_params(), 0.05))
     losses = [step(Tensor(INPUTS), Tensor(LABELS)).item() for _ in range(30)]
     assert losses[-1] < 0.5 * losses[0]
-    means = next(each for each in net.get_parameters() if each.name == "batch_stats.BatchNorm_0.mean")
+    means = next(entry for entry in net.get_parameters() if entry.name == "batch_stats.BatchNorm_0.mean")
     assert means.asnumpy().any()
 
 
@@ -166,7 +170,7 @@ def test_an_equinox_module(mode):
     eqx = pytest.importorskip("equinox")
     model = eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0))
     net = nn.JaxCell(lambda model, x: jax.vmap(model)(x), model)
-    assert [each.name for each in net.trainable_params()] == [
+    assert [entry.name for entry in net.trainable_params()] == [
         f"layers.{layer}.{name}" for layer in (0, 1) for name in ("weight", "bias")
     ]
     np.testing.assert_allclose(net(Tensor(INPUTS)).asnumpy(), jax.vmap(model)(INPUTS), rtol=1e-5, atol=1e-6)

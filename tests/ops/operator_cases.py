@@ -76,8 +76,8 @@ def linear(x, axis, size, align):
 
 def bilinear(x, size, align=False):
     """Interpolation along all spatial dimensions."""
-    for axis, each in zip(range(2, x.ndim), size, strict=True):
-        x = linear(x, axis, each, align)
+    for axis, item in zip(range(2, x.ndim), size, strict=True):
+        x = linear(x, axis, item, align)
     return x
 
 
@@ -101,17 +101,17 @@ def check_gradient(call, inputs) -> None:
         return sum((part * ms.Tensor(weight)).sum() for part, weight in zip(parts, weights, strict=True))
 
     def compiled(*arrays):
-        value, pullback = jax.vjp(lambda *each: total(*map(wrap, each)).array, *arrays)
+        value, pullback = jax.vjp(lambda *gradient: total(*map(wrap, gradient)).array, *arrays)
         return value, pullback(jnp.ones_like(value))
 
     def eager(*arrays):
         gradients = ms.grad(total, tuple(range(len(arrays))))(*map(ms.Tensor, arrays))
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-        return total(*map(ms.Tensor, arrays)).array, [each.array for each in gradients]
+        return total(*map(ms.Tensor, arrays)).array, [gradient.array for gradient in gradients]
 
     def along(run, step):
         moved = (inputs[at] + step * way for at, way in zip(places, directions, strict=True))
-        return run(*(np.asarray(each) for each in moved))
+        return run(*(np.asarray(gradient) for gradient in moved))
 
     run = jax.jit(compiled)
     try:
@@ -122,6 +122,6 @@ def check_gradient(call, inputs) -> None:
         run = eager
         gradients = along(run, 0)[1]
     difference = float(along(run, STEP)[0] - along(run, -STEP)[0]) / (2 * STEP)
-    slope = float(sum((np.asarray(each) * way).sum() for each, way in zip(gradients, directions, strict=True)))
+    slope = float(sum((np.asarray(gradient) * way).sum() for gradient, way in zip(gradients, directions, strict=True)))
     assert np.isfinite(slope)
     np.testing.assert_allclose(slope, difference, rtol=GRADIENT, atol=GRADIENT * max(1.0, abs(difference)) * 5)

@@ -86,5 +86,5 @@ def test_every_case_is_recorded():
 
 
 def test_every_deviation_names_a_case():
-    known = {case for facts in RECORDED.values() for case in facts}
-    assert {case for entries in DEVIATIONS.values() for case in entries} <= known
+    reference = {case for facts in RECORDED.values() for case in facts}
+    assert {case for entries in DEVIATIONS.values() for case in entries} <= reference

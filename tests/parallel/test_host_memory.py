@@ -115,6 +115,6 @@ def test_tables_in_slices_are_updated_where_they_are(slice_mode):
     np.testing.assert_allclose(host_losses, losses, rtol=1e-6)
     for name, value in values.items():
         np.testing.assert_allclose(host_values[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-    table = next(each for each in step.get_parameters() if each.name.endswith("embedding_table"))
+    table = next(item for item in step.get_parameters() if item.name.endswith("embedding_table"))
     assert table.raw.sharding.memory_kind == "pinned_host"
     assert table.raw.sharding.shard_shape(table.shape) != table.shape

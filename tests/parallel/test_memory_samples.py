@@ -174,7 +174,9 @@ def trained_pictures(memory_offload, max_size):
         (loss, _), grads = grad_fn(image, label)
         optimizer(reducer(grads))
         losses.append(loss.asnumpy().item())
-    return losses, [each.name for each in net.trainable_params() if each.raw.sharding.memory_kind == "pinned_host"]
+    return losses, [
+        parameter.name for parameter in net.trainable_params() if parameter.raw.sharding.memory_kind == "pinned_host"
+    ]
 
 
 @pytest.mark.usefixtures("_offload")

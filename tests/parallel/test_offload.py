@@ -63,7 +63,9 @@ def sent(step, x):
 
 
 def on_hosts(step):
-    return [each.name for each in step.get_parameters() if each.raw.sharding.memory_kind == "pinned_host"]
+    return [
+        parameter.name for parameter in step.get_parameters() if parameter.raw.sharding.memory_kind == "pinned_host"
+    ]
 
 
 def every_block(method):

@@ -301,11 +301,11 @@ class Simulation:
         self.run_until(lambda: all(self.incarnations))
         entries = [Entry(0, 0.0, -1, SIZE)]
         frames = tuple(wire.chunks(np.zeros(SIZE, np.float32)))
-        wanted = [
+        expected = [
             self.submit(0, slot, lambda request, epoch, slot=slot: Init(request, slot, epoch, SPECS, entries), frames)
             for slot in range(self.options.num_slots)
         ]
-        self.run_until(lambda: all(key in self.answers for key in wanted))
+        self.run_until(lambda: all(key in self.answers for key in expected))
         self.send("scheduler", b"worker-0", Initialised())
 
     def push(self, rank: int, slot: int, seq: int, clock: int, value: float = 1.0, lease: int = -1) -> tuple[int, int]:

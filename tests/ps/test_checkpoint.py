@@ -81,14 +81,14 @@ def test_a_synchronous_job_continues_from_its_checkpoint_with_other_servers(
         last = store.clock + 3
         while store.clock < last:
             step(store)
-        wanted = values(store)
+        expected = values(store)
         store.close()
     with background(3, 1, MS_PS_STALENESS="0", MS_PS_RESTORE=str(folder)) as cluster:
         store = store_of(cluster)
         assert store.clock == clocks.pop()
         while store.clock < last:
             step(store)
-        assert values(store) == wanted
+        assert values(store) == expected
         cluster.cluster.kill("server", 1)  # what was loaded is in the logs and on the backups
         step(store)
         store.close()
@@ -103,14 +103,14 @@ def test_an_asynchronous_job_continues_and_its_pushes_count(tmp_path: Path) -> N
         until = time.monotonic() + 20  # the scheduler hears a little later that there are values
         while cli.main(["ps", "checkpoint", "--scheduler", cluster.cluster.address]) != 0:
             assert time.monotonic() < until
-        wanted = values(store)
+        expected = values(store)
         store.close()
     (folder,) = [str(entry.parent) for entry in tmp_path.glob("*/manifest.json")]
     with background(2, 1, MS_PS_STALENESS="-1", MS_PS_RESTORE=folder) as cluster:
         store = store_of(cluster)
-        assert values(store) == wanted
+        assert values(store) == expected
         step(store)  # the first push of the new job must not look like the first of the old one
-        assert values(store) != wanted
+        assert values(store) != expected
         store.close()
 
 

@@ -133,7 +133,7 @@ def test_the_next_array_is_read_while_the_present_one_is_used(tmp_path):
 
     def program(token):
         for name in "abc":
-            jaxpr = jax.make_jaxpr(lambda each: each + 1)(token)
+            jaxpr = jax.make_jaxpr(lambda item: item + 1)(token)
             eqns, array, token_var, constants = reads.read(Noted(name), jaxpr.jaxpr.outvars)
             whole = closed_jaxpr(
                 [*jaxpr.jaxpr.constvars, *constants],

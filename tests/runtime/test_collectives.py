@@ -52,23 +52,23 @@ LINEAR = {
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_a_derivative_is_the_exchange_of_the_cotangents(on_ranks, name):
-    collective, count, wanted = LINEAR[name]
-    np.testing.assert_allclose(slopes(on_ranks, collective, count), wanted(WEIGHTS[count]), rtol=1e-4, atol=1e-5)
+    collective, count, expected = LINEAR[name]
+    np.testing.assert_allclose(slopes(on_ranks, collective, count), expected(WEIGHTS[count]), rtol=1e-4, atol=1e-5)
 
 
 def test_the_derivative_of_a_maximum_goes_to_the_ranks_that_have_it(on_ranks):
-    wanted = np.where(X.max(0) == X, WEIGHTS[16].sum(0), 0)
-    np.testing.assert_allclose(slopes(on_ranks, AllReduce(EVERYONE, "max"), 16), wanted, rtol=1e-4, atol=1e-5)
+    expected = np.where(X.max(0) == X, WEIGHTS[16].sum(0), 0)
+    np.testing.assert_allclose(slopes(on_ranks, AllReduce(EVERYONE, "max"), 16), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_product_of_floats_has_a_derivative_also_at_zero(on_ranks):
     x = np.full((8, 2), 2.0, np.float32)
     x[3, 0] = 0
     got = on_ranks(jax.grad(lambda x: run(AllReduce(EVERYONE, "prod"), x).sum()), x)
-    wanted = np.full((8, 2), 8 * 2.0**7, np.float32)
-    wanted[:, 0] = 0
-    wanted[3, 0] = 8 * 2.0**7
-    np.testing.assert_allclose(got, wanted)
+    expected = np.full((8, 2), 8 * 2.0**7, np.float32)
+    expected[:, 0] = 0
+    expected[3, 0] = 8 * 2.0**7
+    np.testing.assert_allclose(got, expected)
 
 
 def test_derivatives_of_derivatives_are_exchanges_again(on_ranks):

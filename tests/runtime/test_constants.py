@@ -35,7 +35,7 @@ def test_constants_tell_their_values(make):
     def function(x):
         constant = make(x)
         assert constant.asnumpy().tolist() == constant.tolist() == [1, 2, 3]
-        assert [int(each) for each in constant] == [1, 2, 3]
+        assert [int(entry) for entry in constant] == [1, 2, 3]
         assert constant[1].item() == 2
         assert str(constant) == "[1 2 3]"
         return x + constant
@@ -68,7 +68,7 @@ def test_what_depends_on_inputs_parameters_or_chance_is_no_constant(make):
 
     ms.jit(function)(X)
     assert seen
-    assert all(each is None for each in seen)
+    assert all(item is None for item in seen)
 
 
 def test_constants_inside_gradients_branches_and_planned_steps():

@@ -53,7 +53,7 @@ def test_arrays_keep_values_and_stay_shared_through_a_new_backend(monkeypatch):
     shared, lazy = jnp.arange(3.0), Holder(None)
     first, second, half = Holder(shared), Holder(shared), Holder(jnp.ones(2, jnp.bfloat16))
     held = []
-    monkeypatch.setattr(backend, "clear_backends", lambda: held.extend(hasattr(each, "raw") for each in (first, half)))
+    monkeypatch.setattr(backend, "clear_backends", lambda: held.extend(hasattr(item, "raw") for item in (first, half)))
     with distributed.carry_over():
         pass
     assert held == [False, False]  # no one holds an array of the old backend when it goes

@@ -43,7 +43,7 @@ def test_a_step_that_is_not_run_keeps_its_variables_and_gives_zeros(at_level, le
     np.testing.assert_array_equal(results["double"], [0, 0, 0])
     with pytest.raises(TypeError, match="arguments of other shapes"):
         program([jnp.float32(5)], jnp.ones(4))
-    assert [each.name for each in run.steps] == ["step"]
+    assert [item.name for item in run.steps] == ["step"]
 
 
 def test_at_level_3_this_ranks_part_is_run_and_timed(at_level):

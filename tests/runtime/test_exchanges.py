@@ -75,10 +75,10 @@ def test_bools_reduce_as_any_and_all(on_ranks):
         return [exchanges.reduce(axis, x, op) for op in ops], [exchanges.reduce_scatter(axis, x, op) for op in ops]
 
     whole, scattered = on_ranks(program, flags)
-    for combined, pieces, wanted in zip(whole, scattered, (either, either, both, both), strict=True):
+    for combined, pieces, expected in zip(whole, scattered, (either, either, both, both), strict=True):
         assert combined.dtype == pieces.dtype == bool
-        assert combined[3].tolist() == combined[4].tolist() == wanted
-        assert [*pieces[3], *pieces[4]] == wanted
+        assert combined[3].tolist() == combined[4].tolist() == expected
+        assert [*pieces[3], *pieces[4]] == expected
 
 
 def test_complex_numbers_are_added_and_have_no_maximum(on_ranks):
@@ -113,9 +113,9 @@ def test_every_bit_of_the_root_arrives_and_no_bit_of_others(on_ranks):
 
 def test_pairs_carry_arrays_and_others_get_zeros(on_ranks):
     arrived = on_ranks(lambda x: exchanges.permute(x, [(0, 3), (3, 7)]), VALUES)
-    wanted = np.zeros_like(VALUES)
-    wanted[3], wanted[7] = VALUES[0], VALUES[3]
-    np.testing.assert_array_equal(arrived, wanted)
+    expected = np.zeros_like(VALUES)
+    expected[3], expected[7] = VALUES[0], VALUES[3]
+    np.testing.assert_array_equal(arrived, expected)
 
 
 def test_in_a_dry_run_the_others_have_what_this_rank_has():

@@ -27,9 +27,9 @@ def test_sums_of_a_bucket_are_those_of_its_arrays(on_ranks):
     reduction = Reduction(EVERYONE, ((2,), (0, 1)), scale=0.5)
     results = on_ranks(lambda *arrays: fusion.reduce_buckets(reduction, arrays), *ARRAYS)
     for position in (0, 1, 2):
-        wanted = np.broadcast_to(ARRAYS[position].sum(0) * 0.5, ARRAYS[position].shape)
+        expected = np.broadcast_to(ARRAYS[position].sum(0) * 0.5, ARRAYS[position].shape)
         assert results[position].dtype == ARRAYS[position].dtype
-        np.testing.assert_array_equal(results[position], wanted)
+        np.testing.assert_array_equal(results[position], expected)
     np.testing.assert_array_equal(results[3], ARRAYS[3])  # it is in no bucket
 
 

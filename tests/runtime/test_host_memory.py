@@ -44,7 +44,7 @@ def test_the_largest_parameters_are_sent_away_until_the_rest_fits(above, peak, s
     state = SimpleNamespace(raw=jnp.zeros(10, jnp.float32))  # no Parameter, so it stays
     variables = [variable(20), variable(40), state, variable(30)]
     host_memory.bring_to_host(variables, {"host", f"offload above {above} within -1"}, lambda: peak)
-    away = sorted((each.raw.size for each in variables if lies_on_host(each.raw)), reverse=True)
+    away = sorted((item.raw.size for item in variables if lies_on_host(item.raw)), reverse=True)
     assert away == sent
 
 

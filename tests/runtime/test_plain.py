@@ -45,8 +45,8 @@ def test_a_planned_step_equals_the_function(mode):
     alone = PARAMS
     for _ in range(2):
         params, value = step(params, batch)
-        alone, wanted = train_step(alone, BATCH)
-        np.testing.assert_allclose(value, wanted, rtol=1e-5)
+        alone, expected = train_step(alone, BATCH)
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
     np.testing.assert_allclose(params["up"], alone["up"], rtol=1e-4, atol=1e-6)
 
 
@@ -63,12 +63,12 @@ def test_planning_needs_no_devices_and_no_values():
 @pytest.mark.parametrize(("mode", "proven"), [("dynamic", True), ("recursive", False)])
 def test_summaries_say_how_the_plan_was_found(mode, proven):
     planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode=mode, carry={0: 0})
-    told = planned.summary()
-    assert told.search is not None
-    assert (told.search.method, told.search.optimal) == (mode, proven)
-    assert told.search.predicted_seconds == planned.search.cost_seconds
-    assert "(this plan is optimal)" in str(told) if proven else "none" in str(told)
-    value = json.loads(told.to_json())["search"]
+    report = planned.summary()
+    assert report.search is not None
+    assert (report.search.method, report.search.optimal) == (mode, proven)
+    assert report.search.predicted_seconds == planned.search.cost_seconds
+    assert "(this plan is optimal)" in str(report) if proven else "none" in str(report)
+    value = json.loads(report.to_json())["search"]
     assert (value["bound_seconds"] is not None) == proven
     assert value["search_seconds"] > 0
 
@@ -78,10 +78,10 @@ def test_plans_answer_questions():
         sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed=fixed, carry={0: 0})
         for fixed in (None, {1: (8, 1)})
     )
-    number = next(n for n, each in enumerate(best.graph.operators) if each.name == "dot_general")
-    (told,) = best.explain(f"#{number}", most=4)
-    assert len(told.alternatives) == 4
-    assert told.chosen.assignment == best.plan.operators[number].assignment
+    number = next(n for n, item in enumerate(best.graph.operators) if item.name == "dot_general")
+    (answers,) = best.explain(f"#{number}", most=4)
+    assert len(answers.alternatives) == 4
+    assert answers.chosen.assignment == best.plan.operators[number].assignment
     assert "variable" in best.diff(fast)
     assert best.diff(fast.plan) == best.diff(fast)
     assert best.diff(best) == ""
@@ -94,7 +94,7 @@ def test_other_plans_are_dearer_and_run():
     planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", carry={0: 0})
     others = planned.alternatives(2)
     assert len(others) == 2
-    costs = [each.search.cost_seconds for each in (planned, *others)]
+    costs = [item.search.cost_seconds for item in (planned, *others)]
     assert costs == sorted(costs)
     assert planned.diff(others[0])
     assert others[0].diff(others[1])
@@ -110,7 +110,7 @@ def test_arguments_can_be_fixed():
     planned = sporax.plan(
         train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: cut, 1: (1, 1)}, carry={0: 0}
     )
-    places = [each.parts(planned.plan.mesh) for each in planned.plan.inputs]
+    places = [item.parts(planned.plan.mesh) for item in planned.plan.inputs]
     assert places == [(8, 1), (1, 8), (1, 1), (1, 1)]  # leaves stand in the order of their names
 
 
@@ -119,7 +119,7 @@ def test_what_hides_behind_computing_is_not_counted():
     told = {"devices": 8, "hardware": "h100", "fixed": {0: (1, 1), 1: (8, 1)}, "carry": {0: 0}}
     batch = dict.fromkeys(("x", "y"), jax.ShapeDtypeStruct((16384, 512), jnp.float32))
     none, half, full = (sporax.plan(train_step, PARAMS, batch, **told, overlap=share) for share in (0.0, 0.5, 1.0))
-    costs = [each.search.cost_seconds for each in (none, half, full)]
+    costs = [item.search.cost_seconds for item in (none, half, full)]
     assert costs[0] > costs[1] > costs[2]
     assert costs[2] >= cost_of(full.graph, full.plan, full.model).compute_seconds * (1 - 1e-9)
 
@@ -209,7 +209,7 @@ def test_any_number_of_devices_can_be_asked_about(devices, tmp_path):
     assert f"Plan for {'one device: nothing is sharded' if devices == 1 else f'{devices} devices'}" in str(
         planned.summary()
     )
-    assert any(each.chosen for told in planned.explain("#0") for each in told.alternatives)
+    assert any(alternative.chosen for told in planned.explain("#0") for alternative in told.alternatives)
     assert bool(planned.alternatives(1)) == (devices == 6)  # 3 divides nothing here
     assert planned.trade_offs(2)
     planned.report(tmp_path / "plan.html")
@@ -240,7 +240,7 @@ def test_what_is_not_fixed_is_left_to_the_search():
         train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: {"up": (1, 8), "down": None}, 1: None}
     )
     free = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: None})
-    names = [each.name for each in planned.graph.inputs]
+    names = [item.name for item in planned.graph.inputs]
     assert planned.plan.inputs[names.index("[0]['up']")].parts(planned.plan.mesh) == (1, 8)
     assert free.search.cost_seconds <= planned.search.cost_seconds
 
@@ -276,10 +276,10 @@ def test_a_saved_plan_of_other_ranks_is_refused_before_it_runs():
 def all_reduces(planned, *arguments):
     """In the plan and in the compiled program, and the seconds by which merging them is cheaper."""
     text = planned.function().lower(*jax.device_put(arguments, planned.in_shardings)).compile().as_text()
-    found = cost_of(planned.graph, planned.plan, planned.model)
+    actual = cost_of(planned.graph, planned.plan, planned.model)
     alone = replace(planned.model, links=replace(planned.model.links, merged=()))
-    saved = cost_of(planned.graph, planned.plan, alone).communication_seconds - found.communication_seconds
-    return found.collectives["all_reduce"][0], text.count(" all-reduce("), saved
+    saved = cost_of(planned.graph, planned.plan, alone).communication_seconds - actual.communication_seconds
+    return actual.collectives["all_reduce"][0], text.count(" all-reduce("), saved
 
 
 def test_the_compiler_merges_all_reduces_that_are_priced_as_one():

@@ -69,12 +69,12 @@ def test_a_variable_that_is_elsewhere_is_brought_when_the_step_runs():
 def test_data_is_sharded_and_values_are_not_kept_alive():
     step = plan()
     assert step.plan.inputs[-1] == Placement(((0, 1, 2), ()))
-    assert [(each.role, each.name) for each in step.arguments] == [
+    assert [(argument.role, argument.name) for argument in step.arguments] == [
         (Role.PARAMETER, "w"),
         (Role.PARAMETER, "rate"),
         (Role.DATA, "input 0"),
     ]
-    assert all(isinstance(each.array, jax.ShapeDtypeStruct) for each in step.arguments)
+    assert all(isinstance(argument.array, jax.ShapeDtypeStruct) for argument in step.arguments)
 
 
 def test_variables_are_brought_where_the_program_wants_them_and_lazy_ones_made_there():

@@ -38,7 +38,7 @@ def test_reads_and_writes_are_found_by_tracing():
     assert float(program(jnp.float32(1.0))) == 25.0
     assert float(written.raw) == 25.0
     assert float(untouched.raw) == 4.0
-    assert [(each.num_read, each.num_written) for each in program.compilations] == [(1, 1)]
+    assert [(compilation.num_read, compilation.num_written) for compilation in program.compilations] == [(1, 1)]
 
 
 def test_a_variable_written_and_never_read_is_returned():
@@ -102,7 +102,7 @@ def test_reasons_name_what_changed():
     guard.flag = 5
     state.touch()
     assert float(program(jnp.ones(3, jnp.float32), scale=2)[0]) == 10.0
-    reasons = [each.reason for each in program.compilations]
+    reasons = [item.reason for item in program.compilations]
     assert reasons[0] == "first call"
     assert reasons[1] == "argument 0 changed from float32[2] to float32[3]"
     assert "structure" in reasons[2]

@@ -15,7 +15,7 @@ def test_keys_depend_on_seed_and_number_of_draws_only():
     first, second = Generator(7), Generator(7)
     drawn = [bits(first.next_key()) for _ in range(3)]
     assert drawn == [bits(second.next_key()) for _ in range(3)]
-    assert len({tuple(each) for each in drawn}) == 3
+    assert len({tuple(item) for item in drawn}) == 3
     assert bits(Generator(8).next_key()) != drawn[0]
 
 
@@ -29,8 +29,8 @@ def test_a_compiled_program_draws_what_eager_code_draws_and_moves_the_counter():
     program = Program(
         lambda: (jax.random.key_data(compiled.next_key()), jax.random.key_data(compiled.next_key())), "draw"
     )
-    found = [np.asarray(each).tolist() for _ in range(2) for each in program()]
-    assert found == expected
+    actual = [np.asarray(item).tolist() for _ in range(2) for item in program()]
+    assert actual == expected
 
 
 def test_unseeded_streams_differ():

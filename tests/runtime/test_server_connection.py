@@ -23,7 +23,7 @@ class Store:
         self.declared, self.initial, self.log, self.sums = [], [], [], {}
 
     def declare(self, dense, optimizers, specs):
-        self.declared.append(([each.name for each in dense], [spec.key for spec in specs]))
+        self.declared.append(([item.name for item in dense], [spec.key for spec in specs]))
 
     def initialise(self, values, part):
         self.initial.append((values, part))

@@ -42,8 +42,12 @@ def adam(net):
 
 def adam_by_group(net):
     """Parameters of one place in different groups: the updates of the blocks are not alike."""
-    biases = [each for each in net.trainable_params() if "bias" in each.name and "blocks.1" not in each.name]
-    rest = [each for each in net.trainable_params() if all(each is not bias for bias in biases)]
+    biases = [
+        parameter
+        for parameter in net.trainable_params()
+        if "bias" in parameter.name and "blocks.1" not in parameter.name
+    ]
+    rest = [parameter for parameter in net.trainable_params() if all(parameter is not bias for bias in biases)]
     return nn.Adam([{"params": biases, "lr": 0.1}, {"params": rest, "weight_decay": 0.01}], 0.01)
 
 
@@ -57,8 +61,8 @@ def lamb(net):
 
 def without_one_block(net):
     """One block does not learn."""
-    for each in net.blocks[2].get_parameters():
-        each.requires_grad = False
+    for item in net.blocks[2].get_parameters():
+        item.requires_grad = False
     return nn.SGD(net.trainable_params(), 0.01)
 
 
@@ -72,8 +76,8 @@ def run(optimizer=adam, between=lambda step, net: None, layers=LAYERS, steps=3):
     for _ in range(steps):
         losses.append(step(X).asnumpy().item())
         between(step, net)
-    held = [each for each in step.get_parameters() if slot(each, "row") is not None]
-    return losses, {each.name: each.asnumpy() for each in step.get_parameters()}, held, step
+    held = [entry for entry in step.get_parameters() if slot(entry, "row") is not None]
+    return losses, {entry.name: entry.asnumpy() for entry in step.get_parameters()}, held, step
 
 
 def check_alike(after, before):
@@ -100,7 +104,7 @@ def test_parameters_and_moments_of_all_blocks_are_rows(both):
     """Four Parameters a block, each with two moments; a block at an end may stay outside, as the layer that all share does."""
     stacked, plain = both()
     assert len(stacked[2]) >= (LAYERS - 1) * 4 * 3
-    assert not [each for each in stacked[2] if "tied" in each.name]
+    assert not [item for item in stacked[2] if "tied" in item.name]
     assert not plain[2]
     check_alike(stacked, plain)
 

@@ -77,8 +77,8 @@ def lambda_hooks(ms):
 
 def facts(ms):
     """What the run tells of itself, by hook."""
-    told = {}
-    wanted = [
+    report = {}
+    expected = [
         "batch_num",
         "cur_epoch_num",
         "cur_step_num",
@@ -99,18 +99,18 @@ def facts(ms):
 
     def note(hook):
         def call(self, run_context):
-            known = run_context.original_args()
-            told[hook] = {
-                name: known[name] if isinstance(known[name], int | float | str) else True
-                for name in wanted
-                if known.get(name) is not None
+            reference = run_context.original_args()
+            report[hook] = {
+                name: reference[name] if isinstance(reference[name], int | float | str) else True
+                for name in expected
+                if reference.get(name) is not None
             }
 
         return call
 
     callback = type("Facts", (ms.train.Callback,), {hook: note(hook) for hook in OLD_HOOKS})()
     model(ms).train(2, dataset(ms), callbacks=callback, dataset_sink_mode=False)
-    return told
+    return report
 
 
 def history(ms):

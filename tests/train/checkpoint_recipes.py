@@ -40,13 +40,13 @@ def values(name: str) -> np.ndarray[Any, Any]:
 def parameters(framework: Any) -> list[Any]:
     """A Parameter of every dtype, a scalar and one with a single element."""
     tensor, parameter = framework.Tensor, framework.Parameter
-    found = []
+    actual = []
     for name in DTYPES:
         dtype = getattr(framework, name)
-        found.append(parameter(tensor(values(name).astype(DTYPES[name]), dtype), name=f"layer.{name}"))
-    found.append(parameter(tensor(2.5, framework.float32), name="scalar"))
-    found.append(parameter(tensor([7], framework.int32), name="one_element"))
-    return found
+        actual.append(parameter(tensor(values(name).astype(DTYPES[name]), dtype), name=f"layer.{name}"))
+    actual.append(parameter(tensor(2.5, framework.float32), name="scalar"))
+    actual.append(parameter(tensor([7], framework.int32), name="one_element"))
+    return actual
 
 
 def sliced(framework: Any) -> list[Any]:

@@ -200,9 +200,9 @@ def test_files_are_named_by_epoch_and_step(tmp_path: Path, make_data: Any, make_
     checkpoint = train_with(CheckpointConfig(3), tmp_path / "new", make_data, make_model)
     assert names(tmp_path / "new") == ["net-1_3.ckpt", "net-2_2.ckpt", "net-2_4.ckpt"]
     assert checkpoint.latest_ckpt_file_name == str(tmp_path / "new" / "net-2_4.ckpt")
-    found = load_checkpoint(checkpoint.latest_ckpt_file_name)
-    assert {"weight", "bias", "global_step", "moments.weight"} <= set(found)
-    assert found["global_step"].asnumpy() == [8]
+    actual = load_checkpoint(checkpoint.latest_ckpt_file_name)
+    assert {"weight", "bias", "global_step", "moments.weight"} <= set(actual)
+    assert actual["global_step"].asnumpy() == [8]
 
 
 def test_only_the_newest_files_are_kept(tmp_path: Path, make_data: Any, make_model: Any) -> None:
@@ -221,8 +221,8 @@ def test_format_counters_and_background(tmp_path: Path, make_data: Any, make_mod
     config = CheckpointConfig(4, append_info=info, format="safetensors", async_save=True, crc_check=True)
     train_with(config, tmp_path, make_data, make_model)
     assert names(tmp_path) == ["net-1_4.safetensors", "net-2_4.safetensors"]
-    found = load_checkpoint(str(tmp_path / "net-2_4.safetensors"), crc_check=True)
-    assert [found[name].asnumpy().item() for name in ("epoch_num", "step_num", "note")] == [2, 108, 7]
+    actual = load_checkpoint(str(tmp_path / "net-2_4.safetensors"), crc_check=True)
+    assert [actual[name].asnumpy().item() for name in ("epoch_num", "step_num", "note")] == [2, 108, 7]
 
 
 class Release(Callback):
@@ -625,9 +625,9 @@ def test_event_files_are_whole(tmp_path: Path, make_data: Any, make_model: Any) 
     collector = SummaryCollector(str(tmp_path / "run"), collect_freq=2)
     history = History()
     make_model(metrics={"mae"}).fit(2, make_data(8), make_data(), callbacks=[history, collector])
-    found = events(tmp_path / "run")
-    assert found[0].file_version == "brain.Event:2"
-    values = [(event.step, value) for event in found for value in event.summary.value]
+    actual = events(tmp_path / "run")
+    assert actual[0].file_version == "brain.Event:2"
+    values = [(event.step, value) for event in actual for value in event.summary.value]
     losses = {step: value.simple_value for step, value in values if value.tag == "loss"}
     assert list(losses) == [1, 2, 4, 6, 8]
     assert losses[8] == pytest.approx(float(history.history["net_output"][1]), rel=1e-6)

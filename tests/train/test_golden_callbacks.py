@@ -22,13 +22,13 @@ def test_every_recipe_is_recorded() -> None:
 
 @pytest.mark.parametrize("name", callback_recipes.RECIPES)
 def test_callbacks_do_what_mindspores_do(name: str) -> None:
-    found: Any = json.loads(json.dumps(callback_recipes.run(ms, name)))
+    actual: Any = json.loads(json.dumps(callback_recipes.run(ms, name)))
     if name.startswith("TimeMonitor"):
-        assert all(line.endswith(THROUGHPUT) for line in found)
-        found = [line.removesuffix(THROUGHPUT) for line in found]
+        assert all(line.endswith(THROUGHPUT) for line in actual)
+        actual = [line.removesuffix(THROUGHPUT) for line in actual]
     if name == "History":
         for metric, values in GOLDEN[name]["history"].items():
-            assert found["history"].pop(metric) == pytest.approx(values, rel=1e-6)
-        assert found == {"epoch": GOLDEN[name]["epoch"], "history": {}}
+            assert actual["history"].pop(metric) == pytest.approx(values, rel=1e-6)
+        assert actual == {"epoch": GOLDEN[name]["epoch"], "history": {}}
         return
-    assert found == GOLDEN[name]
+    assert actual == GOLDEN[name]

@@ -20,20 +20,20 @@ def load(name: str, **options: Any) -> dict[str, Any]:
     return ms.load_checkpoint(str(GOLDEN / name), **options)
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    assert found.name == expected.name
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    np.testing.assert_array_equal(found.asnumpy(), expected.asnumpy())
+def assert_same(actual: Any, expected: Any) -> None:
+    assert actual.name == expected.name
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    np.testing.assert_array_equal(actual.asnumpy(), expected.asnumpy())
 
 
 @pytest.mark.parametrize("name", ["dtypes.ckpt", "dtypes_crc.ckpt", "dtypes.safetensors"])
 def test_every_dtype_loads(name: str) -> None:
-    found = load(name, crc_check="crc" in name)
+    actual = load(name, crc_check="crc" in name)
     expected = recipes.parameters(ms)
-    assert set(found) == {parameter.name for parameter in expected}
+    assert set(actual) == {parameter.name for parameter in expected}
     for parameter in expected:
-        assert_same(found[parameter.name], parameter)
+        assert_same(actual[parameter.name], parameter)
 
 
 def test_the_checksum_of_safetensors_is_that_of_mindspore() -> None:
@@ -41,16 +41,16 @@ def test_the_checksum_of_safetensors_is_that_of_mindspore() -> None:
 
 
 def test_appended_values_load() -> None:
-    found = load("appended.ckpt")
-    assert found["note"] == recipes.APPENDED["note"]
-    assert [found[name].asnumpy().item() for name in ("epoch_num", "loss_scale", "finished")] == [3, 1024.5, True]
+    actual = load("appended.ckpt")
+    assert actual["note"] == recipes.APPENDED["note"]
+    assert [actual[name].asnumpy().item() for name in ("epoch_num", "loss_scale", "finished")] == [3, 1024.5, True]
 
 
 def test_slices_are_put_together() -> None:
-    found = load("sliced.ckpt")
-    assert list(found) == ["before", "big", "after"]
+    actual = load("sliced.ckpt")
+    assert list(actual) == ["before", "big", "after"]
     for parameter in recipes.sliced(ms):
-        assert_same(found[parameter.name], parameter)
+        assert_same(actual[parameter.name], parameter)
 
 
 def test_a_training_step_goes_on_from_mindspore() -> None:

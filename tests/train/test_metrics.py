@@ -19,13 +19,13 @@ RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "metrics.json").re
 
 @pytest.mark.parametrize("name", metric_recipes.RECIPES)
 def test_equal_to_mindspore(name: str) -> None:
-    found, expected = metric_recipes.run(train, Tensor, name), RECORDED[name]
+    actual, expected = metric_recipes.run(train, Tensor, name), RECORDED[name]
     if isinstance(expected, list) and expected and isinstance(expected[0], list):
-        assert len(found) == len(expected)
-        for mine, theirs in zip(found, expected, strict=True):
+        assert len(actual) == len(expected)
+        for mine, theirs in zip(actual, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-12)
     else:
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_roc_of_several_classes_is_one_against_the_rest() -> None:

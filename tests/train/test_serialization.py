@@ -82,10 +82,10 @@ def test_any_shape_and_dtype_comes_back(
     values = (np.arange(int(np.prod(shape))).reshape(shape) % 2).astype(kind.np_dtype)
     path = str(tmp_path_factory.mktemp("ckpt") / f"x.{format}")
     save_checkpoint([Parameter(Tensor(values), name="x")], path, format=format, crc_check=True)
-    found = load_checkpoint(path, format=format, crc_check=True)["x"]
-    assert found.dtype == kind
-    assert found.shape == tuple(shape)
-    np.testing.assert_array_equal(found.asnumpy(), values)
+    actual = load_checkpoint(path, format=format, crc_check=True)["x"]
+    assert actual.dtype == kind
+    assert actual.shape == tuple(shape)
+    np.testing.assert_array_equal(actual.asnumpy(), values)
 
 
 def test_names_get_the_suffix_of_the_format(tmp_path: Path) -> None:
@@ -101,18 +101,18 @@ def test_lists_and_dicts_can_be_saved(tmp_path: Path) -> None:
     save_checkpoint([{"name": "a", "data": one}], path)
     assert list(load_checkpoint(path)) == ["a"]
     save_checkpoint({"b": Parameter(one), "note": "text", "c": np.zeros((3,), np.int8)}, path)
-    found = load_checkpoint(path)
-    assert (found["b"].name, found["note"], found["c"].dtype) == ("b", "text", ms.int8)
+    actual = load_checkpoint(path)
+    assert (actual["b"].name, actual["note"], actual["c"].dtype) == ("b", "text", ms.int8)
 
 
 def test_appended_values_come_back(tmp_path: Path) -> None:
     path = str(tmp_path / "x.ckpt")
     extra = {"epoch_num": 2, "rate": 0.5, "done": True, "who": "me", "state": Tensor([1, 2])}
     save_checkpoint(make_net(), path, append_dict=extra)
-    found = load_checkpoint(path)
-    assert (found["epoch_num"].asnumpy(), found["rate"].dtype, found["done"].dtype) == (2, ms.float32, ms.bool_)
-    assert found["who"] == "me"
-    assert load_param_into_net(make_net(), found) == ([], ["epoch_num", "rate", "done", "who", "state"])
+    actual = load_checkpoint(path)
+    assert (actual["epoch_num"].asnumpy(), actual["rate"].dtype, actual["done"].dtype) == (2, ms.float32, ms.bool_)
+    assert actual["who"] == "me"
+    assert load_param_into_net(make_net(), actual) == ([], ["epoch_num", "rate", "done", "who", "state"])
 
 
 def test_an_appended_value_wins_over_a_parameter_and_says_so(tmp_path: Path) -> None:
@@ -198,12 +198,12 @@ def test_a_cut_file_is_never_taken_for_a_whole_one(
     length = data.draw(st.integers(0, len(content) - 1))
     path.write_bytes(content[:length])
     try:
-        found = load_checkpoint(str(path), format=format)
+        actual = load_checkpoint(str(path), format=format)
     except ValueError:
         return
     # Cut exactly between two parameters, so those before are whole; or just before the checksum.
     assert format == "ckpt"
-    assert len(found) < 4 or length == len(content) - len("crc_num") - 10
+    assert len(actual) < 4 or length == len(content) - len("crc_num") - 10
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -412,8 +412,8 @@ def test_an_error_in_the_background_comes_up_at_the_next_save(tmp_path: Path) ->
 def test_loading_in_the_background(tmp_path: Path) -> None:
     save_checkpoint(make_net(2.0), str(tmp_path / "x.ckpt"))
     net = make_net(0.0)
-    found = load_checkpoint_async(str(tmp_path / "x.ckpt"), net).result()
-    assert len(found) == 4
+    actual = load_checkpoint_async(str(tmp_path / "x.ckpt"), net).result()
+    assert len(actual) == 4
     assert all((value == 2).all() for value in contents(net))
     with pytest.raises(ValueError, match="does not exist"):
         load_checkpoint_async(str(tmp_path / "y.ckpt")).result()
@@ -452,7 +452,7 @@ def test_floats_become_floats_unless_strict() -> None:
 
 
 def test_a_prefix_is_left_out_unless_strict() -> None:
-    outer = {f"backbone.{each.name}": Parameter(each, name=each.name) for each in make_net(1.0).get_parameters()}
+    outer = {f"backbone.{item.name}": Parameter(item, name=item.name) for item in make_net(1.0).get_parameters()}
     net = make_net(0.0)
     with pytest.warns(UserWarning, match="4 of 4"):
         assert len(load_param_into_net(net, outer, strict_load=True)[0]) == 4
@@ -540,9 +540,9 @@ def test_files_are_converted_both_ways(tmp_path: Path) -> None:
     save_checkpoint(make_net(2.0), str(first))
     ckpt_to_safetensors(str(first), str(tmp_path / "new"), {"0.weight": "first"})
     safetensors_to_ckpt(str(tmp_path / "new" / "x.safetensors"))
-    found = load_checkpoint(str(tmp_path / "new" / "x.ckpt"))
-    assert set(found) == {"first", "0.bias", "1.weight", "1.bias"}
-    assert all((value.asnumpy() == 2).all() for value in found.values())
+    actual = load_checkpoint(str(tmp_path / "new" / "x.ckpt"))
+    assert set(actual) == {"first", "0.bias", "1.weight", "1.bias"}
+    assert all((value.asnumpy() == 2).all() for value in actual.values())
 
 
 def test_directories_of_ranks_are_converted(tmp_path: Path) -> None:

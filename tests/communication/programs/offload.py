@@ -41,7 +41,9 @@ def trained(activations=False, recompute=False, **config):
     step = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 0.1)).set_train()
     x = Tensor(np.random.default_rng(get_rank()).normal(size=(4, 8)).astype(np.float32))
     losses = [step(x).asnumpy().item() for _ in range(4)]
-    kinds = {getattr(each, "joint", None).sharding.memory_kind for each in step.get_parameters() if each.ndim}
+    kinds = {
+        getattr(parameter, "joint", None).sharding.memory_kind for parameter in step.get_parameters() if parameter.ndim
+    }
     return losses, kinds
 
 

@@ -61,23 +61,23 @@ def run(function, *whole, garbage):
             array = np.where(spare, np.float32(garbage), np.asarray(how.blocks(jnp.asarray(array))))
         arguments.append(array)
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
-    specs = [tuple(tuple("ab"[axis] for axis in axes) or None for axes in each.dims) for each in plan.inputs[first:]]
-    ends = [tuple(tuple("ab"[axis] for axis in axes) or None for axes in each.dims) for each in plan.outputs]
+    specs = [tuple(tuple("ab"[axis] for axis in axes) or None for axes in item.dims) for item in plan.inputs[first:]]
+    ends = [tuple(tuple("ab"[axis] for axis in axes) or None for axes in item.dims) for item in plan.outputs]
     mapped = jax.shard_map(
         rank_program(step, plan, ("a", "b")),
         mesh=mesh,
-        in_specs=tuple(PartitionSpec(*each) for each in specs),
-        out_specs=[PartitionSpec(*each) for each in ends],
+        in_specs=tuple(PartitionSpec(*item) for item in specs),
+        out_specs=[PartitionSpec(*item) for item in ends],
         check_vma=False,
     )
-    results = [np.asarray(each) for each in jax.jit(mapped)(*arguments)]
+    results = [np.asarray(item) for item in jax.jit(mapped)(*arguments)]
     real = np.concatenate([np.arange(size) + BLOCKS.block * number for number, size in enumerate(ROWS)])
     kept = [blocked.get(first + number) for number in range(len(whole))]
-    found = [
-        np.take(each, real, kept[number].dim) if number < len(whole) and kept[number] else each
-        for number, each in enumerate(results)
+    actual = [
+        np.take(item, real, kept[number].dim) if number < len(whole) and kept[number] else item
+        for number, item in enumerate(results)
     ]
-    return found, kept, plan.notes
+    return actual, kept, plan.notes
 
 
 MOMENTS = np.abs(TABLE) + 1
@@ -113,9 +113,9 @@ BROUGHT = {
 @pytest.mark.parametrize("name", {**STEPS, **BROUGHT})
 def test_steps_on_blocks_compute_what_those_on_rows_do(name, garbage):
     function = {**STEPS, **BROUGHT}[name]
-    found, kept, notes = run(function, TABLE, MOMENTS, garbage=garbage)
-    for each, whole in zip(found, function(TABLE, MOMENTS), strict=True):
-        np.testing.assert_allclose(each, whole, rtol=1e-5)
+    actual, kept, notes = run(function, TABLE, MOMENTS, garbage=garbage)
+    for item, whole in zip(actual, function(TABLE, MOMENTS), strict=True):
+        np.testing.assert_allclose(item, whole, rtol=1e-5)
     assert kept[0] is not None
     assert bool(notes) == (name in BROUGHT), notes
 
@@ -150,5 +150,5 @@ def test_lookups_are_linear_in_the_table():
 
 
 def whole(table):
-    known = np.where(IDS < NUM_ROWS, IDS, 0)
-    return jnp.where((IDS < NUM_ROWS)[..., None], table[known], 0)
+    reference = np.where(IDS < NUM_ROWS, IDS, 0)
+    return jnp.where((IDS < NUM_ROWS)[..., None], table[reference], 0)

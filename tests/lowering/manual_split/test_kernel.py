@@ -17,13 +17,13 @@ def test_indices_of_each_field_read_their_part():
 
 
 def test_an_index_outside_of_its_part_reads_zeros():
-    found = part_lookup(TABLE, jnp.asarray([[4, 3, -1]]), ROWS, OFFSETS)
-    np.testing.assert_array_equal(found, np.zeros((1, 3, 2)))
+    actual = part_lookup(TABLE, jnp.asarray([[4, 3, -1]]), ROWS, OFFSETS)
+    np.testing.assert_array_equal(actual, np.zeros((1, 3, 2)))
 
 
 def test_offsets_shift_the_indices_of_a_part():
-    found = part_lookup(TABLE, jnp.asarray([[0, 101, 2]]), ROWS, (0, 100, 0))
-    np.testing.assert_array_equal(found[0], TABLE[jnp.asarray([0, 5, 8])])
+    actual = part_lookup(TABLE, jnp.asarray([[0, 101, 2]]), ROWS, (0, 100, 0))
+    np.testing.assert_array_equal(actual[0], TABLE[jnp.asarray([0, 5, 8])])
 
 
 def test_a_table_in_blocks_gives_the_rows_of_the_whole_table():

@@ -18,8 +18,8 @@ def layer(x, weights):
 
 
 def network(all_weights, x):
-    for each in all_weights:
-        x = layer(x, each)
+    for weight in all_weights:
+        x = layer(x, weight)
     return (x * x).sum()
 
 

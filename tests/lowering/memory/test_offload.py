@@ -56,12 +56,12 @@ def test_the_layer_ahead_is_fetched_early():
 
 def backward_products(eqns):
     """Positions of the products of the backward pass, and the layers they belong to: the last layer comes first."""
-    found = []
+    actual = []
     for number, eqn in enumerate(eqns):
         stack = str(eqn.source_info.name_stack)
         if eqn.primitive.name == "dot_general" and "transpose(" in stack:
-            found.append((number, int(re.findall(r"offload-(\d+)-", stack)[-1])))
-    return found
+            actual.append((number, int(re.findall(r"offload-(\d+)-", stack)[-1])))
+    return actual
 
 
 def needed_by(eqns, number):
@@ -96,6 +96,6 @@ def test_transfers_of_a_layer_may_run_while_the_layer_after_it_is_computed():
             assert first[layer + 1] not in needed_by(eqns, fetch)
             checked += 1
         if layer + 2 in first:
-            before = [str(eqns[each].source_info.name_stack) for each in needed_by(eqns, fetch)]
+            before = [str(eqns[item].source_info.name_stack) for item in needed_by(eqns, fetch)]
             assert any("transpose(" in stack and f"offload-{layer + 2}-" in stack for stack in before)
     assert checked >= LAYERS - 1

@@ -45,8 +45,8 @@ def test_periods_are_found_with_what_stands_around():
 
 def test_layers_of_a_forward_pass_become_one_loop():
     def network(all_weights, x):
-        for each in all_weights:
-            x = layer(x, each)
+        for weight in all_weights:
+            x = layer(x, weight)
         return x.sum()
 
     plain, looped, loops = run_both(network, weights(5), X)
@@ -58,8 +58,8 @@ def test_a_backward_pass_takes_the_stacks_of_the_forward_pass():
     """Two loops, and no residual is stacked or taken apart in between."""
 
     def network(all_weights, x):
-        for each in all_weights:
-            x = layer(x, each)
+        for item in all_weights:
+            x = layer(x, item)
         return x.sum()
 
     plain, looped, loops = run_both(jax.grad(network), weights(6), X)
@@ -72,8 +72,8 @@ def test_tied_weights_and_literals_that_differ():
     """A weight that all layers read is a constant of the loop; numbers that differ are its rows."""
 
     def network(tied, all_weights, x):
-        for number, each in enumerate(all_weights):
-            x = layer(x @ tied, each) * (1.0 + number)
+        for number, item in enumerate(all_weights):
+            x = layer(x @ tied, item) * (1.0 + number)
         return x.sum()
 
     plain, looped, loops = run_both(jax.grad(network, (0, 1)), jnp.eye(4, dtype=jnp.float32), weights(5), X)
@@ -86,8 +86,8 @@ def test_layers_that_differ_stay_out():
     """A layer with another operation in the middle parts the run."""
 
     def network(all_weights, x):
-        for number, each in enumerate(all_weights):
-            x = layer(x, each)
+        for number, item in enumerate(all_weights):
+            x = layer(x, item)
             if number == 4:
                 x = jnp.exp(-x)
         return x
@@ -104,8 +104,8 @@ def test_the_limit_bounds_what_is_taken_away():
     """``MS_COMM_COMPILER_OPT`` says how many operators may be reused."""
 
     def network(all_weights, x):
-        for each in all_weights:
-            x = layer(x, each)
+        for item in all_weights:
+            x = layer(x, item)
         return x
 
     program = flat(jax.make_jaxpr(network)(weights(5), X))
@@ -115,8 +115,8 @@ def test_the_limit_bounds_what_is_taken_away():
 @pytest.mark.parametrize("count", [1, 2])
 def test_too_few_layers_stay(count):
     def network(all_weights, x):
-        for each in all_weights:
-            x = layer(x, each)
+        for item in all_weights:
+            x = layer(x, item)
         return x
 
     assert not re.search("scan", str(in_loops(flat(jax.make_jaxpr(network)(weights(count), X)))))

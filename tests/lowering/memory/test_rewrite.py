@@ -27,9 +27,9 @@ ARGUMENTS = [jnp.eye(3)], [], [jnp.arange(6.0).reshape(2, 3)]
 def test_a_rewritten_step_gives_the_same_in_the_same_form(tags):
     program = rewrite.rewritten(step, tags)
     assert program.__name__ == "step"
-    (wanted,), results = step(*ARGUMENTS)
+    (expected,), results = step(*ARGUMENTS)
     (weight,), rewritten = jax.jit(program)(*ARGUMENTS)
-    np.testing.assert_allclose(weight, wanted, rtol=1e-6)
+    np.testing.assert_allclose(weight, expected, rtol=1e-6)
     np.testing.assert_allclose(rewritten["loss"], results["loss"], rtol=1e-6)
 
 

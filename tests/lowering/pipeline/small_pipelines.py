@@ -133,5 +133,5 @@ def _evaluate(micro, values, phases):
 def assert_same(results, expected):
     """Two lists of results agree up to rounding."""
     assert len(results) == len(expected)
-    for result, wanted in zip(results, expected, strict=True):
-        np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=1e-6)
+    for result, required in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, required, rtol=2e-5, atol=1e-6)

@@ -43,10 +43,10 @@ def test_all_forms_agree(primitive, function, method, minted, arguments):
 
 
 def test_every_function_and_class_is_documented_and_says_its_parameters():
-    for name, each in {**FUNCTIONS, **PRIMITIVES}.items():
-        assert each.__doc__, name
-        assert inspect.signature(each), name
-    assert all(hints for hints in (each.parameters.hints for each in OPERATORS.values()) if hints)
+    for name, item in {**FUNCTIONS, **PRIMITIVES}.items():
+        assert item.__doc__, name
+        assert inspect.signature(item), name
+    assert all(hints for hints in (item.parameters.hints for item in OPERATORS.values()) if hints)
     assert list(inspect.signature(ops.MatMul).parameters) == ["transpose_a", "transpose_b"]
     assert list(inspect.signature(ops.MatMul.__call__).parameters) == ["self", "input", "mat2"]
     assert list(inspect.signature(mint.sum).parameters) == ["input", "dim", "keepdim", "dtype"]

@@ -78,13 +78,13 @@ def test_operators_without_a_slope_have_zero_gradients(kind):
 def test_values_of_one_hot_have_gradients():
     indices = Tensor([0, 2, 5], ms.int32)
     gradients = ms.grad(lambda on, off: ops.OneHot()(indices, 3, on, off), (0, 1))(Tensor(2.0), Tensor(0.5))
-    assert [float(each) for each in gradients] == [2, 7]
+    assert [float(item) for item in gradients] == [2, 7]
 
 
 def test_integers_of_bit_operators():
     x, y = Tensor([6, 3], ms.int32), Tensor([3, 5], ms.int32)
     results = [ops.BitwiseAnd()(x, y), ops.BitwiseOr()(x, y), ops.BitwiseXor()(x, y)]
-    assert [each.asnumpy().tolist() for each in results] == [[2, 1], [7, 7], [5, 6]]
+    assert [result.asnumpy().tolist() for result in results] == [[2, 1], [7, 7], [5, 6]]
 
 
 WRITERS = {

@@ -66,7 +66,7 @@ def test_gather_takes_rows_by_index_along_an_axis():
     index = np.array([[2, 0], [-1, 2]])
     check(lambda x, i: ops.gather(x, i, 0), lambda x, i: x[i], numbers(3, 2), index)
     check(lambda x, i: ops.Gather()(x, i, -1), lambda x, i: x[:, i], numbers(2, 3), index)
-    batched = lambda x, i: np.stack([rows[each] for rows, each in zip(x, i, strict=True)])
+    batched = lambda x, i: np.stack([rows[item] for rows, item in zip(x, i, strict=True)])
     check(lambda x, i: ops.gather(x, i, 1, batch_dims=1), batched, numbers(2, 3, 2), index)
 
 
@@ -102,7 +102,7 @@ def test_joining_brings_dtypes_together():
 @given(data=st.data(), shape=st.sampled_from([(), (0, 3), (2, 3, 4)]))
 def test_any_order_of_dimensions(data, shape):
     order = data.draw(st.permutations(range(len(shape))))
-    signed = tuple(each - len(shape) if data.draw(st.booleans()) else each for each in order)
+    signed = tuple(item - len(shape) if data.draw(st.booleans()) else item for item in order)
     values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(ops.transpose(ms.Tensor(values), signed).asnumpy(), values.transpose(order))
 

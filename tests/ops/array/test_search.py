@@ -83,7 +83,7 @@ def test_random_operators_have_their_distributions():
     np.testing.assert_allclose(
         np.log(ops.LogNormalReverse(1.0, 0.5)(ops.zeros((2000,))).asnumpy()).std(), 0.5, atol=0.05
     )
-    ends = [Tensor(each) for each in ([0.0, 5.0], [1.0, 1.0], [-1.0, 4.0], [1.0, 6.0])]
+    ends = [Tensor(item) for item in ([0.0, 5.0], [1.0, 1.0], [-1.0, 4.0], [1.0, 6.0])]
     draws = ops.ParameterizedTruncatedNormal(seed=2)((2, 500), *ends).asnumpy()
     assert (np.abs(draws - [[0], [5]]) <= 1).all()
     assert ops.NonDeterministicInts(ms.int32)((2, 2)).dtype == ms.int32

@@ -12,7 +12,7 @@ SORTED = np.array([0, 0, 2, 2])
 
 def unsorted(function, empty):
     """Reductions of the rows with the numbers 0 to 2."""
-    return lambda x: np.stack([function(x[IDS == each], 0) if each in IDS else np.full(2, empty) for each in range(3)])
+    return lambda x: np.stack([function(x[IDS == item], 0) if item in IDS else np.full(2, empty) for item in range(3)])
 
 
 BIG = np.finfo(np.float64).max

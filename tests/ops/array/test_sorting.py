@@ -41,7 +41,7 @@ def test_operator_equals_its_reference_formula(name):
 def test_sorting_keeps_the_order_of_equals(values, descending, data):
     """Any shape, empty and zero-dimensional ones included; along any dimension, counted from either end."""
     axis = data.draw(st.integers(-max(values.ndim, 1), max(values.ndim, 1) - 1))
-    result, order = (each.asnumpy() for each in ops.sort(Tensor(values), axis, descending))
+    result, order = (item.asnumpy() for item in ops.sort(Tensor(values), axis, descending))
     if values.ndim:
         expected = np.argsort(-values if descending else values, axis, kind="stable")
         np.testing.assert_array_equal(order, expected)
@@ -54,14 +54,14 @@ def test_sorting_keeps_the_order_of_equals(values, descending, data):
 @given(st.lists(st.integers(-3, 3), max_size=8))
 def test_unique_keeps_the_order_of_first_occurrences(values):
     values = np.array(values, np.int64)
-    found, place = (each.asnumpy() for each in ops.unique(Tensor(values)))
-    assert found.tolist() == list(dict.fromkeys(values.tolist()))
-    np.testing.assert_array_equal(found[place], values)
+    actual, place = (item.asnumpy() for item in ops.unique(Tensor(values)))
+    assert actual.tolist() == list(dict.fromkeys(values.tolist()))
+    np.testing.assert_array_equal(actual[place], values)
 
 
 def test_unique_relatives():
-    found, place = ops.unique_with_pad(Tensor([3, 1, 3]), 0)
-    assert found.tolist() == [3, 1, 0] and place.tolist() == [0, 1, 0]
+    actual, place = ops.unique_with_pad(Tensor([3, 1, 3]), 0)
+    assert actual.tolist() == [3, 1, 0] and place.tolist() == [0, 1, 0]
     kept, inverse, counts = ops.UniqueConsecutive(True, True)(Tensor([1, 1, 2, 1]))
     assert (kept.tolist(), inverse.tolist(), counts.tolist()) == ([1, 2, 1], [0, 0, 1, 2], [2, 1, 1])
     assert mint.unique_consecutive(Tensor([[1, 1], [1, 1], [2, 3]]), dim=0).tolist() == [[1, 1], [2, 3]]

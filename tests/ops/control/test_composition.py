@@ -42,7 +42,7 @@ def test_scaling_gradients_as_scripts_do():
         grads = ms.grad(lambda x, y: x * y, (0, 1))(x, y)
         return ops.HyperMap()(ops.Partial()(grad_scale, Tensor(2.0)), grads)
 
-    assert [each.item() for each in step(Tensor(3.0), Tensor(4.0))] == [2, 1.5]
+    assert [entry.item() for entry in step(Tensor(3.0), Tensor(4.0))] == [2, 1.5]
 
 
 def test_depend_gives_its_first_argument():

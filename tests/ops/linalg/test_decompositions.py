@@ -66,12 +66,12 @@ def test_operator_equals_its_reference_formula(name):
 def test_eigenvalues_and_vectors_fit_the_matrix():
     values = ops.eigvals(Tensor(M)).asnumpy()
     np.testing.assert_allclose(sorted(values, key=str), sorted(np.linalg.eigvals(M), key=str), rtol=1e-9)
-    values, vectors = (each.asnumpy() for each in ops.eig(Tensor(M)))
+    values, vectors = (item.asnumpy() for item in ops.eig(Tensor(M)))
     np.testing.assert_allclose(M @ vectors, vectors * values, atol=1e-9)
 
 
 def test_orthogonal_factors():
-    q, r = (each.asnumpy() for each in ops.qr(Tensor(numbers(4, 2)), "complete"))
+    q, r = (item.asnumpy() for item in ops.qr(Tensor(numbers(4, 2)), "complete"))
     assert q.shape == (4, 4) and r.shape == (4, 2)
     np.testing.assert_allclose(q.T @ q, np.eye(4), atol=1e-12)
 

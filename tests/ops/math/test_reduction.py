@@ -127,7 +127,7 @@ def test_reductions_as_tensor_methods():
 @given(data=st.data(), shape=st.sampled_from([(), (0,), (2, 3), (2, 0, 3)]))
 def test_any_axes_of_any_shape(data, shape):
     axes = data.draw(st.lists(st.integers(0, len(shape) - 1), unique=True)) if shape else []
-    axis = tuple(each - len(shape) if data.draw(st.booleans()) else each for each in axes)
+    axis = tuple(ax - len(shape) if data.draw(st.booleans()) else ax for ax in axes)
     values = np.ones(shape, np.float32)
     expected = np.sum(values, axis=axis or None, keepdims=True)
     np.testing.assert_array_equal(ops.ReduceSum(True)(ms.Tensor(values), axis).asnumpy(), expected)

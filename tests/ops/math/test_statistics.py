@@ -60,7 +60,7 @@ def test_operator_equals_its_reference_formula(name):
 def test_running_maximum_says_where(values):
     """The position is that of the last element that equals the maximum so far."""
     values = np.array(values)
-    tops, places = (each.asnumpy() for each in ops.cummax(Tensor(values), 0))
+    tops, places = (item.asnumpy() for item in ops.cummax(Tensor(values), 0))
     assert tops.tolist() == np.maximum.accumulate(values).tolist()
     for at, place in enumerate(places):
         head = values[: at + 1]

@@ -101,8 +101,8 @@ def test_maxima_of_tiles_are_those_of_windows(kernel, mode, data_format):
     weights = np.random.default_rng(5).normal(size=expected.shape).astype(np.float32)
     x[np.isnan(x)] = 1
     _, pull = jax.vjp(by_windows, jnp.asarray(x))
-    found = ms.grad(lambda x: (run(x) * ms.Tensor(weights)).sum())(ms.Tensor(x))
-    np.testing.assert_array_equal(found.asnumpy(), pull(jnp.asarray(weights))[0])
+    actual = ms.grad(lambda x: (run(x) * ms.Tensor(weights)).sum())(ms.Tensor(x))
+    np.testing.assert_array_equal(actual.asnumpy(), pull(jnp.asarray(weights))[0])
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (1, None)])

@@ -72,7 +72,7 @@ def test_conv_transpose2d_is_the_adjoint(size, stride, pad, dilation, groups):
     x, weight = numbers(1, 4, 7, 8), numbers(4, 4 // groups, size, size)
     edges = [(pad, pad)] * 2
     outs = [(n + 2 * pad - (size - 1) * dilation - 1) for n in (7, 8)]
-    extra = tuple(each % stride for each in outs)
+    extra = tuple(item % stride for item in outs)
     if max(extra) >= max(stride, dilation):
         return
     assert_adjoint(

@@ -14,7 +14,7 @@ F = mint.nn.functional
 def pooled(x, size, stride, function, pad=0, fill=0.0):
     """Windows one by one over all spatial dims."""
     x = np.pad(x, [(0, 0), (0, 0)] + [(pad, pad)] * (x.ndim - 2), constant_values=fill)
-    outs = [(each - size) // stride + 1 for each in x.shape[2:]]
+    outs = [(item - size) // stride + 1 for item in x.shape[2:]]
     result = np.zeros((*x.shape[:2], *outs))
     for place in itertools.product(*map(range, outs)):
         window = x[(slice(None), slice(None), *(slice(at * stride, at * stride + size) for at in place))]
@@ -90,7 +90,7 @@ def test_operator_equals_its_reference_formula(name):
     ],
 )
 def test_positions_lead_to_the_maxima(call):
-    values, places = (each.asnumpy() for each in call(Tensor(X2)))
+    values, places = (item.asnumpy() for item in call(Tensor(X2)))
     flat = X2.reshape(2, 3, -1)
     np.testing.assert_array_equal(np.take_along_axis(flat, places.reshape(2, 3, -1), 2), values.reshape(2, 3, -1))
 

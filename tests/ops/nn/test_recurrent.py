@@ -39,10 +39,10 @@ def test_lstm_is_the_layer_with_its_weights_in_one_tensor(bidirectional):
     net = layer(nn.LSTM, bidirectional=bidirectional)
     x, h, c = some(STEPS, BATCH, INPUT), some(1 + bidirectional, BATCH, HIDDEN), some(1 + bidirectional, BATCH, HIDDEN)
     of_input, of_state, *biases = (
-        [each.asnumpy() for each in group] for group in (net.w_ih_list, net.w_hh_list, net.b_ih_list, net.b_hh_list)
+        [item.asnumpy() for item in group] for group in (net.w_ih_list, net.w_hh_list, net.b_ih_list, net.b_hh_list)
     )
     biases = [one + other for one, other in zip(*biases, strict=True)]
-    flat = np.concatenate([each.ravel() for each in (*of_input, *of_state, *biases)])
+    flat = np.concatenate([item.ravel() for item in (*of_input, *of_state, *biases)])
     output, last_h, last_c, *_ = ops.LSTM(INPUT, HIDDEN, 1, True, bidirectional, 0.0)(*map(Tensor, (x, h, c, flat)))
     expected, (expected_h, expected_c) = net(Tensor(x), (Tensor(h), Tensor(c)))
     np.testing.assert_allclose(output.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
@@ -78,7 +78,7 @@ def test_lstm_names_what_does_not_fit():
 
 def test_dynamic_rnn_is_an_lstm():
     net = layer(nn.LSTM)
-    of_input, of_state, *biases = (in_order(each, IFGO_TO_IJFO) for each in weights(net))
+    of_input, of_state, *biases = (in_order(weight, IFGO_TO_IJFO) for weight in weights(net))
     x, h, c = some(STEPS, BATCH, INPUT), some(1, BATCH, HIDDEN), some(1, BATCH, HIDDEN, shift=2.0)
     w, b = Tensor(np.concatenate([of_input.T, of_state.T])), Tensor(sum(biases))
 
@@ -111,12 +111,12 @@ def test_dynamic_rnn_clips_memories_and_opens_the_forget_gate():
 def test_dynamic_gru_is_a_gru(order):
     net = layer(nn.GRU)
     places = {"rzh": [0, 1, 2], "zrh": [1, 0, 2]}[order]
-    of_input, of_state, bias_input, bias_hidden = (in_order(each, places) for each in weights(net))
+    of_input, of_state, bias_input, bias_hidden = (in_order(item, places) for item in weights(net))
     x, h = some(STEPS, BATCH, INPUT), some(BATCH, HIDDEN)
     given = (x, of_input.T, of_state.T, bias_input, bias_hidden)
     results = ops.DynamicGRUV2(gate_order=order)(*map(Tensor, given), None, Tensor(h))
     expected, _ = net(Tensor(x), Tensor(h[None]))
-    y, shown, update, reset, new, hidden_new = (each.asnumpy() for each in results)
+    y, shown, update, reset, new, hidden_new = (item.asnumpy() for item in results)
     np.testing.assert_allclose(y, expected.asnumpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose((1 - update[1]) * new[1] + update[1] * y[0], shown[1], rtol=1e-5, atol=1e-6)
     candidate = np.tanh(x @ weights(net)[0][-HIDDEN:].T + weights(net)[2][-HIDDEN:] + reset * hidden_new)
@@ -126,7 +126,7 @@ def test_dynamic_gru_is_a_gru(order):
 def test_dynamic_gru_may_reset_the_state_itself():
     x, h, w, u = some(1, BATCH, INPUT), some(BATCH, HIDDEN), some(INPUT, 6), some(HIDDEN, 6)
     results = ops.DynamicGRUV2(reset_after=False)(*map(Tensor, (x, w, u)), None, None, None, Tensor(h))
-    _, _, _, reset, new, _ = (each.asnumpy() for each in results)
+    _, _, _, reset, new, _ = (result.asnumpy() for result in results)
     np.testing.assert_allclose(new[0], np.tanh(x[0] @ w[:, 4:] + (reset[0] * h) @ u[:, 4:]), rtol=1e-5, atol=1e-6)
 
 

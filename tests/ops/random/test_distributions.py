@@ -90,9 +90,9 @@ def test_choices_without_replacement():
 
 def test_random_positions_of_true_elements():
     mask = np.random.default_rng(0).random((6, 5)) < 0.4
-    places, real = (each.asnumpy() for each in ops.RandomChoiceWithMask(8)(Tensor(mask)))
+    places, real = (item.asnumpy() for item in ops.RandomChoiceWithMask(8)(Tensor(mask)))
     assert real.all() and mask[tuple(places.T)].all() and len({tuple(row) for row in places}) == 8
-    places, real = (each.asnumpy() for each in ops.choice_with_mask(Tensor([True, False, True]), 5))
+    places, real = (item.asnumpy() for item in ops.choice_with_mask(Tensor([True, False, True]), 5))
     assert real.tolist() == [True, True, False, False, False] and sorted(places[:2, 0]) == [0, 2]
     assert not places[2:].any()
 

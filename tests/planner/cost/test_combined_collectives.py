@@ -53,7 +53,7 @@ def descend(weights, gradients):
 def of_products(graph):
     """Per product, in order, how many share the starts of its result's collectives."""
     sharing = num_sharing(graph)
-    return [sharing[each.results[0]] for each in graph.operators if each.name == "dot_general"]
+    return [sharing[item.results[0]] for item in graph.operators if item.name == "dot_general"]
 
 
 def test_gradients_share_with_each_other_and_the_loss():
@@ -87,8 +87,8 @@ def test_sums_of_several_products_count_once():
         def loss(w, v, x):
             return ((x @ w) @ v).sum()
 
-        found = [jax.tree.leaves(jax.value_and_grad(loss, (0, 1))(w, v, x)) for x in batches]
-        value, g, h = (reduce(operator.add, each) for each in zip(*found, strict=True))
+        actual = [jax.tree.leaves(jax.value_and_grad(loss, (0, 1))(w, v, x)) for x in batches]
+        value, g, h = (reduce(operator.add, item) for item in zip(*actual, strict=True))
         return w - g, v - h, value
 
     graph = graph_of(step, 2, *[(WIDTH, WIDTH)] * 2, *[(64, WIDTH)] * 3)
@@ -113,7 +113,7 @@ def test_the_norm_of_all_gradients_waits_for_them():
 
     graph = step_of(clipped)
     sharing = num_sharing(graph)
-    (norm,) = (each.operands[0] for each in graph.operators if each.name == "sqrt")
+    (norm,) = (item.operands[0] for item in graph.operators if item.name == "sqrt")
     assert sharing[norm] == 1
     assert sorted(of_products(graph))[-LAYERS:] == [LAYERS + 1] * LAYERS
 
@@ -129,7 +129,7 @@ def test_what_rounds_of_a_loop_make_goes_alone_and_what_comes_out_shares():
 
     graph = graph_of(step, 2, (4, WIDTH, WIDTH), (WIDTH, WIDTH), (64, WIDTH))
     sharing = num_sharing(graph)
-    assert {sharing[tensor] for each in graph.operators if each.times > 1 for tensor in each.results} == {1}
+    assert {sharing[tensor] for item in graph.operators if item.times > 1 for tensor in item.results} == {1}
     assert {sharing[tensor] for tensor in graph.outputs} == {3}
 
 
@@ -138,10 +138,10 @@ def test_behind_a_barrier_everything_waits():
     again = jax.checkpoint(lambda x, w: jnp.tanh(x @ w))
     graph = step_of(descend, again)
     sharing = num_sharing(graph)
-    behind = [each for each in graph.operators if each.name == "optimization_barrier"]
+    behind = [item for item in graph.operators if item.name == "optimization_barrier"]
 
     assert len(behind) == LAYERS
-    assert all(sharing[tensor] == 1 for each in behind[:-1] for tensor in each.results)
+    assert all(sharing[tensor] == 1 for item in behind[:-1] for tensor in item.results)
 
 
 @pytest.mark.parametrize("profile", known_profiles())
@@ -158,7 +158,7 @@ def test_all_who_share_pay_one_start_and_all_bytes(profile):
 @pytest.mark.parametrize("profile", ["h200", "tpu-v5e", "cpu"])
 def test_only_what_the_compiler_merges_is_shared(profile, kind):
     links = link_costs(load_profile(profile), DeviceMatrix((8,)))
-    alone, shared = (getattr(each, kind)((0,), (8,), 4096) for each in (links, links.shared_by(10)))
+    alone, shared = (getattr(item, kind)((0,), (8,), 4096) for item in (links, links.shared_by(10)))
 
     merged = {"h200": KINDS[:3], "tpu-v5e": ("all_reduce",), "cpu": ("all_reduce",)}[profile]
     assert (shared < alone) == (kind in merged)

@@ -25,8 +25,8 @@ def names(graph):
 def loop_of(inside, operands, results, **params):
     builder = GraphBuilder()
     arguments = [builder.argument(*shape) for shape in operands]
-    made = builder.add("scan", arguments, *results, params=params, bodies=(inside,))
-    return inline_loops(builder.graph(*(made if isinstance(made, list) else [made]))).graph
+    result = builder.add("scan", arguments, *results, params=params, bodies=(inside,))
+    return inline_loops(builder.graph(*(result if isinstance(result, list) else [result]))).graph
 
 
 def test_a_value_that_rounds_add_to_is_marked_as_a_sum():

@@ -14,7 +14,7 @@ from sporax.planner.memory.buffer_assignment import (
 
 def most(buffers):
     """Bytes that are there at a time, at most."""
-    spans = [(*each.spans[0], each.num_bytes) for each in buffers]
+    spans = [(*item.spans[0], item.num_bytes) for item in buffers]
     times = range(1 + max(end for _, end, _ in spans))
     return max(sum(size for begin, end, size in spans if begin <= time <= end) for time in times)
 
@@ -54,7 +54,7 @@ def test_nothing_lies_over_anything_else(spans):
             (((start_of, end_of),), ((begin_of, last_of),)) = first.spans, other.spans
             together = start_of <= last_of and begin_of <= end_of
             assert not together or start + first.num_bytes <= begin or begin + other.num_bytes <= start
-    assert most(buffers) <= max(start + each.num_bytes for start, each in zip(starts, buffers, strict=True))
+    assert most(buffers) <= max(start + item.num_bytes for start, item in zip(starts, buffers, strict=True))
 
 
 def test_arrays_that_are_written_over_each_other_come_and_go_one_by_one():

@@ -21,10 +21,10 @@ def kernels(function, *arguments):
     step = ingest(jax.make_jaxpr(function)(*arguments), [(Role.DATA, f"x{n}") for n in range(len(arguments))])
     timeline = Timeline(step.graph)
     instructions = Instructions(timeline)
-    found = kernels_of(instructions, [instructions.number[value] for value in timeline.outputs])
+    actual = kernels_of(instructions, [instructions.number[value] for value in timeline.outputs])
     return [
-        (timeline.events[root.event].operator.name, sum(instructions.arrays[each].num_bytes for each in root.writes))
-        for kernel in found
+        (timeline.events[root.event].operator.name, sum(instructions.arrays[write].num_bytes for write in root.writes))
+        for kernel in actual
         for root in kernel.roots
     ]
 
@@ -98,18 +98,18 @@ def test_gradients_of_pooling_make_coordinates():
     def pooled(x):
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (2, 2), (2, 2), "VALID").sum()
 
-    found = [size for name, size in kernels(jax.grad(pooled), shaped(8, 8)) if name == "select_and_scatter_add"]
+    actual = [size for name, size in kernels(jax.grad(pooled), shaped(8, 8)) if name == "select_and_scatter_add"]
     one = 8 * 8 * 4
     # two coordinates of every element and zeros; the extremes with theirs; their places; the result
-    assert sorted(found) == sorted([one, one, one, 3 * one // 4, 2 * one // 4, one])
+    assert sorted(actual) == sorted([one, one, one, 3 * one // 4, 2 * one // 4, one])
 
 
 def test_random_bits_are_two_words_for_every_element():
     def masked(key, x):
         return jnp.where(jax.random.bits(jax.random.wrap_key_data(key), (8, 16)) > 7, x, 0.0)
 
-    found = kernels(masked, jax.ShapeDtypeStruct((2,), jnp.uint32), X)
-    assert found == [("random_wrap", 8), ("random_bits", 2 * 8 * 16 * 4), ("select_n", 8 * 16 * 4)]
+    actual = kernels(masked, jax.ShapeDtypeStruct((2,), jnp.uint32), X)
+    assert actual == [("random_wrap", 8), ("random_bits", 2 * 8 * 16 * 4), ("select_n", 8 * 16 * 4)]
 
 
 def test_what_can_run_early_does():
@@ -129,5 +129,5 @@ def test_reductions_of_single_elements_are_views():
 
 def test_views_take_no_memory():
     step = ingest(jax.make_jaxpr(lambda x, w: (x @ w).reshape(4, 32).reshape(128))(X, W))
-    assert [each.tensor for each in live_ranges(step.graph)] == [*(each.tensor for each in step.graph.inputs), 2]
+    assert [item.tensor for item in live_ranges(step.graph)] == [*(item.tensor for item in step.graph.inputs), 2]
     assert Kind.LOOP not in {instruction.kind for instruction in Instructions(Timeline(step.graph)).instructions}

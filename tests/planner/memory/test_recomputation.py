@@ -13,7 +13,7 @@ def evaluate(levels):
     """A step whose peak is what all blocks keep."""
     taken = [BLOCK.get(level, Saving(0, 0)) for level in levels]
     return Outcome(
-        KEPT_SECONDS + sum(each.seconds for each in taken), KEPT_BYTES - sum(each.num_bytes for each in taken)
+        KEPT_SECONDS + sum(item.seconds for item in taken), KEPT_BYTES - sum(item.num_bytes for item in taken)
     )
 
 

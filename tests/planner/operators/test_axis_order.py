@@ -18,7 +18,7 @@ SPEC = TensorSpec((48, 48), "float32", 4)
 
 def graph(*marks):
     operators = tuple(
-        Operator(Operation(MARK, (SPEC, SPEC), (SPEC, SPEC), {"mark": each}), (0, 1), (0, 1)) for each in marks
+        Operator(Operation(MARK, (SPEC, SPEC), (SPEC, SPEC), {"mark": item}), (0, 1), (0, 1)) for item in marks
     )
     return OperatorGraph((SPEC, SPEC), operators, (), ())
 
@@ -44,8 +44,8 @@ def test_every_strategy_that_divides_the_devices_has_its_runs(strategy, shape):
     mark = matmul(*strategy)
     mesh = arranged_for(graph(mark), MESH, "full_batch")
     assert mesh.shape == shape
-    found = placements_for(mark, (SPEC, SPEC), mesh)
-    assert tuple(placement.parts(mesh) for placement in found) == strategy
+    actual = placements_for(mark, (SPEC, SPEC), mesh)
+    assert tuple(placement.parts(mesh) for placement in actual) == strategy
 
 
 def test_ranks_hold_what_the_device_matrix_of_the_strategy_says():

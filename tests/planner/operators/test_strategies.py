@@ -20,13 +20,13 @@ def mark(name, strategy=None, **attributes):
 
 def placed(name, shapes, strategy, **attributes):
     """The inputs' axes as text, ``"0 12 | -"``: one word per dimension."""
-    found = placements_for(mark(name, strategy, **attributes), [TensorSpec(shape) for shape in shapes], MESH)
-    return " | ".join(" ".join("".join(map(str, axes)) or "-" for axes in each.dims) for each in found)
+    actual = placements_for(mark(name, strategy, **attributes), [TensorSpec(shape) for shape in shapes], MESH)
+    return " | ".join(" ".join("".join(map(str, axes)) or "-" for axes in item.dims) for item in actual)
 
 
 def batched(name, shapes, **attributes):
-    found = batch_parallel(mark(name, **attributes), [TensorSpec(shape) for shape in shapes], MESH)
-    return [each.parts(MESH) for each in found]
+    actual = batch_parallel(mark(name, **attributes), [TensorSpec(shape) for shape in shapes], MESH)
+    return [item.parts(MESH) for item in actual]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_layouts_bring_their_own_axes():
 )
 def test_results_that_a_strategy_cuts(name, shape, strategy, attributes, wanted):
     inputs = {"OneHot": [(16,)], "Tile": [(16, 8)], "LinSpace": [(), ()]}[name]
-    found = result_placement(mark(name, strategy, **attributes), inputs, TensorSpec(shape), MESH)
-    assert found is not None and found.dims == wanted
+    actual = result_placement(mark(name, strategy, **attributes), inputs, TensorSpec(shape), MESH)
+    assert actual is not None and actual.dims == wanted
 
 
 def test_other_results_lie_as_they_come():
@@ -223,5 +223,5 @@ def test_a_virtual_axis_leaves_slices_as_they_are():
     matrix = DeviceMatrix((2, 4, 2), ("dp", "mp", "interleaved_parallel"), range(8))
     shapes = [(16, 8), (8, 8)]
     with pytest.warns(UserWarning, match="'interleaved_parallel' has no effect"):
-        found = placed("MatMul", shapes, (Layout(matrix, ((0, 2), (1,))), Layout(matrix, ((1,), ()))))
-    assert found == placed("MatMul", shapes, (Layout(GRID, ((0,), (1,))), Layout(GRID, ((1,), ()))))
+        actual = placed("MatMul", shapes, (Layout(matrix, ((0, 2), (1,))), Layout(matrix, ((1,), ()))))
+    assert actual == placed("MatMul", shapes, (Layout(GRID, ((0,), (1,))), Layout(GRID, ((1,), ()))))

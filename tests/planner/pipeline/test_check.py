@@ -66,7 +66,7 @@ def test_any_order_that_keeps_dependencies_is_valid(stages, micro, random):
 
     left = {(stage, kind, number) for stage in range(stages) for kind in "FB" for number in range(micro)}
     while left:
-        task = random.choice(sorted(each for each in left if ready(*each)))
+        task = random.choice(sorted(item for item in left if ready(*item)))
         left.remove(task)
         done.add(task)
         lists[task[0]].append(f"{task[1]}{task[2]}")

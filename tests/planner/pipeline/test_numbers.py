@@ -12,12 +12,12 @@ def search(blocks, devices=8, micro=8, rows=8, link=LINK, memory=1e12):
 
 
 def test_every_combination_that_fits_is_there_and_sorted():
-    found = search([Block(str(n), 1.0, 1e3, 1e6, 1e6) for n in range(8)])
-    assert {each.stages for each in found} == {1, 2, 4, 8}
-    assert all(each.stages * each.data * each.model == 8 and each.micro >= each.stages for each in found)
-    assert {(each.data, each.model) for each in found if each.stages == 2} == {(1, 4), (2, 2), (4, 1)}
-    assert [each.seconds for each in found] == sorted(each.seconds for each in found)
-    assert "(data x model)" in str(found[0])
+    actual = search([Block(str(n), 1.0, 1e3, 1e6, 1e6) for n in range(8)])
+    assert {item.stages for item in actual} == {1, 2, 4, 8}
+    assert all(item.stages * item.data * item.model == 8 and item.micro >= item.stages for item in actual)
+    assert {(item.data, item.model) for item in actual if item.stages == 2} == {(1, 4), (2, 2), (4, 1)}
+    assert [item.seconds for item in actual] == sorted(item.seconds for item in actual)
+    assert "(data x model)" in str(actual[0])
 
 
 def test_small_weights_want_data_parallelism_alone():
@@ -33,7 +33,7 @@ def test_weights_that_are_slow_to_reduce_want_stages():
 
 def test_memory_rules_out_what_does_not_fit():
     blocks = [Block(str(n), 1.0, 1e3, 1e9, 1e3) for n in range(8)]
-    found = search(blocks, memory=1.5e9)
-    assert found
-    assert all(each.stages * each.model == 8 for each in found)
-    assert all(each.peak_bytes <= 1.5e9 for each in found)
+    actual = search(blocks, memory=1.5e9)
+    assert actual
+    assert all(item.stages * item.model == 8 for item in actual)
+    assert all(item.peak_bytes <= 1.5e9 for item in actual)

@@ -77,8 +77,8 @@ def run_by_processes(schedule, num_processes):
                 done.add(what)
             elif what is None or not all(next_of(end.stage % num_processes) == what for end in what):
                 continue
-            for each in {process} if isinstance(what, Task) else {end.stage % num_processes for end in what}:
-                places[each] += 1
+            for item in {process} if isinstance(what, Task) else {end.stage % num_processes for end in what}:
+                places[item] += 1
             moved = True
         assert moved, f"deadlock: {[next_of(process) for process in range(num_processes)]}"
     return done

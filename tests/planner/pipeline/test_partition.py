@@ -28,15 +28,15 @@ def test_it_is_the_best_of_all_cuts(sizes, num_stages, memory):
         with pytest.raises(SporaxRuntimeError, match="but none does"):
             partition(blocks, num_stages, 4, memory)
         return
-    found = partition(blocks, num_stages, 4, memory)
-    assert max(found.seconds) == best[0]
-    assert max(found.peak_bytes) <= memory
+    actual = partition(blocks, num_stages, 4, memory)
+    assert max(actual.seconds) == best[0]
+    assert max(actual.peak_bytes) <= memory
 
 
 def test_equal_blocks_are_dealt_evenly():
-    found = partition([Block(str(number), 1.0) for number in range(8)], 4, 8)
-    assert found.starts == (0, 2, 4, 6)
-    assert [found.stage_of(number) for number in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+    actual = partition([Block(str(number), 1.0) for number in range(8)], 4, 8)
+    assert actual.starts == (0, 2, 4, 6)
+    assert [actual.stage_of(number) for number in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_there_must_be_enough_blocks():

@@ -96,7 +96,7 @@ def test_everything_is_there_and_nothing_from_elsewhere(trained, tmp_path):
 def test_boxes_and_arrows_carry_all_collectives(trained):
     boxes, arrows = boxes_of(trained.graph, trained.plan, trained.model)
     drawn = sum(arrow.moved_bytes for arrow in arrows.values()) + sum(box.moved_bytes for box in boxes)
-    assert drawn == sum(each.num_bytes for each in trained.summary().totals.traffic) > 0
+    assert drawn == sum(item.num_bytes for item in trained.summary().totals.traffic) > 0
     assert [box.row for box in boxes] == list(trained.summary().operators)
     matmul = next(n for n, box in enumerate(boxes) if box.row.name == "MatMul")
     assert sum(arrow.moved_bytes for (_, to), arrow in arrows.items() if to == matmul) + boxes[matmul].moved_bytes > 0
@@ -107,7 +107,7 @@ def test_functions_of_plain_jax_have_a_box_per_heavy_operator(tmp_path):
     planned = sporax.plan(jax.value_and_grad(loss), w, jnp.ones((64, 512)), devices=8, hardware="h100")
     boxes, arrows = boxes_of(planned.graph, planned.plan, planned.model)
     names = [box.row.name for box in boxes]
-    assert names.count("dot_general") == sum(each.name == "dot_general" for each in planned.graph.operators)
+    assert names.count("dot_general") == sum(operator.name == "dot_general" for operator in planned.graph.operators)
     assert arrows
     assert sum(box.seconds for box in boxes) == pytest.approx(planned.search.cost_seconds, rel=0.05)
     planned.report(tmp_path / "plan.html")

@@ -18,11 +18,11 @@ UNSEARCHED = PlannedGraph(GRAPH, whole_plan(GRAPH, MESH), None, roofline(MESH))
 
 
 def test_a_plan_is_told_in_a_few_lines():
-    told = dict(facts(PLANNED))
-    assert told["devices"] == "2, axes 2"
-    assert told["graph"] == "4 operators, 7 tensors"
-    assert told["inputs"] == "1 data, 2 parameter"
-    assert told["search"].startswith("ilp, predicted ")
+    report = dict(facts(PLANNED))
+    assert report["devices"] == "2, axes 2"
+    assert report["graph"] == "4 operators, 7 tensors"
+    assert report["inputs"] == "1 data, 2 parameter"
+    assert report["search"].startswith("ilp, predicted ")
     assert "search" not in dict(facts(UNSEARCHED))
     assert repr(PLANNED).splitlines()[:2] == ["PlannedGraph:", "  devices: 2, axes 2"]
     assert "<th>devices</th><td>2, axes 2</td>" in PLANNED._repr_html_()

@@ -68,22 +68,27 @@ def planned_step():
 
 def compiled_collectives(text):
     """Result bytes of the collectives in a compiled program, by kind."""
-    found = {}
+    actual = {}
     for line in COLLECTIVE.finditer(re.sub(r"/\*.*?\*/", "", text)):
         shapes = re.findall(r"\w32\[([\d,]*)\]", line.group(1))
         size = sum(4 * math.prod(int(n) for n in shape.split(",") if n) for shape in shapes)
         kind = KINDS[line.group(2)]
-        found[kind] = found.get(kind, 0) + size
-    return found
+        actual[kind] = actual.get(kind, 0) + size
+    return actual
 
 
 def planned_collectives(summary):
     """The same from a summary, which counts what a rank brings along."""
-    found = {}
-    for each in (each for row in summary.operators for each in row.collectives):
-        result = {"all_gather": each.num_bytes * each.ranks, "reduce_scatter": each.num_bytes // each.ranks}
-        found[each.kind] = found.get(each.kind, 0) + each.count * result.get(each.kind, each.num_bytes)
-    return found
+    actual = {}
+    for collective in (collective for row in summary.operators for collective in row.collectives):
+        result = {
+            "all_gather": collective.num_bytes * collective.ranks,
+            "reduce_scatter": collective.num_bytes // collective.ranks,
+        }
+        actual[collective.kind] = actual.get(collective.kind, 0) + collective.count * result.get(
+            collective.kind, collective.num_bytes
+        )
+    return actual
 
 
 OPTIMIZER_PARALLEL = {
@@ -130,12 +135,12 @@ def test_rows_follow_the_operators_of_the_user(semi_auto):
     matmul = rows["forward", "matmul", "MatMul"]
     assert (matmul.strategy, matmul.given) == (((2, 4), (4, 1)), True)
     assert (matmul.inputs, matmul.results) == (("[a, b]", "[b, -]"), ("[a, -]",))
-    assert {each.kind for each in matmul.collectives} == {"all_gather", "all_reduce"}
+    assert {item.kind for item in matmul.collectives} == {"all_gather", "all_reduce"}
     dense = rows["forward", "fc1", "dense"]
     assert (dense.strategy, dense.given) == (((8, 1), (1, 1), (1,)), False)
     assert rows["backward", "matmul", "MatMul"].results == ("[a·b, -]", "[b, -] + sum over a")
     gradients = rows["update", "", "gradients"]
-    assert sum(each.count for each in gradients.collectives) == 3
+    assert sum(item.count for item in gradients.collectives) == 3
     assert sum(row.flops_share for row in summary.operators) == pytest.approx(1.0)
     assert summary.axes == (("a", 2), ("b", 4))
 
@@ -149,7 +154,7 @@ def test_a_loop_counts_as_often_as_it_runs(semi_auto):
         return ops.scan(lambda carry, _: (matmul(carry, w), None), x, None, length=5)[0]
 
     planned = repeated.program.plan(Tensor(np.ones((8, 16), np.float32)), Tensor(np.ones((16, 16), np.float32)))
-    (traffic,) = (each for each in planned.summary().totals.traffic if each.kind == "all_reduce")
+    (traffic,) = (item for item in planned.summary().totals.traffic if item.kind == "all_reduce")
     assert (traffic.count, traffic.num_bytes) == (5, 5 * 8 * 16 * 4)
 
 
@@ -236,7 +241,7 @@ def test_products_of_plain_jax_are_known_by_their_scopes_and_variables():
     assert (down.inputs, down.results) == (("[-, a]", "[a, -]"), ("[-, -] + sum over a",))
     assert re.search(r"encoder dot_general .* → \[-, a\] ", str(summary))
 
-    moved = {each.kind: each.num_bytes for each in summary.totals.traffic}
+    moved = {item.kind: item.num_bytes for item in summary.totals.traffic}
     assert moved == collective_bytes(list(schedule(planned.graph, planned.plan)))
     assert sum(row.flops_share for row in summary.operators) == pytest.approx(1.0)
 

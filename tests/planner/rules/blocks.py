@@ -36,9 +36,9 @@ class Example:
 def example(primitive, function, *args):
     """The first equation of `primitive` in the function's jaxpr, with the operands it meets."""
     closed = jax.make_jaxpr(function)(*args)
-    found = _find(primitive, closed.jaxpr, closed.consts, list(args))
-    assert found is not None, f"{primitive} does not occur in {closed}"
-    return found
+    actual = _find(primitive, closed.jaxpr, closed.consts, list(args))
+    assert actual is not None, f"{primitive} does not occur in {closed}"
+    return actual
 
 
 def _find(primitive, jaxpr, consts, args):
@@ -49,9 +49,9 @@ def _find(primitive, jaxpr, consts, args):
             return Example(eqn, operands)
         inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
         if inner is not None and hasattr(inner, "jaxpr"):
-            found = _find(primitive, inner.jaxpr, inner.consts, operands)
-            if found is not None:
-                return found
+            actual = _find(primitive, inner.jaxpr, inner.consts, operands)
+            if actual is not None:
+                return actual
         outputs = eqn.primitive.bind(*operands, **eqn.params)
         outputs = outputs if eqn.primitive.multiple_results else [outputs]
         values.update(zip(eqn.outvars, outputs, strict=True))
@@ -120,7 +120,7 @@ COMBINE = {
 
 def from_slices(slices, placement, shape, mesh):
     """The whole tensor; ranks that should hold the same must do so."""
-    slices = [np.asarray(jax.random.key_data(each) if is_key(each) else each) for each in slices]
+    slices = [np.asarray(jax.random.key_data(item) if is_key(item) else item) for item in slices]
     extra = slices[0].shape[len(shape) :]
     whole = np.zeros((*shape, *extra), slices[0].dtype)
     done = {}
@@ -155,8 +155,8 @@ def run_in_blocks(sample, assignment, mesh, seed=0):
     ]
 
 
-def assert_same(found, wanted, label):
-    for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+def assert_same(actual, expected, label):
+    for number, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
         theirs = np.asarray(jax.random.key_data(theirs) if is_key(theirs) else theirs)
         assert ours.dtype == theirs.dtype, f"{label}: result {number} has dtype {ours.dtype}, not {theirs.dtype}"
         if np.issubdtype(theirs.dtype, np.inexact):

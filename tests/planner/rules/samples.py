@@ -76,7 +76,7 @@ def primitive(name):
 
     from jax.extend import core
 
-    return next(each for each in gc.get_objects() if isinstance(each, core.Primitive) and each.name == name)
+    return next(item for item in gc.get_objects() if isinstance(item, core.Primitive) and item.name == name)
 
 
 COMPLEX = lax.complex(X, Y)

@@ -61,8 +61,10 @@ def test_run_in_blocks(name, number):
     few = 1 if name in SLOW_TO_COMPILE else 3
     for mesh, count in ((MESHES[1], few),) if plain else ((MESHES[0], 3), (MESHES[1], 4)):
         for assignment in spread(runnable(sample, mesh), count):
-            found = run_in_blocks(sample, assignment, mesh)
-            assert_same(found, whole, f"{name} {sample.eqn.params} {rule_for(describe(sample.eqn))} under {assignment}")
+            actual = run_in_blocks(sample, assignment, mesh)
+            assert_same(
+                actual, whole, f"{name} {sample.eqn.params} {rule_for(describe(sample.eqn))} under {assignment}"
+            )
 
 
 @settings(max_examples=12, deadline=None)
@@ -112,5 +114,5 @@ def test_placements_determine_the_assignment(name, number):
     for assignment in spread(assignments(rule, mesh), 12):
         operands, results = placements(rule, assignment)
         again = placements(rule, propagate(rule, mesh, operands, results))
-        assert [each.complete() for each in again[0]] == [each.complete() for each in operands], rule
-        assert [each.dims for each in again[1]] == [each.dims for each in results], rule
+        assert [item.complete() for item in again[0]] == [item.complete() for item in operands], rule
+        assert [item.dims for item in again[1]] == [item.dims for item in results], rule

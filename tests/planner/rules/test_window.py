@@ -58,8 +58,8 @@ def test_gradients_of_pooling_are_linear_in_what_is_spread():
 
 
 def test_the_general_scatter_needs_a_scalar_to_start_from():
-    known = rule_for(windows("select_and_scatter", [(8, 16), (8, 8), ()], (8, 16), 2, 2))
-    assert str(known) == "a b, a b,  -> a b (map a=8, halo b=8)"
+    reference = rule_for(windows("select_and_scatter", [(8, 16), (8, 8), ()], (8, 16), 2, 2))
+    assert str(reference) == "a b, a b,  -> a b (map a=8, halo b=8)"
     assert (
         rule_for(windows("select_and_scatter", [(8, 16), (8, 8), (1,)], (8, 16), 2, 2)).opaque
         == "its form is not known"

@@ -180,8 +180,8 @@ def layers(count: int, batch: int, length: int, width: int, loop: bool = True, a
         return jnp.mean((x - y) ** 2)
 
     shapes = [(2, width), *[(width, width)] * 4, (width, 4 * width), (4 * width, width)]
-    each = [_shape(*shape) for shape in shapes]
-    stacked = [_shape(count, *shape) for shape in shapes] if loop else [each] * count
+    item = [_shape(*shape) for shape in shapes]
+    stacked = [_shape(count, *shape) for shape in shapes] if loop else [item] * count
     return _trace(partial(sgd, loss), (_shape(width, width), stacked), [_shape(batch, length, width)] * 2)
 
 
@@ -208,12 +208,12 @@ def mixture(batch: int, length: int, width: int, experts: int, hidden: int, laye
         place = (jnp.cumsum(mask, 1) - 1) * mask
         dispatch = mask[..., None] * jax.nn.one_hot(place.astype(jnp.int32), capacity, dtype=F32)
         sent = jnp.einsum("gsec,gsm->egcm", jax.lax.stop_gradient(dispatch), x)
-        found = jnp.einsum("egch,ehm->egcm", jax.nn.relu(jnp.einsum("egcm,emh->egch", sent, up)), down)
-        return x + jnp.einsum("gsec,egcm->gsm", gates[..., None] * dispatch, found)
+        actual = jnp.einsum("egch,ehm->egcm", jax.nn.relu(jnp.einsum("egcm,emh->egch", sent, up)), down)
+        return x + jnp.einsum("gsec,egcm->gsm", gates[..., None] * dispatch, actual)
 
     def loss(parameters, x, y):
-        for each in parameters:
-            x = layer(x, *each)
+        for parameter in parameters:
+            x = layer(x, *parameter)
         return jnp.mean((x - y) ** 2)
 
     block = [_shape(width, experts), _shape(experts, width, hidden), _shape(experts, hidden, width)]

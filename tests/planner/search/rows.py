@@ -19,14 +19,14 @@ def row_of_blocks(seed: int, number: int, size: int = 3, kinds: int = 1, readers
     inside = [[(a, b, table()) for a in range(size) for b in range(a + 1, size)] for _ in range(kinds)]
     onward = [[(0, 0, table()), (size - 1, 1, table())] for _ in range(kinds)]
     shared = [[table() for _ in range(readers)] for _ in range(kinds)]
-    costs = [each for number_of in range(number) for each in own[number_of % kinds]]
+    costs = [item for number_of in range(number) for item in own[number_of % kinds]]
     edges = []
     for block in range(number):
         kind, base = block % kinds, block * size
-        edges += [(base + a, base + b, each) for a, b, each in inside[kind]]
+        edges += [(base + a, base + b, item) for a, b, item in inside[kind]]
         if block + 1 < number:
-            edges += [(base + a, base + size + b, each) for a, b, each in onward[kind]]
-        edges += [(base, number * size + 2 + reader, each) for reader, each in enumerate(shared[kind])]
+            edges += [(base + a, base + size + b, item) for a, b, item in onward[kind]]
+        edges += [(base, number * size + 2 + reader, item) for reader, item in enumerate(shared[kind])]
     costs += [random.integers(0, 20, choices).astype(float) for _ in range(2 + readers)]
     edges += [(number * size, 0, table()), ((number - 1) * size + 1, number * size + 1, table())]
     return costs, edges

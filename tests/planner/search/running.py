@@ -16,8 +16,8 @@ def arguments_of(step: Ingested, seed: int = 0):
     """Random arguments: integers below 8, small positive floats."""
     random = np.random.default_rng(seed)
     values = []
-    for each in step.graph.inputs[len(step.constants) :]:
-        spec = step.graph.tensors[each.tensor]
+    for item in step.graph.inputs[len(step.constants) :]:
+        spec = step.graph.tensors[item.tensor]
         if spec.dtype.startswith("int"):
             values.append(jnp.asarray(random.integers(0, 8, spec.shape), spec.dtype))
         else:
@@ -27,7 +27,7 @@ def arguments_of(step: Ingested, seed: int = 0):
 
 def run_whole(step: Ingested, arguments):
     """The program on one device, operator by operator, from the graph itself."""
-    values = dict(zip((each.tensor for each in step.graph.inputs), [*step.constants, *arguments], strict=True))
+    values = dict(zip((item.tensor for item in step.graph.inputs), [*step.constants, *arguments], strict=True))
     for operator, equation in zip(step.graph.operators, step.equations, strict=True):
         operands = [
             equation.literals[place] if tensor == -1 else values[tensor]
@@ -37,7 +37,7 @@ def run_whole(step: Ingested, arguments):
         results = results if equation.primitive.multiple_results else [results]
         values.update(zip(operator.results, results, strict=True))
     return [
-        step.literal_outputs[place] if each == -1 else values[each] for place, each in enumerate(step.graph.outputs)
+        step.literal_outputs[place] if item == -1 else values[item] for place, item in enumerate(step.graph.outputs)
     ]
 
 

@@ -31,7 +31,7 @@ GRAPH = networks.mlp(2, 32, 512).graph
 
 def best_of(problem, pinned):
     """Cost of the best plan with these candidates, by integer program."""
-    costs = [each.copy() for each in problem.costs]
+    costs = [cost.copy() for cost in problem.costs]
     for node, candidate in pinned.items():
         costs[node][np.arange(len(costs[node])) != candidate] = np.inf
     choices = solve(replace(problem, costs=tuple(costs)).cost_graph(), seconds=60).choices
@@ -44,31 +44,31 @@ def test_they_are_the_cheapest_by_brute_force():
     assignments = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
     costs = sorted(best_of(problem, dict(zip(heavy, candidates, strict=True))) for candidates in assignments)
 
-    found = alternatives(GRAPH, MESH, MODEL, count=12, decisions=2)
+    actual = alternatives(GRAPH, MESH, MODEL, count=12, decisions=2)
 
-    assert [each.cost_seconds for each in found] == pytest.approx(costs[:12], rel=1e-9)
-    assert all(each.statistics["proven"] for each in found)
+    assert [item.cost_seconds for item in actual] == pytest.approx(costs[:12], rel=1e-9)
+    assert all(item.statistics["proven"] for item in actual)
 
 
 def test_each_is_another_plan_that_can_run_and_costs_what_it_says():
-    found = alternatives(GRAPH, MESH, MODEL, count=4)
+    actual = alternatives(GRAPH, MESH, MODEL, count=4)
 
-    assert found[0].cost_seconds == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
-    assert found[0].optimal
-    assert len({each.plan.operators for each in found}) == 4
-    for each in found:
-        check_plan(GRAPH, each.plan)
-        assert cost_of(GRAPH, each.plan, MODEL).seconds == pytest.approx(each.cost_seconds, rel=1e-6)
-        assert each.bound_seconds == found[0].cost_seconds
+    assert actual[0].cost_seconds == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
+    assert actual[0].optimal
+    assert len({item.plan.operators for item in actual}) == 4
+    for item in actual:
+        check_plan(GRAPH, item.plan)
+        assert cost_of(GRAPH, item.plan, MODEL).seconds == pytest.approx(item.cost_seconds, rel=1e-6)
+        assert item.bound_seconds == actual[0].cost_seconds
 
 
 def test_without_time_nothing_is_proven():
-    found = alternatives(GRAPH, MESH, MODEL, count=3, seconds=0.0)
+    actual = alternatives(GRAPH, MESH, MODEL, count=3, seconds=0.0)
 
-    assert len(found) == 3
-    assert not any(each.statistics["proven"] or each.optimal for each in found)
-    assert found[0].bound_seconds is None
-    costs = [each.cost_seconds for each in found]
+    assert len(actual) == 3
+    assert not any(item.statistics["proven"] or item.optimal for item in actual)
+    assert actual[0].bound_seconds is None
+    costs = [item.cost_seconds for item in actual]
     assert min(costs) >= dynamic(GRAPH, MESH, MODEL).cost_seconds * (1 - 1e-9)
 
 
@@ -77,21 +77,21 @@ def test_few_parts_are_decided_and_bounds_keep_the_others_out(monkeypatch):
     graph = networks.transformer(2, 8, 16, 64, 4).graph
     solved, looked_at = [], []
     exactly, look = _Subspaces._exactly, _Subspaces._looked_at
-    monkeypatch.setattr(_Subspaces, "_exactly", lambda *each: solved.append(each) or exactly(*each))
-    monkeypatch.setattr(_Subspaces, "_looked_at", lambda *each: looked_at.append(look(*each)) or looked_at[-1])
-    found = alternatives(graph, MESH, MODEL, count=3, seconds=300.0)
+    monkeypatch.setattr(_Subspaces, "_exactly", lambda *item: solved.append(item) or exactly(*item))
+    monkeypatch.setattr(_Subspaces, "_looked_at", lambda *item: looked_at.append(look(*item)) or looked_at[-1])
+    actual = alternatives(graph, MESH, MODEL, count=3, seconds=300.0)
 
-    assert all(each.statistics["proven"] and not each.statistics["cut_short"] for each in found)
+    assert all(item.statistics["proven"] and not item.statistics["cut_short"] for item in actual)
     assert len(solved) < len(looked_at) / 2
-    assert all(each.bound <= each.seconds * (1 + 1e-9) for each in looked_at)
+    assert all(item.bound <= item.seconds * (1 + 1e-9) for item in looked_at)
 
 
 def test_a_plan_says_which_choice_it_was_made_of():
-    found = dynamic(GRAPH, MESH, MODEL)
+    actual = dynamic(GRAPH, MESH, MODEL)
     problem = ProblemBuilder(GRAPH, MESH, MODEL, SearchOptions()).build()
-    chosen = _choice_of(problem, found.plan)
+    chosen = _choice_of(problem, actual.plan)
 
-    assert measured(problem, chosen).plan == found.plan
+    assert measured(problem, chosen).plan == actual.plan
     whole = whole_plan(GRAPH, MESH)
     moved = replace(whole, operators=(replace(whole.operators[0], assignment=((9,), (), ())), *whole.operators[1:]))
     assert _choice_of(problem, moved) is None
@@ -100,11 +100,14 @@ def test_a_plan_says_which_choice_it_was_made_of():
 def test_a_known_plan_is_the_first_under_a_memory_limit():
     limit = int(0.95 * dynamic(GRAPH, MESH, MODEL).statistics["peak_bytes"])
     options = SearchOptions(memory_bytes=limit)
-    known = dynamic(GRAPH, MESH, MODEL, options)
-    found = alternatives(GRAPH, MESH, MODEL, options, count=1, incumbent=known.plan)
+    reference = dynamic(GRAPH, MESH, MODEL, options)
+    actual = alternatives(GRAPH, MESH, MODEL, options, count=1, incumbent=reference.plan)
 
-    assert found[0].plan == known.plan
-    assert trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, incumbent=known.plan)[0].plan == known.plan
+    assert actual[0].plan == reference.plan
+    assert (
+        trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, incumbent=reference.plan)[0].plan
+        == reference.plan
+    )
 
 
 def test_there_are_no_more_than_there_are():
@@ -126,22 +129,22 @@ def test_bad_numbers_are_refused():
 def test_they_keep_a_memory_limit(share, least):
     free = dynamic(GRAPH, MESH, MODEL)
     limit = int(share * free.statistics["peak_bytes"])
-    found = alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
+    actual = alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
 
-    assert len(found) >= least
-    assert all(memory_of(GRAPH, each.plan).peak_bytes <= limit for each in found)
-    assert found[0].cost_seconds >= free.cost_seconds
+    assert len(actual) >= least
+    assert all(memory_of(GRAPH, item.plan).peak_bytes <= limit for item in actual)
+    assert actual[0].cost_seconds >= free.cost_seconds
 
 
 def test_trade_offs_go_from_the_fastest_to_the_smallest():
-    found = trade_offs(GRAPH, MESH, MODEL, count=3)
-    times, sizes = [each.cost_seconds for each in found], [each.statistics["peak_bytes"] for each in found]
+    actual = trade_offs(GRAPH, MESH, MODEL, count=3)
+    times, sizes = [item.cost_seconds for item in actual], [item.statistics["peak_bytes"] for item in actual]
 
-    assert len(found) > 1
+    assert len(actual) > 1
     assert times == sorted(times)
     assert sizes == sorted(sizes, reverse=True)
     assert times[0] == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
-    assert all(memory_of(GRAPH, each.plan).peak_bytes == size for each, size in zip(found, sizes, strict=True))
+    assert all(memory_of(GRAPH, item.plan).peak_bytes == size for item, size in zip(actual, sizes, strict=True))
 
 
 def test_trade_offs_say_what_they_left_out_for_want_of_time():
@@ -149,18 +152,18 @@ def test_trade_offs_say_what_they_left_out_for_want_of_time():
     whole = trade_offs(GRAPH, MESH, MODEL, count=3, seconds=600.0)
 
     assert only.statistics["cut_short"] > 0
-    assert [each.statistics["cut_short"] for each in whole] == [0] * len(whole)
+    assert [item.statistics["cut_short"] for item in whole] == [0] * len(whole)
     assert only.cost_seconds == whole[0].cost_seconds
 
 
 def test_trade_offs_of_a_jax_function_can_be_run():
     shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
     planned = sporax.plan(lambda w, x: w - x @ w, shape, shape, devices=8, carry={0: 0})
-    found = planned.trade_offs(2)
+    actual = planned.trade_offs(2)
 
-    assert all(type(each) is type(planned) for each in found)
-    assert found[-1].search.statistics["peak_bytes"] <= memory_of(planned.graph, planned.plan).peak_bytes
-    assert found[-1].in_shardings
+    assert all(type(item) is type(planned) for item in actual)
+    assert actual[-1].search.statistics["peak_bytes"] <= memory_of(planned.graph, planned.plan).peak_bytes
+    assert actual[-1].in_shardings
 
 
 def test_a_plan_that_was_not_searched_has_none():

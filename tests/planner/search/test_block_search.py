@@ -31,18 +31,18 @@ def work(monkeypatch):
     """What searches choose from, bound and work out: names with numbers of decisions, and bundles by their structure."""
     seen = []
 
-    def noted(known):
+    def noted(reference):
         def noting(graph, *args):
-            seen.append((known.__name__, graph.num_nodes))
-            return known(graph, *args)
+            seen.append((reference.__name__, graph.num_nodes))
+            return reference(graph, *args)
 
         return noting
 
     def worked_out(catalogue, task):
         seen.append(("bundle", task.structure))
-        return known(catalogue, task)
+        return reference(catalogue, task)
 
-    known = Catalogue._enumerate_bundle
+    reference = Catalogue._enumerate_bundle
     monkeypatch.setattr(Catalogue, "_enumerate_bundle", worked_out)
     monkeypatch.setattr("sporax.planner.search.block_tying.choose", noted(choose))
     monkeypatch.setattr("sporax.planner.search.lower_bound.lower_bound", noted(lower_bound))
@@ -63,7 +63,7 @@ def test_depth_adds_nothing_to_work_out(work):
 
 
 def test_the_fast_search_decides_as_much_for_many_layers_as_for_few(work):
-    few, many = ([each for each in work_of(work, recursive, layers) if each[0] == "choose"] for layers in (12, 20))
+    few, many = ([item for item in work_of(work, recursive, layers) if item[0] == "choose"] for layers in (12, 20))
 
     assert few
     assert few == many
@@ -73,11 +73,11 @@ def test_the_fast_search_decides_as_much_for_many_layers_as_for_few(work):
 def test_the_price_of_tying_is_small_and_certified(step):
     """The narrow network's best plan alternates from layer to layer."""
     best = ilp(step.graph, EIGHT, MODEL)
-    found = repeated(step.graph, EIGHT, MODEL)
+    actual = repeated(step.graph, EIGHT, MODEL)
 
-    check_plan(step.graph, found.plan)
-    assert found.bound_seconds <= best.cost_seconds * (1 + 1e-9)
-    assert found.cost_seconds <= 1.015 * best.cost_seconds
+    check_plan(step.graph, actual.plan)
+    assert actual.bound_seconds <= best.cost_seconds * (1 + 1e-9)
+    assert actual.cost_seconds <= 1.015 * best.cost_seconds
 
 
 def test_a_bound_that_comes_up_to_the_cost_says_so():
@@ -85,9 +85,9 @@ def test_a_bound_that_comes_up_to_the_cost_says_so():
     graph, options = networks.mixture(16, 64, 64, 8, 128).graph, SearchOptions(fully_use_devices=True)
     problem = ProblemBuilder(graph, EIGHT, MODEL, options, hurry=True).build()
     whole = lower_bound(problem.cost_graph())
-    found = repeated(graph, EIGHT, MODEL, options)
+    actual = repeated(graph, EIGHT, MODEL, options)
 
-    assert found.optimal
+    assert actual.optimal
     assert lower_bound(problem.cost_graph(), reached=whole) <= whole * (1 + 1e-9)
     assert lower_bound(problem.cost_graph(), reached=whole) >= whole * (1 - 1e-4)
 
@@ -100,12 +100,12 @@ def test_a_plan_runs_as_on_one_device():
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_finds_a_plan(mode):
     graph = networks.mlp(2, 64, 64).graph
-    found = search(graph, EIGHT, MODEL, mode)
+    actual = search(graph, EIGHT, MODEL, mode)
 
-    check_plan(graph, found.plan)
-    assert found.cost_seconds > 0
-    assert found.seconds > 0
-    assert str(found).startswith("SearchResult(")
+    check_plan(graph, actual.plan)
+    assert actual.cost_seconds > 0
+    assert actual.seconds > 0
+    assert str(actual).startswith("SearchResult(")
 
 
 def test_an_unknown_mode_is_refused():
@@ -128,10 +128,10 @@ def counted(monkeypatch):
     """How many plans were decided alike, and how many measured, under a limit."""
     seen = {"choose": 0, "measured": 0}
 
-    def counting(known):
+    def counting(expected):
         def count(*args):
-            seen[known.__name__] += 1
-            return known(*args)
+            seen[expected.__name__] += 1
+            return expected(*args)
 
         return count
 
@@ -155,13 +155,13 @@ def test_a_price_on_bytes_leaves_blocks_alike(counted):
         graph, fastest, options = limited(layers, 0.9)
         counted.update(choose=0, measured=0)
         problem = ProblemBuilder(graph, EIGHT, MODEL, options).build()
-        found = choose_tied_within(problem, options.memory_bytes)
+        actual = choose_tied_within(problem, options.memory_bytes)
         asked.append(counted["measured"])
 
-        check_plan(graph, found.plan)
-        assert memory_of(graph, found.plan).peak_bytes == found.peak_bytes <= options.memory_bytes
-        assert problem.seconds(found.chosen) >= fastest.bound_seconds * (1 - 1e-9)
-        assert choose_tied_within(problem, options.memory_bytes) is found
+        check_plan(graph, actual.plan)
+        assert memory_of(graph, actual.plan).peak_bytes == actual.peak_bytes <= options.memory_bytes
+        assert problem.seconds(actual.chosen) >= fastest.bound_seconds * (1 - 1e-9)
+        assert choose_tied_within(problem, options.memory_bytes) is actual
 
     assert asked[0] == asked[1] == counted["choose"]
 
@@ -184,7 +184,7 @@ def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, mon
     monkeypatch.setattr("sporax.planner.search.memory_limit.choose_within", None)
     monkeypatch.setattr("sporax.planner.search.large_neighborhood.resolve", None)
     graph, _, options = limited(12, 0.9)
-    found = search(graph, EIGHT, MODEL, mode, options)
+    actual = search(graph, EIGHT, MODEL, mode, options)
 
     assert counted["choose"] > 0
-    assert memory_of(graph, found.plan).peak_bytes <= options.memory_bytes
+    assert memory_of(graph, actual.plan).peak_bytes <= options.memory_bytes

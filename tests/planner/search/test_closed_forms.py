@@ -83,14 +83,14 @@ MANY_DEVICES = {  # the form of a large tensor has its bytes in whole numbers: u
 def check(make, sizes, mesh, betas, stated, moved):
     step = make(*sizes)
     model = CommunicationOnly(AlpaLinks(axis_beta=betas))
-    found = ilp(step.graph, DeviceMatrix(mesh), model, SearchOptions(fully_use_devices=True))
-    check_plan(step.graph, found.plan)
-    assert found.optimal
-    assert found.cost_seconds <= stated + 5e-3
-    planned = collective_bytes(list(schedule(step.graph, found.plan)))
+    actual = ilp(step.graph, DeviceMatrix(mesh), model, SearchOptions(fully_use_devices=True))
+    check_plan(step.graph, actual.plan)
+    assert actual.optimal
+    assert actual.cost_seconds <= stated + 5e-3
+    planned = collective_bytes(list(schedule(step.graph, actual.plan)))
     if moved is not None:
         assert planned == moved
-    program = compiled(step, found.plan).lower(*arguments_of(step)).compile()
+    program = compiled(step, actual.plan).lower(*arguments_of(step)).compile()
     there = read_collectives(program.as_text())
     assert there.keys() == planned.keys()
     for kind, size in planned.items():  # XLA makes one of two that gather the same

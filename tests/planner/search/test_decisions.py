@@ -14,13 +14,13 @@ GRAPH = networks.mlp(2, 32, 64).graph
 
 
 def operators(graph, name):
-    return [number for number, each in enumerate(graph.operators) if each.name == name]
+    return [number for number, item in enumerate(graph.operators) if item.name == name]
 
 
 def test_products_decide_for_themselves():
     decisions = find_decisions(GRAPH)
 
-    unread = {number for number, each in enumerate(GRAPH.operators) if each.results[0] not in decisions.readers}
+    unread = {number for number, item in enumerate(GRAPH.operators) if item.results[0] not in decisions.readers}
     assert set(decisions.heavy) - unread == set(operators(GRAPH, "dot_general"))
 
 
@@ -109,7 +109,7 @@ def test_a_reduction_of_what_is_made_does_not_wait_for_its_reader():
 @pytest.mark.parametrize("terms", [2, 3])
 def test_sums_of_products_are_decided_on_once(terms):
     def function(x, *weights):
-        total = sum((x @ each for each in weights[1:]), x @ weights[0])
+        total = sum((x @ item for item in weights[1:]), x @ weights[0])
         return jnp.exp(total) * total
 
     graph = graph_of(function, (8, 4), *[(4, 16)] * terms)
@@ -117,7 +117,7 @@ def test_sums_of_products_are_decided_on_once(terms):
     sums = operators(graph, "add")
     roots = {node.root for node in decisions.nodes}
 
-    assert [graph.operators[each].results[0] in roots for each in sums] == [False] * (terms - 2) + [True]
+    assert [graph.operators[item].results[0] in roots for item in sums] == [False] * (terms - 2) + [True]
 
 
 def test_a_product_added_to_something_else_is_no_sum_of_products():

@@ -24,14 +24,14 @@ MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
 @pytest.mark.parametrize("largest_table", [500_000, 10])
 @pytest.mark.parametrize("step", [networks.mlp(3, 16, 512), networks.mlp(3, 64, 32)])
 def test_the_optimum_of_the_integer_program_is_found(step, largest_table):
-    found = dynamic(step.graph, EIGHT, MODEL, largest_table=largest_table)
+    actual = dynamic(step.graph, EIGHT, MODEL, largest_table=largest_table)
     best = ilp(step.graph, EIGHT, MODEL)
 
-    check_plan(step.graph, found.plan)
-    assert found.optimal
-    assert found.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
-    assert found.statistics["method"] == ("elimination" if largest_table > 10 else "messages")
-    assert_same_results(step, found.plan)
+    check_plan(step.graph, actual.plan)
+    assert actual.optimal
+    assert actual.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
+    assert actual.statistics["method"] == ("elimination" if largest_table > 10 else "messages")
+    assert_same_results(step, actual.plan)
 
 
 HOW = {
@@ -44,11 +44,11 @@ HOW = {
 def test_all_ways_to_decide_find_the_same():
     graph, mesh = networks.residual(16, 32, 8, 1).graph, DeviceMatrix((8,))
     model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), mesh))
-    found = {method: dynamic(graph, mesh, model, **how) for method, how in HOW.items()}
+    actual = {method: dynamic(graph, mesh, model, **how) for method, how in HOW.items()}
 
-    assert [each.statistics["method"] for each in found.values()] == list(HOW)
-    assert all(each.optimal for each in found.values())
-    assert len({round(each.cost_seconds, 12) for each in found.values()}) == 1
+    assert [item.statistics["method"] for item in actual.values()] == list(HOW)
+    assert all(item.optimal for item in actual.values())
+    assert len({round(item.cost_seconds, 12) for item in actual.values()}) == 1
 
 
 LIMITED = {
@@ -70,10 +70,10 @@ def test_labels_say_of_a_limit_what_the_integer_program_says(name, mesh):
     problem = ProblemBuilder(step.graph, devices, model, SearchOptions(fully_use_devices=True)).build()
     free = measured(problem, choose(problem.cost_graph())).peak_bytes
     graph, labels = limited_graph(problem, int(share * free)), ByLabels()
-    found = solve(graph, seconds=60, rounds=labels)
+    actual = solve(graph, seconds=60, rounds=labels)
     expected = solve(graph, seconds=120)
 
-    assert found.optimal
+    assert actual.optimal
     assert expected.optimal
-    assert found.cost == pytest.approx(expected.cost, rel=1e-6)
+    assert actual.cost == pytest.approx(expected.cost, rel=1e-6)
     assert labels.method == "labels"

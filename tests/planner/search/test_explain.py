@@ -23,7 +23,7 @@ PLAN = RESULT.plan
 
 
 def with_paths(graph: OperatorGraph) -> OperatorGraph:
-    operators = tuple(replace(each, path=f"layers.{n % 3}.op") for n, each in enumerate(graph.operators))
+    operators = tuple(replace(item, path=f"layers.{n % 3}.op") for n, item in enumerate(graph.operators))
     return replace(graph, operators=operators)
 
 
@@ -48,28 +48,32 @@ def test_the_summary_names_variables_operators_cost_and_memory():
 
 
 def test_alternatives_say_why_they_lost():
-    (told,) = explain(GRAPH, PLAN, MODEL, "#0", most=6)
+    (report,) = explain(GRAPH, PLAN, MODEL, "#0", most=6)
 
-    assert told.chosen is told.alternatives[0]
-    assert told.chosen.assignment == PLAN.operators[0].assignment
-    assert [each.seconds for each in told.alternatives] == sorted(each.seconds for each in told.alternatives)
-    assert len(told.alternatives) == 6
-    for each in told.alternatives[1:]:
-        assert any(word in each.why_not(told.chosen) for word in ("computing", "operands", "results", "equal cost"))
-    assert "chosen" in str(told)
+    assert report.chosen is report.alternatives[0]
+    assert report.chosen.assignment == PLAN.operators[0].assignment
+    assert [alternative.seconds for alternative in report.alternatives] == sorted(
+        alternative.seconds for alternative in report.alternatives
+    )
+    assert len(report.alternatives) == 6
+    for alternative in report.alternatives[1:]:
+        assert any(
+            word in alternative.why_not(report.chosen) for word in ("computing", "operands", "results", "equal cost")
+        )
+    assert "chosen" in str(report)
 
 
 def test_the_chosen_way_is_told_even_when_others_look_better():
     """Alone against a plan that cuts nothing, cutting the first product would pay; the plan's way is there all the same."""
-    (told,) = explain(GRAPH, whole_plan(GRAPH, MESH), MODEL, "#0", most=2)
+    (answers,) = explain(GRAPH, whole_plan(GRAPH, MESH), MODEL, "#0", most=2)
 
-    assert len(told.alternatives) == 2
-    assert not any(told.chosen.assignment)
+    assert len(answers.alternatives) == 2
+    assert not any(answers.chosen.assignment)
 
 
 def test_alternatives_are_priced_as_the_search_prices_them():
     """What the model gives less weight to in the backward pass has less weight here."""
-    last = max(n for n, each in enumerate(GRAPH.operators) if each.name == "dot_general")
+    last = max(n for n, item in enumerate(GRAPH.operators) if item.name == "dot_general")
     (full,), (free,) = (
         explain(GRAPH, PLAN, model, f"#{last}") for model in (MODEL, replace(MODEL, late_computing=0.5))
     )
@@ -77,7 +81,7 @@ def test_alternatives_are_priced_as_the_search_prices_them():
     assert free.chosen.operator_seconds == pytest.approx(full.chosen.operator_seconds / 2)
     hidden = explain(GRAPH, PLAN, replace(MODEL, late_communication=0.0), f"#{last}")[0]
     assert hidden.chosen.deliver_seconds == 0.0
-    assert any(each.deliver_seconds for each in full.alternatives)
+    assert any(item.deliver_seconds for item in full.alternatives)
 
 
 def test_operators_are_found_by_path():
@@ -85,7 +89,7 @@ def test_operators_are_found_by_path():
     told = explain(graph, PLAN, MODEL, "layers.0")
 
     assert told
-    assert all(graph.operators[each.operator].path == "layers.0.op" for each in told)
+    assert all(graph.operators[item.operator].path == "layers.0.op" for item in told)
     assert explain(graph, PLAN, MODEL, "0.op") == told
     assert str(told).count("\n\n") == len(told) - 1
     with pytest.raises(
@@ -117,13 +121,13 @@ def test_explanations_speak_of_axes_as_the_summary_does():
     assert told.axes.layouts(told.chosen.operands) == " ".join(row.inputs)
     assert text.startswith(f"axes {told.axes.legend()}; * marks the plan's choice")
     assert max(map(len, text.splitlines())) <= 120
-    for each in told.alternatives:
-        assert told.axes.layout(each.operands[0]) in text.replace("\n", " ")
+    for item in told.alternatives:
+        assert told.axes.layout(item.operands[0]) in text.replace("\n", " ")
 
 
 def test_reasons_are_in_words():
     (told,) = explain(GRAPH, PLAN, MODEL, "#0", most=40)
-    reasons = [each.why_not(told.chosen) for each in told.alternatives if not each.chosen]
+    reasons = [item.why_not(told.chosen) for item in told.alternatives if not item.chosen]
 
     assert any("kB of w0" in reason or "MB of w0" in reason for reason in reasons)
     assert any(f"over 1 devices, not {told.chosen.parts}" in reason for reason in reasons)
@@ -134,10 +138,10 @@ def test_reasons_are_in_words():
 def test_what_does_not_fit_says_so():
     (free,), (tight,) = (explain(GRAPH, PLAN, MODEL, "#0", memory_bytes=limit) for limit in (None, 1))
 
-    assert not any(each.lacking_bytes for each in free.alternatives)
-    lacking = [each for each in tight.alternatives if each.lacking_bytes]
+    assert not any(item.lacking_bytes for item in free.alternatives)
+    lacking = [item for item in tight.alternatives if item.lacking_bytes]
     assert lacking
-    assert all("does not fit: " in each.why_not(tight.chosen) for each in lacking)
+    assert all("does not fit: " in item.why_not(tight.chosen) for item in lacking)
     assert not tight.chosen.lacking_bytes
 
 
@@ -151,20 +155,20 @@ def test_cuts_that_are_not_possible_are_told():
 
 
 def test_operators_are_found_by_variable_and_by_primitive():
-    products = [number for number, each in enumerate(GRAPH.operators) if each.name == "dot_general"]
+    products = [number for number, reader in enumerate(GRAPH.operators) if reader.name == "dot_general"]
 
-    assert [each.operator for each in explain(GRAPH, PLAN, MODEL, "dot_general")] == products
+    assert [reader.operator for reader in explain(GRAPH, PLAN, MODEL, "dot_general")] == products
     readers = explain(GRAPH, PLAN, MODEL, "w1")
     assert 0 < len(readers) < len(products)
-    assert all("w1" in each.title for each in readers)
+    assert all("w1" in reader.title for reader in readers)
     with pytest.raises(SporaxValueError, match=r"such as \['dot_general'"):
         explain(GRAPH, PLAN, MODEL, "dot_generel")
 
 
 def test_layers_that_are_cut_alike_are_explained_once():
     operators = tuple(
-        replace(each, path=f"layers.{n}.op" if each.name == "dot_general" and not each.backward else "other")
-        for n, each in enumerate(GRAPH.operators)
+        replace(item, path=f"layers.{n}.op" if item.name == "dot_general" and not item.backward else "other")
+        for n, item in enumerate(GRAPH.operators)
     )
     told = explain(replace(GRAPH, operators=operators), whole_plan(GRAPH, MESH), MODEL, "layers")
     text = str(told)
@@ -177,12 +181,12 @@ def test_layers_that_are_cut_alike_are_explained_once():
 def test_a_row_of_a_summary_is_a_name():
     graph = with_paths(GRAPH)
     (every, some, one) = (
-        {each.operator for each in explain(graph, PLAN, MODEL, path)}
+        {item.operator for item in explain(graph, PLAN, MODEL, path)}
         for path in ("layers.0-2.op (3\N{NO-BREAK SPACE}×)", "layers.0,2", "layers.1.op dot_general")
     )
     names = [graph.operators[number].path for number in sorted(some)]
 
-    assert every == {number for number, each in enumerate(graph.operators) if each.name == "dot_general"}
+    assert every == {number for number, item in enumerate(graph.operators) if item.name == "dot_general"}
     assert set(names) <= {"layers.0.op", "layers.2.op"}
     assert one == every - some
     with pytest.raises(SporaxValueError, match="must be one of the program's"):

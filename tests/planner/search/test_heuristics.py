@@ -47,12 +47,12 @@ def test_plans_are_within_five_percent_of_the_optimum(search, name, hardware):
     graph, costs = NETWORKS[name].graph, model(EIGHT, hardware)
     options = SearchOptions(fully_use_devices=True)
     best = optimum(name, hardware)
-    found = search(graph, EIGHT, costs, options)
+    actual = search(graph, EIGHT, costs, options)
 
-    check_plan(graph, found.plan)
+    check_plan(graph, actual.plan)
     assert best.optimal
-    assert found.cost_seconds <= 1.05 * best.cost_seconds
-    assert found.bound_seconds is None
+    assert actual.cost_seconds <= 1.05 * best.cost_seconds
+    assert actual.bound_seconds is None
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -63,7 +63,7 @@ def test_plans_for_any_number_of_devices_run_as_on_one(search, mesh):
     plan = search(step.graph, mesh, model(mesh), SearchOptions(fully_use_devices=True)).plan
 
     check_plan(step.graph, plan)
-    assert any(any(each.assignment) for each in plan.operators) == (mesh.num_devices > 1)
+    assert any(any(operator.assignment) for operator in plan.operators) == (mesh.num_devices > 1)
     assert_same_results(step, plan)
 
 
@@ -95,8 +95,8 @@ def test_what_is_given_on_all_axes_may_be_added_up(search):
     step = ingest(jax.make_jaxpr(lambda x: jnp.tanh(x).sum(0) ** 2)(jax.ShapeDtypeStruct((64, 32), jnp.float32)))
     rows = Placement(((0, 1, 2), ()))
     options = SearchOptions(fully_use_devices=True, fixed={step.graph.inputs[0].tensor: rows})
-    found, best = (each(step.graph, EIGHT, model(EIGHT), options) for each in (search, ilp))
+    actual, best = (item(step.graph, EIGHT, model(EIGHT), options) for item in (search, ilp))
 
-    assert found.plan.inputs[0] == rows
-    assert found.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
-    assert_same_results(step, found.plan)
+    assert actual.plan.inputs[0] == rows
+    assert actual.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
+    assert_same_results(step, actual.plan)

@@ -34,13 +34,13 @@ def alpa(graph, mesh, betas=(), **options):
 
 
 def collectives(graph, plan):
-    found = {}
+    actual = {}
     for together in schedule(graph, plan):
         for transfer in together:
             for move in transfer.redistribution.moves:
                 if move.collective:
-                    found.setdefault(move.collective, []).append(move.local_bytes)
-    return found
+                    actual.setdefault(move.collective, []).append(move.local_bytes)
+    return actual
 
 
 @pytest.mark.parametrize(("layers", "batch", "width", "expected"), [
@@ -101,7 +101,7 @@ def test_forward_pass_of_six_layers_reduces_every_other_product():
 def test_attention_needs_no_gather():
     graph = networks.attention(4, 128, 512, 16).graph
     free = alpa(graph, (4,))
-    x = next(each.tensor for each in graph.inputs if each.name == "x")
+    x = next(item.tensor for item in graph.inputs if item.name == "x")
     whole = {x: Placement.replicated(3), graph.outputs[0]: Placement.replicated(3)}
     result = alpa(graph, (4,), fixed=whole)
 
@@ -132,7 +132,7 @@ def test_larger_plans_run_as_on_one_device(step):
     result = ilp(step.graph, EIGHT, model, SearchOptions(fully_use_devices=True))
 
     check_plan(step.graph, result.plan)
-    assert any(any(each.assignment) for each in result.plan.operators)
+    assert any(any(operator.assignment) for operator in result.plan.operators)
     assert_same_results(step, result.plan)
 
 

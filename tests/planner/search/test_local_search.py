@@ -36,9 +36,9 @@ def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest):
 
     assert least.peak_bytes < fastest.peak_bytes / 4
     assert least.peak_bytes < half.peak_bytes <= enough
-    for found in (half, least):
-        check_plan(problem.graph, found.plan)
-        assert memory_of(problem.graph, found.plan).peak_bytes == found.peak_bytes
+    for actual in (half, least):
+        check_plan(problem.graph, actual.plan)
+        assert memory_of(problem.graph, actual.plan).peak_bytes == actual.peak_bytes
 
 
 def test_a_plan_gets_cheaper_within_its_limit(problem, fastest):
@@ -54,8 +54,8 @@ def test_a_plan_gets_cheaper_within_its_limit(problem, fastest):
 def test_other_costs_lead_to_other_plans(problem):
     dear = problem.with_costs(
         [
-            1e12 * (np.arange(len(each)) == candidate)
-            for each, candidate in zip(problem.costs, smallest(problem).chosen, strict=True)
+            1e12 * (np.arange(len(item)) == candidate)
+            for item, candidate in zip(problem.costs, smallest(problem).chosen, strict=True)
         ]
     )
     assert smallest(dear).chosen != smallest(problem).chosen
@@ -67,5 +67,5 @@ def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):
     assert least.peak_bytes < 0.2 * fastest.peak_bytes  # a third is what messages come to
 
     limit = int(1.1 * least.peak_bytes)
-    found = propagation(problem.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
-    assert memory_of(problem.graph, found.plan).peak_bytes <= limit
+    actual = propagation(problem.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
+    assert memory_of(problem.graph, actual.plan).peak_bytes <= limit

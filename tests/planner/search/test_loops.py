@@ -74,40 +74,40 @@ def test_a_loop_sends_what_its_layers_send_written_out(sizes, again):
 
 
 def test_few_tokens_are_combined_twice_a_round_and_many_once_a_step():
-    step, found = best(FEW_TOKENS, True)
-    rounds = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, found.plan)]
+    step, actual = best(FEW_TOKENS, True)
+    rounds = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, actual.plan)]
     batch, length, width = FEW_TOKENS
     assert rounds == [{"all_reduce": 2 * 4 * batch * length * width}] * 2  # forward and backward
 
-    step, found = best(MANY_TOKENS, True)
-    rounds = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, found.plan)]
+    step, actual = best(MANY_TOKENS, True)
+    rounds = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, actual.plan)]
     assert rounds == [{}] * 2
-    assert any(each.partial for _, planned in loops(step, found.plan) for each in planned.results)
+    assert any(result.partial for _, planned in loops(step, actual.plan) for result in planned.results)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_search_looks_inside(mode):
     step, least = best((16, 64, 512), True)  # somewhere between: rows in some products, columns in others
-    found = search(step.graph, EIGHT, MODEL, mode)
-    check_plan(step.graph, found.plan)
-    assert found.cost_seconds <= least.cost_seconds * 1.01
-    assert cost_of(step.graph, found.plan, MODEL).seconds == pytest.approx(found.cost_seconds, rel=1e-6)
-    assert not found.plan.notes
+    actual = search(step.graph, EIGHT, MODEL, mode)
+    check_plan(step.graph, actual.plan)
+    assert actual.cost_seconds <= least.cost_seconds * 1.01
+    assert cost_of(step.graph, actual.plan, MODEL).seconds == pytest.approx(actual.cost_seconds, rel=1e-6)
+    assert not actual.plan.notes
 
 
 def test_the_number_of_rounds_is_a_price_and_no_size():
     short, long = (networks.layers(count, *MANY_TOKENS) for count in (8, 200))
-    found = [ilp(each.graph, EIGHT, MODEL) for each in (short, long)]
-    assert found[0].statistics["decisions"] == found[1].statistics["decisions"]
-    assert found[0].statistics["candidates"] == found[1].statistics["candidates"]
-    assert found[1].cost_seconds > 20 * found[0].cost_seconds
+    actual = [ilp(item.graph, EIGHT, MODEL) for item in (short, long)]
+    assert actual[0].statistics["decisions"] == actual[1].statistics["decisions"]
+    assert actual[0].statistics["candidates"] == actual[1].statistics["candidates"]
+    assert actual[1].cost_seconds > 20 * actual[0].cost_seconds
 
 
 def sent_by(text):
     """Bytes of collectives by computation of a compiled program's text, and which of these are bodies of loops."""
     computations = dict(re.findall(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", text, re.M | re.S))
     bodies = re.findall(r" while\([^\n]*body=%?([\w.\-]+)", text)
-    return {name: read_collectives(each) for name, each in computations.items()}, bodies
+    return {name: read_collectives(item) for name, item in computations.items()}, bodies
 
 
 def test_compiled_loops_send_what_their_plans_say():
@@ -121,8 +121,8 @@ def test_compiled_loops_send_what_their_plans_say():
 
     assert len(bodies) == 2
     assert all(planned)
-    for kind in {*planned[0], *planned[1], *(kind for each in bodies for kind in sent[each])}:
-        assert sorted(sent[each].get(kind, 0) for each in bodies) == sorted(each.get(kind, 0) for each in planned)
+    for kind in {*planned[0], *planned[1], *(kind for item in bodies for kind in sent[item])}:
+        assert sorted(sent[item].get(kind, 0) for item in bodies) == sorted(item.get(kind, 0) for item in planned)
     outside = Counter()
     for name in sent.keys() - {*bodies}:
         outside.update(sent[name])
@@ -136,7 +136,7 @@ def test_compiled_loops_send_what_their_plans_say():
 def assert_same_losses(step, plan):
     """Three steps on eight devices are those of one."""
     random = np.random.default_rng(0)
-    specs = [step.graph.tensors[each.tensor] for each in step.graph.inputs]
+    specs = [step.graph.tensors[item.tensor] for item in step.graph.inputs]
     start = [jnp.asarray(random.normal(size=spec.shape) / spec.shape[-1] ** 0.5, jnp.float32) for spec in specs]
     losses = []
     for program in (compiled(step, plan), jax.jit(lambda *values: run_whole(step, values))):
@@ -164,7 +164,7 @@ def accumulated(rounds, batch, width):
         (value, gradient), _ = jax.lax.scan(one, (jnp.float32(0), jnp.zeros_like(weights)), (xs, ys))
         return weights - 0.1 * gradient, value
 
-    shapes = [jax.ShapeDtypeStruct(each, jnp.float32) for each in ((3, width, width), *[(rounds, batch, width)] * 2)]
+    shapes = [jax.ShapeDtypeStruct(item, jnp.float32) for item in ((3, width, width), *[(rounds, batch, width)] * 2)]
     roles = [(Role.PARAMETER, "w"), (Role.DATA, "x"), (Role.DATA, "y")]
     return ingest(jax.make_jaxpr(step)(*shapes), roles, [(0, 0)])
 
@@ -185,7 +185,7 @@ def test_accumulated_gradients_are_those_of_one_device():
     plan = search(step.graph, EIGHT, CPU, "recursive").plan
     sent, bodies = sent_by(compiled(step, plan).lower(*arguments_of(step)).compile().as_text())
     assert bodies
-    assert not any(sent[each] for each in bodies)
+    assert not any(sent[item] for item in bodies)
     assert any(sent.values())
     assert_same_losses(step, plan)
 
@@ -216,41 +216,41 @@ def test_other_loops_run_as_on_one_device(busy):
     ]
     step = ingest(jax.make_jaxpr(lambda *a: jax.tree.leaves(other_loops(*a)))(*shapes), [(Role.DATA, "")] * 5)
     for mode in MODES if busy else ("ilp",):
-        found = search(step.graph, EIGHT, CPU, mode, SearchOptions(fully_use_devices=busy))
-        check_plan(step.graph, found.plan)
-        assert cost_of(step.graph, found.plan, CPU).seconds == pytest.approx(found.cost_seconds, rel=1e-6)
-    inside = loops(step, found.plan)[0][1].bodies[0]
-    assert any(any(each.assignment) for each in inside.operators) or any(each.bodies for each in inside.operators)
-    assert_same_results(step, found.plan)
+        actual = search(step.graph, EIGHT, CPU, mode, SearchOptions(fully_use_devices=busy))
+        check_plan(step.graph, actual.plan)
+        assert cost_of(step.graph, actual.plan, CPU).seconds == pytest.approx(actual.cost_seconds, rel=1e-6)
+    inside = loops(step, actual.plan)[0][1].bodies[0]
+    assert any(any(item.assignment) for item in inside.operators) or any(item.bodies for item in inside.operators)
+    assert_same_results(step, actual.plan)
 
 
 def test_plans_are_folded_and_unfolded_without_loss():
-    step, found = best(FEW_TOKENS, True, True)
+    step, actual = best(FEW_TOKENS, True, True)
     out = inline_loops(step.graph)
-    flat = out.unfolded(found.plan)
+    flat = out.unfolded(actual.plan)
     check_plan(out.graph, flat)
-    assert out.folded(flat) == found.plan
+    assert out.folded(flat) == actual.plan
     assert {operator.times for operator in out.graph.operators} == {1, 4}
-    assert memory_of(step.graph, found.plan) == memory_of(step.graph, out.folded(flat))
+    assert memory_of(step.graph, actual.plan) == memory_of(step.graph, out.folded(flat))
     bare = networks.mlp(2, 64, 64).graph
     assert inline_loops(bare).graph is bare
 
 
 def test_what_is_carried_must_lie_at_the_end_as_at_the_start():
-    step, found = best(MANY_TOKENS, True)
-    number = next(n for n, each in enumerate(step.graph.operators) if each.name == "scan")
-    planned = found.plan.operators[number]
+    step, actual = best(MANY_TOKENS, True)
+    number = next(n for n, item in enumerate(step.graph.operators) if item.name == "scan")
+    planned = actual.plan.operators[number]
     body = planned.bodies[0]
     moved = Placement(((), (0, 1, 2), ()))
     assert body.outputs[0] != moved
     wrong = replace(planned, bodies=(replace(body, outputs=(moved, *body.outputs[1:])),))
-    operators = (*found.plan.operators[:number], wrong, *found.plan.operators[number + 1 :])
+    operators = (*actual.plan.operators[:number], wrong, *actual.plan.operators[number + 1 :])
     with pytest.raises(SporaxValueError, match=rf"operator {number} .*loop_carry"):
-        check_plan(step.graph, replace(found.plan, operators=operators))
+        check_plan(step.graph, replace(actual.plan, operators=operators))
 
 
 def test_operators_of_a_loop_can_be_questioned():
-    step, found = best(FEW_TOKENS, True)
-    told = explain(step.graph, found.plan, MODEL, "")
-    inside = [each for each in told if each.chosen.operator_seconds and "dot_general" in each.title]
+    step, actual = best(FEW_TOKENS, True)
+    report = explain(step.graph, actual.plan, MODEL, "")
+    inside = [item for item in report if item.chosen.operator_seconds and "dot_general" in item.title]
     assert len(inside) >= 6

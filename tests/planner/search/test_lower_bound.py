@@ -20,11 +20,11 @@ MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
 
 
 def graph_of(costs, edges):
-    return CostGraph.build(costs, [[0] * len(each) for each in costs], [(0, 0)] * len(costs), edges, None)
+    return CostGraph.build(costs, [[0] * len(cost) for cost in costs], [(0, 0)] * len(costs), edges, None)
 
 
 def found_in(costs, edges):
-    return find_repeats([each.tobytes() for each in costs], edges)
+    return find_repeats([item.tobytes() for item in costs], edges)
 
 
 @pytest.mark.parametrize("readers", [0, 1])

@@ -34,9 +34,9 @@ def test_a_follower_reads_inside_its_bundle_and_a_product_does_not():
     x, w, v = builder.argument(8, 8), builder.weight(8, 8), builder.weight(8, 8)
     y = builder.matmul(x, w)
     z = builder.unary("tanh", y)
-    known = materialization_of(builder.graph(builder.matmul(z, v)))
-    assert known.is_inside(y, 1)
-    assert not known.is_inside(z, 2)
+    reference = materialization_of(builder.graph(builder.matmul(z, v)))
+    assert reference.is_inside(y, 1)
+    assert not reference.is_inside(z, 2)
 
 
 def test_a_products_result_is_an_array_and_that_of_a_loop_which_is_repeated_is_not():
@@ -47,13 +47,13 @@ def test_a_products_result_is_an_array_and_that_of_a_loop_which_is_repeated_is_n
     cheap = builder.binary("add", y, 1.0)
     costly = builder.unary("tanh", y)
     results = [builder.unary("exp", tensor) for tensor in (cheap, costly)]
-    known = materialization_of(builder.graph(*results))
-    assert known.is_read_itself(y, 1)
-    assert known.kept_for(y, ()) == [y]
-    assert known.kept_for(cheap, ()) == [y]
-    assert known.kept_for(costly, ()) == [y, costly]
-    assert known.kept_for(costly, {2}) == [costly]  # a kernel before it needs it, so it is written for both
-    assert known.kept_for(x, ()) == []
+    expected = materialization_of(builder.graph(*results))
+    assert expected.is_read_itself(y, 1)
+    assert expected.kept_for(y, ()) == [y]
+    assert expected.kept_for(cheap, ()) == [y]
+    assert expected.kept_for(costly, ()) == [y, costly]
+    assert expected.kept_for(costly, {2}) == [costly]  # a kernel before it needs it, so it is written for both
+    assert expected.kept_for(x, ()) == []
 
 
 def test_products_of_plain_matrices_read_any_order_and_batched_ones_a_copy():
@@ -62,13 +62,13 @@ def test_products_of_plain_matrices_read_any_order_and_batched_ones_a_copy():
         x, w = builder.argument(4, 8, 8), builder.argument(4, 8, 8)
         params = {"dimension_numbers": ((contracted, contracted), ((0,), (0,)))}
         product = builder.add("dot_general", [x, w], (4, 8, 8), params=params)
-        known = materialization_of(builder.graph(product))
-        return known.sure_copies(0, 0), known.sure_copies(0, 1)
+        expected = materialization_of(builder.graph(product))
+        return expected.sure_copies(0, 0), expected.sure_copies(0, 1)
 
     assert copies((2,)) == (0, 1)  # the right operand should have its inner dimension first
     assert copies((1,)) == (1, 0)
     builder = GraphBuilder()
     x, w = builder.argument(8, 8), builder.argument(8, 8)
     params = {"dimension_numbers": (((0,), (1,)), ((), ()))}
-    known = materialization_of(builder.graph(builder.add("dot_general", [x, w], (8, 8), params=params)))
-    assert (known.sure_copies(0, 0), known.sure_copies(0, 1)) == (0, 0)
+    expected = materialization_of(builder.graph(builder.add("dot_general", [x, w], (8, 8), params=params)))
+    assert (expected.sure_copies(0, 0), expected.sure_copies(0, 1)) == (0, 0)

@@ -68,7 +68,7 @@ def shares_of(problem, count):
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("name", [each for each in NETWORKS if each != "layers"])
+@pytest.mark.parametrize("name", [item for item in NETWORKS if item != "layers"])
 def test_no_plan_needs_less_than_it_surely_does(name, mesh):
     problem = problem_of(name, MESHES[mesh])
     shares = shares_of(problem, 24)
@@ -98,24 +98,24 @@ def test_parts_that_are_wanted_again_after_they_were_combined_are_arrays_of_thei
 @pytest.mark.parametrize("name", ["mlp", "mixture of experts"])
 def test_the_solver_is_told_of_all_that_is_surely_needed(name):
     problem = problem_of(name, MESHES["8"])
-    known = memory_lower_bound(problem)
-    free = known.bytes_of(choose(problem.cost_graph()))
+    reference = memory_lower_bound(problem)
+    free = reference.bytes_of(choose(problem.cost_graph()))
     solution = solve(bounding_graph(problem, int(0.9 * free)), seconds=60)
 
     assert solution.optimal
-    assert known.bytes_of(solution.choices.tolist()[: len(problem.costs)]) == solution.peak <= 0.9 * free
+    assert reference.bytes_of(solution.choices.tolist()[: len(problem.costs)]) == solution.peak <= 0.9 * free
     for chosen in choices_of(problem, 40):
-        if known.bytes_of(chosen) <= 0.9 * free:
+        if reference.bytes_of(chosen) <= 0.9 * free:
             assert problem.seconds(chosen) * problem.scale >= solution.bound * (1 - 1e-9)
 
 
 def test_what_is_proven_within_a_limit_holds_for_plans_that_fit():
     problem = problem_of("mixture of experts", MESHES["8"])
     limit = int(0.9 * measured(problem, choose(problem.cost_graph())).peak_bytes)
-    found, proof = solve_within(problem, limit, 30.0)
+    actual, proof = solve_within(problem, limit, 30.0)
 
-    assert found.peak_bytes <= limit
-    assert problem.seconds(found.chosen) * problem.scale >= proof.bound * (1 - 1e-9)
+    assert actual.peak_bytes <= limit
+    assert problem.seconds(actual.chosen) * problem.scale >= proof.bound * (1 - 1e-9)
     for chosen in choices_of(problem, 40):
         if measured(problem, chosen).peak_bytes <= limit:
             assert problem.seconds(chosen) * problem.scale >= proof.bound * (1 - 1e-9)
@@ -124,11 +124,11 @@ def test_what_is_proven_within_a_limit_holds_for_plans_that_fit():
 def test_what_repeats_is_worked_out_once(monkeypatch):
     """How a tensor comes to its reader is the same in every layer, however many there are."""
     asked = []
-    known = memory_lower_bound_module._LowerBoundBuilder._between
+    expected = memory_lower_bound_module._LowerBoundBuilder._between
 
     def between(counter, ends):
         asked.append(ends)
-        return known(counter, ends)
+        return expected(counter, ends)
 
     monkeypatch.setattr(memory_lower_bound_module._LowerBoundBuilder, "_between", between)
     counts = []

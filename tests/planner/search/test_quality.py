@@ -47,10 +47,10 @@ def test_searches_come_near_the_proven_optimum(name, mesh):
     assert exact.optimal
     assert exact.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
     for search in QUICK:
-        found = search(graph, mesh, model(mesh), BUSY)
-        check_plan(graph, found.plan)
-        assert found.cost_seconds <= 1.05 * best.cost_seconds, search.__name__
-        assert found.bound_seconds is None
+        actual = search(graph, mesh, model(mesh), BUSY)
+        check_plan(graph, actual.plan)
+        assert actual.cost_seconds <= 1.05 * best.cost_seconds, search.__name__
+        assert actual.bound_seconds is None
 
 
 @pytest.mark.parametrize("name", ["mlp", "mixture of experts"])
@@ -60,13 +60,13 @@ def test_gaps_with_less_memory(name):
     best = optimum(name, mesh, limit)
     options = SearchOptions(fully_use_devices=True, memory_bytes=limit)
     for search in (*QUICK, dynamic, repeated):
-        found = search(graph, mesh, model(mesh), options)
-        check_plan(graph, found.plan)
-        assert memory_of(graph, found.plan).peak_bytes <= limit, search.__name__
-        assert found.cost_seconds <= 1.05 * best.cost_seconds, search.__name__
-        assert not found.optimal or found.cost_seconds <= best.cost_seconds * (1 + 1e-9), search.__name__
+        actual = search(graph, mesh, model(mesh), options)
+        check_plan(graph, actual.plan)
+        assert memory_of(graph, actual.plan).peak_bytes <= limit, search.__name__
+        assert actual.cost_seconds <= 1.05 * best.cost_seconds, search.__name__
+        assert not actual.optimal or actual.cost_seconds <= best.cost_seconds * (1 + 1e-9), search.__name__
         if best.bound_seconds is not None:
-            assert found.cost_seconds >= best.bound_seconds * (1 - 1e-9), search.__name__
+            assert actual.cost_seconds >= best.bound_seconds * (1 - 1e-9), search.__name__
 
 
 @pytest.mark.parametrize("search", [*QUICK, dynamic, repeated])

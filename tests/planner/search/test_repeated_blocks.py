@@ -23,19 +23,19 @@ def repeats_of(step):
 
 def assert_alike(costs, edges, repeats):
     """Every edge of the problem is where the repeats say it is, with the table that they say, and none is left over."""
-    place = {decision: (block, at) for block, each in enumerate(repeats.blocks) for at, decision in enumerate(each)}
+    place = {decision: (block, at) for block, item in enumerate(repeats.blocks) for at, decision in enumerate(item)}
     assert sorted([*place, *repeats.outside]) == list(range(len(costs)))
     for row in zip(*repeats.blocks, strict=True):
-        assert all((costs[each] == costs[row[0]]).all() for each in row)
+        assert all((costs[item] == costs[row[0]]).all() for item in row)
     tables = {}
     for first, second, table in edges:
         pair, table = ((first, second), table) if first < second else ((second, first), table.T)
         tables[pair] = tables.get(pair, 0) + table
-    told = {}
+    report = {}
 
     def tell(first, second, table):
         pair, table = ((first, second), table) if first < second else ((second, first), table.T)
-        told[pair] = told.get(pair, 0) + table
+        report[pair] = report.get(pair, 0) + table
 
     for edge in repeats.others:
         tell(*edge)
@@ -48,9 +48,9 @@ def assert_alike(costs, edges, repeats):
     for number, wire, is_first, decision in repeats.ends:
         inside = repeats.blocks[number][wire[0 if is_first else 1]]
         tell(*((inside, decision) if is_first else (decision, inside)), repeats.wires[wire])
-    assert told.keys() == tables.keys()
+    assert report.keys() == tables.keys()
     for pair, table in tables.items():
-        np.testing.assert_allclose(told[pair], table)
+        np.testing.assert_allclose(report[pair], table)
 
 
 @pytest.mark.parametrize("step", [
@@ -78,7 +78,7 @@ def test_depth_adds_blocks_and_nothing_else():
 @pytest.mark.parametrize("kinds", [1, 2, 3])
 def test_layers_of_several_kinds_take_turns(kinds):
     costs, edges = row_of_blocks(0, 6 * kinds + 2, size=3, kinds=kinds)
-    repeats = find_repeats([each.tobytes() for each in costs], edges)
+    repeats = find_repeats([cost.tobytes() for cost in costs], edges)
 
     assert len(repeats.blocks[0]) == 3 * kinds
     assert_alike(costs, edges, repeats)
@@ -86,7 +86,7 @@ def test_layers_of_several_kinds_take_turns(kinds):
 
 def test_what_all_layers_read_belongs_to_none():
     costs, edges = row_of_blocks(1, 12, size=3, readers=2)
-    repeats = find_repeats([each.tobytes() for each in costs], edges)
+    repeats = find_repeats([item.tobytes() for item in costs], edges)
 
     assert {decision for _, decision in repeats.shared} == {len(costs) - 2, len(costs) - 1}
     assert_alike(costs, edges, repeats)
@@ -95,9 +95,9 @@ def test_what_all_layers_read_belongs_to_none():
 def test_a_layer_that_differs_ends_the_row():
     costs, edges = row_of_blocks(2, 16, size=3)
     costs[3 * 11] = costs[3 * 11] + 1
-    repeats = find_repeats([each.tobytes() for each in costs], edges)
+    repeats = find_repeats([item.tobytes() for item in costs], edges)
 
-    assert not {33, 34, 35} & {each for block in repeats.blocks for each in block}
+    assert not {33, 34, 35} & {item for block in repeats.blocks for item in block}
     assert_alike(costs, edges, repeats)
 
 

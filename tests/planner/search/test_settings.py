@@ -29,46 +29,46 @@ def slices(graph, plan):
 @pytest.mark.parametrize("search", [dynamic, recursive])
 def test_slices_of_products_are_aligned(search):
     free = search(GRAPH, EIGHT, MODEL, SearchOptions(fully_use_devices=True))
-    found = search(GRAPH, EIGHT, MODEL, SearchOptions(fully_use_devices=True, align=16))
+    actual = search(GRAPH, EIGHT, MODEL, SearchOptions(fully_use_devices=True, align=16))
 
-    check_plan(GRAPH, found.plan)
+    check_plan(GRAPH, actual.plan)
     assert any(size % 16 for size in slices(GRAPH, free.plan))
-    cut = list(slices(GRAPH, found.plan))
+    cut = list(slices(GRAPH, actual.plan))
     assert cut
     assert all(size % 16 == 0 for size in cut)
-    assert found.cost_seconds >= free.cost_seconds
+    assert actual.cost_seconds >= free.cost_seconds
 
 
 def test_what_follows_is_cut_like_its_producer():
     options = SearchOptions(fully_use_devices=True, follow=True)
-    found, free = dynamic(GRAPH, EIGHT, MODEL, options), dynamic(GRAPH, EIGHT, MODEL)
+    actual, free = dynamic(GRAPH, EIGHT, MODEL, options), dynamic(GRAPH, EIGHT, MODEL)
     problem = ProblemBuilder(GRAPH, EIGHT, MODEL, options).build()
     forbidden = sum(int(np.isinf(table).sum()) for *_, table in problem.edges)
 
-    check_plan(GRAPH, found.plan)
+    check_plan(GRAPH, actual.plan)
     assert forbidden > 0
     assert not any(
         np.isinf(table).any() for *_, table in ProblemBuilder(GRAPH, EIGHT, MODEL, SearchOptions()).build().edges
     )
-    assert np.isfinite(found.cost_seconds)
-    assert found.cost_seconds >= free.cost_seconds
-    made = {
+    assert np.isfinite(actual.cost_seconds)
+    assert actual.cost_seconds >= free.cost_seconds
+    result = {
         tensor: where
-        for each, plan in zip(GRAPH.operators, found.plan.operators, strict=True)
-        if each.name == "dot_general"
-        for tensor, where in zip(each.results, plan.results, strict=True)
+        for item, plan in zip(GRAPH.operators, actual.plan.operators, strict=True)
+        if item.name == "dot_general"
+        for tensor, where in zip(item.results, plan.results, strict=True)
     }
-    for each, plan in zip(GRAPH.operators, found.plan.operators, strict=True):
-        if each.name in ("max", "select_n", "mul"):
-            for tensor, where in zip(each.operands, plan.operands, strict=True):
-                assert tensor not in made or where.dims == made[tensor].dims
+    for item, plan in zip(GRAPH.operators, actual.plan.operators, strict=True):
+        if item.name in ("max", "select_n", "mul"):
+            for tensor, where in zip(item.operands, plan.operands, strict=True):
+                assert tensor not in result or where.dims == result[tensor].dims
 
 
 def test_an_approximate_search_says_how_far_it_may_be_off():
     graph = networks.transformer(1, 8, 16, 64, 8).graph
     best = dynamic(graph, EIGHT, MODEL)
-    found = dynamic(graph, EIGHT, MODEL, SearchOptions(epsilon=0.3), largest_table=10)
+    actual = dynamic(graph, EIGHT, MODEL, SearchOptions(epsilon=0.3), largest_table=10)
 
-    check_plan(graph, found.plan)
-    assert found.bound_seconds <= best.cost_seconds * (1 + 1e-9)
-    assert best.cost_seconds * (1 - 1e-9) <= found.cost_seconds <= 1.3 * best.cost_seconds
+    check_plan(graph, actual.plan)
+    assert actual.bound_seconds <= best.cost_seconds * (1 + 1e-9)
+    assert best.cost_seconds * (1 - 1e-9) <= actual.cost_seconds <= 1.3 * best.cost_seconds

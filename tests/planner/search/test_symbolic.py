@@ -17,7 +17,7 @@ SINGLE = ((0,), (1,), (2,))
 
 
 def products(graph):
-    return [n for n, each in enumerate(graph.operators) if each.name == "dot_general" and not each.backward]
+    return [n for n, item in enumerate(graph.operators) if item.name == "dot_general" and not item.backward]
 
 
 def strategies(graph, plan):
@@ -32,17 +32,17 @@ def strategies(graph, plan):
 ])  # fmt: skip
 def test_recorded_strategies_are_found(search, sizes, recorded):
     graph = networks.two_products(*sizes).graph
-    found = search(graph, MESH, Symbolic(), SearchOptions(units=SINGLE))
+    actual = search(graph, MESH, Symbolic(), SearchOptions(units=SINGLE))
 
-    check_plan(graph, found.plan)
-    assert strategies(graph, found.plan) == recorded
+    check_plan(graph, actual.plan)
+    assert strategies(graph, actual.plan) == recorded
 
 
 @pytest.mark.parametrize("search", [dynamic, propagation])
 def test_a_configured_operator_is_followed(search):
     """MatMul1 configured ((2, 1), (1, 4)) makes MatMul2 ((2, 4), (4, 1)), as recorded."""
     graph = networks.two_products(64, 128, 64, 64).graph
-    names = {each.name: each.tensor for each in graph.inputs}
+    names = {item.name: item.tensor for item in graph.inputs}
     first = graph.operators[products(graph)[0]]
     fixed = {
         names["data 0"]: Placement(((0,), ())),
@@ -57,7 +57,7 @@ def test_a_configured_operator_is_followed(search):
 def test_large_costs_are_not_taken_for_forbidden_ones():
     """A graph of costs forbids what costs 10^17 and more; a gather here costs 10^9 weighted bytes."""
     graph = networks.two_products(64, 64, 64, 1 << 16).graph
-    names = {each.name: each.tensor for each in graph.inputs}
+    names = {item.name: item.tensor for item in graph.inputs}
     first = graph.operators[products(graph)[0]]
     fixed = {
         names["data 0"]: Placement(((0,), ())),

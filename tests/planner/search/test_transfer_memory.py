@@ -33,7 +33,7 @@ def _optimized():
 
 
 def cut(step, parameters, data, model=MODEL):
-    inputs = [each.tensor for each in step.graph.inputs][len(step.constants) :]
+    inputs = [item.tensor for item in step.graph.inputs][len(step.constants) :]
     fixed = {tensor: parameters if tensor not in inputs[-2:] else data for tensor in inputs}
     return dynamic(step.graph, MESH, model, SearchOptions(fully_use_devices=True, fixed=fixed)).plan
 
@@ -112,7 +112,7 @@ def test_gradients_that_are_reduced_together_are_all_there_twice():
 def test_reductions_that_need_each_other_stay_apart():
     step = networks.mlp(LAYERS, 32, 1024)  # narrow enough for weights to stay where they are
     columns, rows = Placement(((), (0, 1, 2))), BY_ROWS
-    inputs = [each.tensor for each in step.graph.inputs][len(step.constants) :]
+    inputs = [item.tensor for item in step.graph.inputs][len(step.constants) :]
     fixed = dict(zip(inputs, [columns, rows, columns, rows, WHOLE, WHOLE], strict=True))
     plan = dynamic(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True, fixed=fixed)).plan
 
@@ -126,16 +126,16 @@ def test_arguments_that_are_read_beside_their_update_are_copied():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     copied = copied_in(step, whole_plan(step.graph, MESH))
 
-    _, *others = [each.tensor for each in step.graph.inputs][len(step.constants) :][:LAYERS]
+    _, *others = [item.tensor for item in step.graph.inputs][len(step.constants) :][:LAYERS]
     assert copied == {*others}  # nobody needs a gradient of the data, so `first` is read once
 
 
 def test_memory_over_time_has_one_figure_per_position():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     plan = cut(step, WHOLE, BY_BATCH)
-    told = memory_over_time(step.graph, plan)
+    report = memory_over_time(step.graph, plan)
 
-    positions = [position for position, _ in told]
+    positions = [position for position, _ in report]
     assert positions == sorted({*positions})
     assert positions[0] == -1
-    assert max(sum(uses.values()) for _, uses in told) == memory_of(step.graph, plan).peak_bytes
+    assert max(sum(uses.values()) for _, uses in report) == memory_of(step.graph, plan).peak_bytes

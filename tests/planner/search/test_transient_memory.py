@@ -25,15 +25,15 @@ def test_messages_that_know_where_tensors_are_brought_find_what_others_do_not():
     limit = int(0.5 * measured(problem, choose(problem.cost_graph())).peak_bytes)
 
     assert fit(problem, limit, choose_within, usage=resident_usage(problem)) is None
-    found = fit_quickly(problem, limit)
-    assert found is not None
-    assert found.peak_bytes <= limit
+    actual = fit_quickly(problem, limit)
+    assert actual is not None
+    assert actual.peak_bytes <= limit
 
 
 def test_a_product_is_there_as_it_is_made_and_then_where_it_shall_lie():
     graph = networks.mlp_forward(2, 64, 256).graph
     problem = problem_of(graph)
-    products = [number for number, each in enumerate(graph.operators) if each.name == "dot_general"]
+    products = [number for number, item in enumerate(graph.operators) if item.name == "dot_general"]
     tensor = graph.operators[products[0]].results[0]
     maker, home = problem.decisions.heavy[products[0]], problem.decisions.node_of[tensor]
     ((begin, end),) = transient_usage(problem)[maker].keys() - {
@@ -42,9 +42,9 @@ def test_a_product_is_there_as_it_is_made_and_then_where_it_shall_lie():
 
     assert end == begin + 1
     whole = 64 * 256 * 4
-    made = [where.partial for where in problem.choices[maker].tensor_placements[tensor]]
+    result = [where.partial for where in problem.choices[maker].tensor_placements[tensor]]
     sizes = transient_usage(problem)[maker][begin, end]
-    assert {size for size, parts in zip(sizes, made, strict=True) if parts} == {whole}
+    assert {size for size, parts in zip(sizes, result, strict=True) if parts} == {whole}
     assert min(first for first, _ in transient_usage(problem)[home]) >= end
 
 

@@ -80,6 +80,6 @@ def test_wrong_arguments_are_status_two(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["g.json", *arguments])
     assert caught.value.code == 2
-    told = capsys.readouterr().err
-    assert f"argument {arguments[0]}: must be a" in told
-    assert f"but got '{arguments[1]}'" in told
+    report = capsys.readouterr().err
+    assert f"argument {arguments[0]}: must be a" in report
+    assert f"but got '{arguments[1]}'" in report

@@ -36,12 +36,12 @@ def test_what_costs_up_to_the_cutoff_is_found_and_nothing_else_is_promised(seed,
     elimination, bound = elimination_of(core)
     assert bound <= expected + 1e-7
     cutoff = share * (expected - bound)
-    found = elimination.run(cutoff + 1e-7, Allowance(10**6))
-    if found is not None:
-        assert core.fits(found)
-        assert core.cost(found) >= expected - 1e-7
+    actual = elimination.run(cutoff + 1e-7, Allowance(10**6))
+    if actual is not None:
+        assert core.fits(actual)
+        assert core.cost(actual) >= expected - 1e-7
     if share >= 1:
-        assert core.cost(found) == pytest.approx(expected, abs=1e-6)
+        assert core.cost(actual) == pytest.approx(expected, abs=1e-6)
 
 
 @settings(deadline=None, max_examples=100)

@@ -55,13 +55,13 @@ def test_larger_graphs_agree_with_the_integer_program(seed):
 
 def test_too_many_labels_are_left_to_the_integer_program():
     full, capped = ByLabels(), ByLabels(most_joins=10)
-    expected, found = solve(hard_graph(), seconds=60, rounds=full), solve(hard_graph(), seconds=60, rounds=capped)
+    expected, actual = solve(hard_graph(), seconds=60, rounds=full), solve(hard_graph(), seconds=60, rounds=capped)
 
     assert full.method == "labels"
     assert 0 < full.largest <= full.labels
-    assert capped.method == found.statistics["method"] == "integer program"
-    assert found.optimal
-    assert found.cost == pytest.approx(expected.cost, rel=1e-6)
+    assert capped.method == actual.statistics["method"] == "integer program"
+    assert actual.optimal
+    assert actual.cost == pytest.approx(expected.cost, rel=1e-6)
 
 
 def test_bounds_hold_where_there_is_no_time_for_anybody_else(monkeypatch):
@@ -81,13 +81,13 @@ def test_bounds_hold_where_there_is_no_time_for_anybody_else(monkeypatch):
 def test_a_gap_that_is_good_enough_is_kept_and_told(seed, gap):
     graph = tied_graph(seed)
     expected = least_of_all(graph)
-    found = solve(graph, seconds=60, rounds=ByLabels(), gap=gap)
+    actual = solve(graph, seconds=60, rounds=ByLabels(), gap=gap)
     if expected == np.inf:
-        assert found.infeasible
+        assert actual.infeasible
         return
-    assert expected - 1e-7 <= found.cost <= (1 + gap) * found.bound + 1e-6
-    assert found.bound <= expected + 1e-7
-    assert not found.optimal or found.cost == pytest.approx(expected, rel=1e-8, abs=1e-7)
+    assert expected - 1e-7 <= actual.cost <= (1 + gap) * actual.bound + 1e-6
+    assert actual.bound <= expected + 1e-7
+    assert not actual.optimal or actual.cost == pytest.approx(expected, rel=1e-8, abs=1e-7)
 
 
 def test_a_network_without_nodes_is_answered_by_its_constant():

@@ -36,8 +36,8 @@ def test_reduction_keeps_the_optimum(seed, limited, tiny_graph, least):
     if infeasible:
         assert expected == np.inf
         return
-    found, positions = least_on_core(core)
-    assert found == expected
+    actual, positions = least_on_core(core)
+    assert actual == expected
     if positions is not None:
         measured = evaluate(graph, core.expand(positions))
         assert measured.feasible

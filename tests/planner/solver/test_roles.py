@@ -72,8 +72,8 @@ def test_the_searcher_starts_from_a_better_choice_of_others(board):
     core = Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
     first = Searcher(core, board, seed=0)
     first.step(time.monotonic() + 20)
-    found = board.cost
+    actual = board.cost
     assert core.fits(board.positions)
     second = Searcher(core, board, seed=1)
     second.step(time.monotonic() + 20)
-    assert board.cost <= found
+    assert board.cost <= actual

@@ -55,8 +55,8 @@ def stages(settings, work):
     ],
 )
 def test_stages_have_equal_work_as_far_as_cells_allow(settings, work, expected):
-    _, _, reason, found = stages(settings, work)
-    assert found == expected
+    _, _, reason, actual = stages(settings, work)
+    assert actual == expected
     assert reason.startswith("Stages chosen by the planner: they start with ")
     assert "no other division of the chain of 4 blocks has a quicker slowest stage" in reason
 

@@ -77,8 +77,8 @@ def test_in_a_round_a_device_takes_part_once_and_shapes_are_equal():
         Message(here[1], there[0], large),
         Message(there[0], here[0], small),
     ]
-    found = transfer.rounds(remote)
-    assert found == [(remote[0], remote[2]), (remote[1],), (remote[3],), (remote[4],)]
+    actual = transfer.rounds(remote)
+    assert actual == [(remote[0], remote[2]), (remote[1],), (remote[3],), (remote[4],)]
     assert transfer.rounds(remote[::-1])[-1] == (remote[4],)
     twice = [Message(source, there[0], small) for source in here]  # both send to one device
     assert transfer.rounds(twice) == [(twice[0],), (twice[1],)]

@@ -32,10 +32,10 @@ class Kill(Callback):
     def on_train_step_end(self, run_context):
         facts = run_context.original_args()
         print("loss", facts.cur_step_num, float(facts.net_outputs).hex(), flush=True)
-        told = folder / "killed"
+        report = folder / "killed"
         victim = int(sys.argv[3]) if len(sys.argv) > 3 else size - 1
-        if rank == victim and facts.cur_step_num == int(sys.argv[2]) and not told.exists():
-            told.touch()
+        if rank == victim and facts.cur_step_num == int(sys.argv[2]) and not report.exists():
+            report.touch()
             os.kill(os.getpid(), 9)
 
 

@@ -70,9 +70,9 @@ def test_the_launcher_starts_a_failed_job_again(tmp_path: Path, expected: str) -
 def test_ranks_that_get_a_signal_save_at_one_step_and_exit_well(tmp_path: Path, expected: str) -> None:
     """Files every 100 steps: what is resumed from is what `OnRequestExit` has saved."""
     settings = {"MS_ENABLE_GRACEFUL_EXIT": "1", "SAVE_STEPS": "100"}
-    told = launch(tmp_path / "told", 0, **settings)
-    assert told.returncode == 0, told.stderr
-    assert "ranks save and leave" in told.stderr
+    report = launch(tmp_path / "told", 0, **settings)
+    assert report.returncode == 0, report.stderr
+    assert "ranks save and leave" in report.stderr
     before = losses(log_of(tmp_path / "told", 0))
     assert 5 <= max(before) < 12
     for number in (0, 1):

@@ -78,8 +78,10 @@ def test_the_number_of_ranks_changes_while_the_batch_divides(tmp_path: Path) -> 
     shutil.copytree(folder, tmp_path / "four")
     refused = start(folder, 0, 3, "data")
     assert refused.returncode != 0
-    told = r"an epoch must have 4 steps, as when step 3 was saved by 2 rank\(s\), but the data set has \d for each of 3"
-    assert re.search(told, refused.stdout + refused.stderr), refused.stdout + refused.stderr
+    report = (
+        r"an epoch must have 4 steps, as when step 3 was saved by 2 rank\(s\), but the data set has \d for each of 3"
+    )
+    assert re.search(report, refused.stdout + refused.stderr), refused.stdout + refused.stderr
     for place, ranks in ((folder, 1), (tmp_path / "four", 4)):
         losses = run(place, 0, ranks, kind="data")
         assert sorted(losses) == [0, 4, 5, 6, 7, 8]

@@ -164,11 +164,11 @@ def test_folders_and_prefixes_that_make_no_sense_are_refused(tmp_path: Path, sav
 def test_strings_and_progress(tmp_path: Path) -> None:
     (tmp_path / "src" / "rank_0").mkdir(parents=True)
     save_checkpoint({"w": WHOLE["w1"], "note": "hello"}, str(tmp_path / "src" / "rank_0" / "a.ckpt"))
-    told: list[Any] = []
+    report: list[Any] = []
     transform_checkpoints(
-        str(tmp_path / "src"), str(tmp_path / "dst"), "new", progress=lambda *arguments: told.append(arguments)
+        str(tmp_path / "src"), str(tmp_path / "dst"), "new", progress=lambda *arguments: report.append(arguments)
     )
     assert load_checkpoint(str(tmp_path / "dst" / "rank_0" / "new0.ckpt"))["note"] == "hello"
-    assert told == [(0, "w", 2048), (0, "note", 5)]
+    assert report == [(0, "w", 2048), (0, "note", 5)]
     with pytest.raises(TypeError, match="no place for 'note', which is a string"):
         transform_checkpoints(str(tmp_path / "src"), str(tmp_path / "x"), "new", output_format="safetensors")
