@@ -49,7 +49,7 @@ class _State:
         if self.jumps:
             own.append(jnp.zeros((), jnp.int32))
         if self.result is not None:
-            own += [jnp.zeros(each.shape, each.dtype) for each in self.result.arrays]
+            own += [jnp.zeros(element.shape, element.dtype) for element in self.result.arrays]
         return own
 
     def values(self, given: Sequence[Any]) -> dict[Any, Any]:

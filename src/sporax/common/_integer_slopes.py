@@ -138,7 +138,9 @@ def _evaluate(
             results, result_slopes = _with_slopes(equation, operands, operand_slopes)
         value_of.update(zip(equation.outvars, results, strict=True))
         slope_of.update(
-            (var, found) for var, found in zip(equation.outvars, result_slopes, strict=True) if found is not None
+            (var, result_slope)
+            for var, result_slope in zip(equation.outvars, result_slopes, strict=True)
+            if result_slope is not None
         )
     return list(map(value, program.outvars)), list(map(slope, program.outvars))
 

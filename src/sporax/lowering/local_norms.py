@@ -34,13 +34,13 @@ class LocalNorms:
 
     Attributes:
         ranks: the rank at every place of the mesh, row-major.
-        each: whether the norm of every gradient is reported.
+        by_parameter: whether the norm of every gradient is reported.
         total: whether the norm over all gradients of a rank is.
         folder: where norms are saved; "" to print them.
     """
 
     ranks: tuple[int, ...]
-    each: bool
+    by_parameter: bool
     total: bool
     folder: str = ""
 
@@ -54,7 +54,11 @@ class LocalNorms:
         """
         # In float32: the square of a float16 gradient overflows at 256.
         squares = [jnp.sum(jnp.square(gradient.astype(jnp.float32))) for gradient in gradients]
-        named = [(f"local_norm__{name}", square) for name, square in zip(parameters, squares, strict=True) if self.each]
+        named = [
+            (f"local_norm__{name}", square)
+            for name, square in zip(parameters, squares, strict=True)
+            if self.by_parameter
+        ]
         if self.total:
             named.append((DEVICE_NORM, sum(squares, jnp.zeros((), jnp.float32))))
         names = [name for name, _ in named]

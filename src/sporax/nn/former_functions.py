@@ -96,8 +96,8 @@ class Moments(Cell):
 
 def _ints(what: str, value: Any) -> tuple[int, ...]:
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
-    for each in values:
-        if isinstance(each, bool) or not isinstance(each, int):
+    for item in values:
+        if isinstance(item, bool) or not isinstance(item, int):
             raise SporaxTypeError(
                 f"For 'Roll', '{what}' must be an int, or a tuple or list of ints, but got {value!r}."
             )

@@ -256,8 +256,8 @@ class _Grid:
 mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)
 
 FUNCTIONS: dict[str, Any] = {
-    each.__name__: each
-    for each in (
+    maker.__name__: maker
+    for maker in (
         *(array, asarray, asfarray, arange, full, zeros, ones, empty, full_like, zeros_like, ones_like, empty_like),
         *(eye, identity, tri, linspace, logspace, geomspace, indices, diag_indices, tril_indices, triu_indices),
         *(tril_indices_from, triu_indices_from, rand, randn, randint),

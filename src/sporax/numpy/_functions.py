@@ -146,9 +146,9 @@ _EXTREMES = """
 """
 
 FUNCTIONS |= {
-    name: each
+    name: numpy_function
     for names, parameters in ((_UNARY, "(x, dtype=None)"), (_BINARY, "(x1, x2, dtype=None)"))
-    for name, each in offer("\n".join(name + parameters for name in names.split()))
+    for name, numpy_function in offer("\n".join(name + parameters for name in names.split()))
 }
 FUNCTIONS |= dict(offer(_LINES))
 FUNCTIONS |= dict(offer(_EXTREMES, extremes))
@@ -267,6 +267,15 @@ def promote_types(type1: Any, type2: Any) -> DType:
 
 
 FUNCTIONS |= {
-    each.__name__: each
-    for each in (apply_along_axis, apply_over_axes, array_str, isscalar, piecewise, promote_types, result_type, size)
+    numpy_function.__name__: numpy_function
+    for numpy_function in (
+        apply_along_axis,
+        apply_over_axes,
+        array_str,
+        isscalar,
+        piecewise,
+        promote_types,
+        result_type,
+        size,
+    )
 }

@@ -51,7 +51,7 @@ def _overload(name: str, names: str, function: _Function, by_place: Callable[...
     parameters = [p.replace(default=None) if p.default is p.empty and p.name != "self" and p.kind is not p.VAR_POSITIONAL
                   and p.kind is not p.VAR_KEYWORD else p for p in parameters]  # fmt: skip
     last = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
-    more = [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any") for each in own]
+    more = [inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any") for option in own]
     more = [] if last else more
     method.__signature__ = signature.replace(parameters=[*parameters, *more, *last])  # type: ignore[attr-defined]
     setattr(Tensor, name, method)

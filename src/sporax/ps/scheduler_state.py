@@ -397,8 +397,8 @@ class SchedulerState:
     def _get_wanted(self, sender: bytes, message: GetWanted) -> None:
         journal = self.journal
         servers = journal.server_num
-        wanted = Wanted(journal.worker_num, servers, list(journal.retired), self.finished, journal.error)
-        self._reply(sender, wanted)
+        target = Wanted(journal.worker_num, servers, list(journal.retired), self.finished, journal.error)
+        self._reply(sender, target)
 
     def _initialised(self, sender: bytes, message: Initialised) -> None:
         if not self.journal.initialised:

@@ -143,13 +143,13 @@ class ServerState(FollowerState):
                 self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
             return
         coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
-        wanted = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
+        missing = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
         if conflict := state.conflict(message.variables):
             self._reply(sender, Refused(message.request, message.slot, conflict))
             return
-        if not wanted and state.lsn > 0 and not coming:
+        if not missing and state.lsn > 0 and not coming:
             self._reply(sender, Acked(message.request, message.slot, state.clock))
-        elif not wanted and coming:
+        elif not missing and coming:
             next(iter(coming.values())).waiting.append((sender, message.request))
         else:
             self._check_init(message, frames)
@@ -388,15 +388,15 @@ class ServerState(FollowerState):
 
     def _write_at_clock(self, slot: int) -> None:
         """Let a slot be written if it is at the clock of the checkpoint."""
-        wanted, state = self._checkpoint, self.states[slot]
-        if wanted is None or slot in self._in_checkpoint or state.lsn == 0:
+        checkpoint, state = self._checkpoint, self.states[slot]
+        if checkpoint is None or slot in self._in_checkpoint or state.lsn == 0:
             return
-        if wanted.clock in (-1, state.clock):
+        if checkpoint.clock in (-1, state.clock):
             self._in_checkpoint[slot] = None
-            self._actions.append(CheckpointSlot(wanted.path, wanted.number, *state.image()))
-        elif state.clock > wanted.clock:
-            self._in_checkpoint[slot] = CheckpointPart(wanted.number, slot, state.clock, is_late=True)
-            self._actions.append(ToScheduler(CheckpointPart(wanted.number, slot, state.clock, is_late=True)))
+            self._actions.append(CheckpointSlot(checkpoint.path, checkpoint.number, *state.image()))
+        elif state.clock > checkpoint.clock:
+            self._in_checkpoint[slot] = CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)
+            self._actions.append(ToScheduler(CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)))
 
     def written(self, part: CheckpointPart) -> None:
         """Note that a slot was written, for a scheduler that asks again."""
@@ -526,9 +526,9 @@ class ServerState(FollowerState):
         """Forget what was not acknowledged: the workers send it to the new leader."""
         assert self.view is not None
         lead = self.leads.pop(slot)
-        told = [*lead.pulls, *(peer for flight in lead.flights for peer in flight.waiting)]
-        told += [peer for contribution in lead.pending.values() for peer in contribution.waiting]
-        for sender, request in told:
+        waiting = [*lead.pulls, *(peer for flight in lead.flights for peer in flight.waiting)]
+        waiting += [peer for contribution in lead.pending.values() for peer in contribution.waiting]
+        for sender, request in waiting:
             self._reply(sender, Moved(request, slot, self.view.epoch))
 
     def _stop(self, sender: bytes, message: Stop, frames: tuple[Frame, ...]) -> None:

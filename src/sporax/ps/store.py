@@ -341,7 +341,7 @@ class Store:
         owner = self._parts[part] if dense else None
         plan = _PullPlan(part=owner, dense=_DenseValues([entry.size for entry in owner.dense] if owner else []))
         clock = -1 if newest else self.clock + ahead
-        wanted: dict[int, list[tuple[int, Ids]]] = {}
+        requests: dict[int, list[tuple[int, Ids]]] = {}
         for key, ids in (tables or {}).items():
             ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
             slots = slots_of(ids, self.options.num_slots)
@@ -349,12 +349,12 @@ class Store:
             for slot in np.unique(slots):
                 positions = np.flatnonzero(slots == slot)
                 plan.rows[(int(slot), key)] = _Rows(key, int(slot), positions)
-                wanted.setdefault(int(slot), []).append((key, ids[positions]))
+                requests.setdefault(int(slot), []).append((key, ids[positions]))
         for slot in range(self.options.num_slots):
             entries = [Entry(segment.key, 0.0, -1, 0) for segment in owner.of_slot(slot)] if owner else []
-            entries += [Entry(key, 0.0, len(ids), 0) for key, ids in wanted.get(slot, ())]
-            frames = [frame for _, ids in wanted.get(slot, ()) for frame in chunks(ids)]
-            into = plan.dense.place(owner.of_slot(slot)) if owner and slot not in wanted else None
+            entries += [Entry(key, 0.0, len(ids), 0) for key, ids in requests.get(slot, ())]
+            frames = [frame for _, ids in requests.get(slot, ()) for frame in chunks(ids)]
+            into = plan.dense.place(owner.of_slot(slot)) if owner and slot not in requests else None
             if entries:
                 plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames, into)))
         return plan

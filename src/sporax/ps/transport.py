@@ -85,8 +85,8 @@ class Transport:
         """Close all sockets; what was sent last gets a moment to leave."""
         for dealer in self._watched:
             dealer.disable_monitor()
-        for each in self._sockets:
-            each.close(_LINGER_MS)
+        for item in self._sockets:
+            item.close(_LINGER_MS)
         if self._authenticator is not None:
             self._authenticator.stop()
         self.context.term()
@@ -97,11 +97,11 @@ class Transport:
         dealer.close(0)
 
     def _socket(self, kind: int) -> Any:
-        made = self.context.socket(kind)
-        made.sndhwm = made.rcvhwm = 0  # flow control is the clients' window
-        made.linger = _LINGER_MS
-        self._sockets.append(made)
-        return made
+        new_socket = self.context.socket(kind)
+        new_socket.sndhwm = new_socket.rcvhwm = 0  # flow control is the clients' window
+        new_socket.linger = _LINGER_MS
+        self._sockets.append(new_socket)
+        return new_socket
 
 
 class HandshakeWatch:

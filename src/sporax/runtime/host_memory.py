@@ -46,7 +46,9 @@ def _send_away(variables: Sequence[Any], above: int, within: int, peak_bytes: Ca
     Raises:
         SporaxRuntimeError: they take more than `within` bytes there (-1: no limit).
     """
-    for variable in chosen_variables([each for each in variables if not _on_host(each)], above, peak_bytes):
+    for variable in chosen_variables(
+        [candidate for candidate in variables if not _on_host(candidate)], above, peak_bytes
+    ):
         variable.on_host = True
     check_room(sum(variable.raw.nbytes for variable in variables if _on_host(variable)), within)
 
@@ -72,13 +74,13 @@ def chosen_variables(variables: Sequence[Any], above: int, peak_bytes: Callable[
         above: bytes; 0 sends all.
         peak_bytes: as for `bring_to_host`; without a prediction variables alone are counted.
     """
-    parameters = [each for each in variables if hasattr(each, "requires_grad") and each.raw.ndim]
+    parameters = [candidate for candidate in variables if hasattr(candidate, "requires_grad") and candidate.raw.ndim]
     if not above:
         return parameters
     peak = peak_bytes()
-    needed = sum(each.raw.nbytes for each in variables) if peak is None else peak
+    needed = sum(candidate.raw.nbytes for candidate in variables) if peak is None else peak
     sent = []
-    for variable in sorted(parameters, key=lambda each: -each.raw.nbytes):
+    for variable in sorted(parameters, key=lambda candidate: -candidate.raw.nbytes):
         if needed <= above:
             break
         sent.append(variable)

@@ -35,8 +35,10 @@ class MemoryReport:
     transfers: tuple[tuple[str, int], ...]
 
     def __str__(self) -> str:
-        sums = {way: sum(size for each, size in self.transfers if each == way) for way in ("to host", "to device")}
-        counts = {way: sum(each == way for each, _ in self.transfers) for way in sums}
+        sums = {
+            way: sum(size for direction, size in self.transfers if direction == way) for way in ("to host", "to device")
+        }
+        counts = {way: sum(direction == way for direction, _ in self.transfers) for way in sums}
         sent = ", ".join(f"{size_text(size)} {way} in {counts[way]} transfers" for way, size in sums.items())
         return f"device: {self.predicted or 'not predicted'}; host: {size_text(self.host_bytes)}; a step sends {sent}"
 

@@ -352,7 +352,7 @@ def _planned_step(
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms, away, num_updated)
     options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
-    shardings = tuple(on_hosts[number] if number in away else each for number, each in enumerate(shardings))
+    shardings = tuple(on_hosts[number] if number in away else sharding for number, sharding in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     # Without the arrays, which would keep the first values of all variables alive.
     described = [

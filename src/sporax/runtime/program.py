@@ -365,7 +365,8 @@ class Program:
     def _reason(self, signature: Signature, candidates: list[_Variant]) -> str:
         if candidates:
             return candidates[-1].stale() or "configuration changed"
-        compiled = [known for known, variants in self._variants.items() if variants]  # the others failed while tracing
+        # Those without variants failed while tracing.
+        compiled = [earlier for earlier, variants in self._variants.items() if variants]
         return difference(compiled[-1], signature) if compiled else "first call"
 
 
@@ -380,7 +381,9 @@ def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
 def _values(variant: _Variant, arrays: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
     """What the compiled program takes, in local form."""
     if variant.filed:
-        written, read = (list(map(filed_variables.handed_over, each)) for each in (variant.written, variant.read))
+        written, read = (
+            list(map(filed_variables.handed_over, variables)) for variables in (variant.written, variant.read)
+        )
         return written, read, arrays
     if variant.stacks is not None:
         return *variant.stacks.values(), arrays
@@ -504,7 +507,7 @@ def _send_away(function: Callable[..., Any], variant: _Variant, arrays: list[Any
 def _shapes(variant: _Variant) -> list[list[jax.ShapeDtypeStruct]]:
     """Shapes and dtypes of the variables that are updated, and of those that are only read."""
     return [
-        [jax.ShapeDtypeStruct(each.raw.shape, each.raw.dtype) for each in part]
+        [jax.ShapeDtypeStruct(variable.raw.shape, variable.raw.dtype) for variable in part]
         for part in (variant.written, variant.read)
     ]
 

@@ -92,9 +92,9 @@ def peak_of_one_device(
         data: shapes of the data.
         tags: passes of the step; of these, recomputation counts.
     """
-    structs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in data]
+    structs = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in data]
     leaves, tree = jax.tree.flatten((*map(list, shapes), structs))
-    closed = jax.make_jaxpr(lambda *each: jax.tree.leaves(program(*jax.tree.unflatten(tree, each))))(*leaves)
+    closed = jax.make_jaxpr(lambda *value: jax.tree.leaves(program(*jax.tree.unflatten(tree, value))))(*leaves)
     kept = passed(flat(closed), tags & {"recompute"})[0]
     return memory_of(*_on_one_device(kept, written, read)).peak_bytes
 
@@ -115,7 +115,7 @@ def _on_one_device(program: ClosedJaxpr, written: Sequence[Any], read: Sequence[
     roles = [(Role.PARAMETER, name) for name in names]
     roles += [(Role.DATA, f"input {number}") for number in range(len(program.jaxpr.invars) - len(names))]
     graph = ingest(program, roles, [(number, number) for number in range(len(written))]).graph
-    whole = {each.tensor: Placement(((),) * graph.tensors[each.tensor].num_dims) for each in graph.inputs}
+    whole = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
     parallel = ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
     return graph, semi_auto_plan(graph, DeviceMatrix((1,)), parallel, whole)
 

@@ -22,10 +22,10 @@ class Signature(NamedTuple):
 def is_array(leaf: Any) -> bool:
     """Whether a leaf is an array."""
     kind = type(leaf)
-    known = _ARRAY_KINDS.get(kind)
-    if known is None:
-        known = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
-    return known
+    answer = _ARRAY_KINDS.get(kind)
+    if answer is None:
+        answer = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
+    return answer
 
 
 def sign(leaves: list[Any], tree: Any, name: str) -> Signature:

@@ -237,7 +237,7 @@ class _BlockRewriter:
 
     step: Ingested
     blocked: Mapping[int, Blocked]
-    wanted: Sequence[Blocked | None]
+    result_forms: Sequence[Blocked | None]
     """For each result how it should come out; None: in rows."""
     tensors: list[TensorSpec] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
@@ -400,11 +400,11 @@ class _BlockRewriter:
         """The results as they should come out."""
         nowhere = Operator(Operation("", (), ()), (), ())
         outputs = []
-        for tensor, wanted in zip(self.step.graph.outputs, self.wanted, strict=True):
+        for tensor, form in zip(self.step.graph.outputs, self.result_forms, strict=True):
             here = self.blocked.get(tensor)
-            if here is None and wanted is not None:
-                tensor = self._as_blocks(tensor, wanted, nowhere)
-            elif here is not None and wanted is None:
+            if here is None and form is not None:
+                tensor = self._as_blocks(tensor, form, nowhere)
+            elif here is not None and form is None:
                 tensor = self._as_rows(tensor, nowhere)
             outputs.append(tensor)
         return outputs

@@ -53,7 +53,7 @@ def with_derived_values(program: ClosedJaxpr, runs: Sequence[tuple[int, int]]) -
             lacking[lacks[0]] = lacking.get(lacks[0], 0) + _num_bytes(var)
     crossing |= {var for var, num_bytes in lacking.items() if num_bytes > _num_bytes(var)}
     ways: dict[Var, list[int]] = {}
-    for var in sorted(crossing, key=lambda each: -maker[each]):
+    for var in sorted(crossing, key=lambda variable: -maker[variable]):
         crossing.discard(var)
         way, lacks = _way(var, eqns, run_of, maker, crossing | free)
         if lacks:
@@ -96,7 +96,7 @@ def _way(
             lacks[value] = None
         elif position not in positions:
             positions.add(position)
-            open_ += [each for each in eqn.invars if isinstance(each, Var)]
+            open_ += [invar for invar in eqn.invars if isinstance(invar, Var)]
     return sorted(positions), list(lacks)
 
 
@@ -125,13 +125,13 @@ def _derive(
         return
     for place in ways[var]:
         eqn = eqns[place]
-        if all(each in copies for each in eqn.outvars):
+        if all(atom in copies for atom in eqn.outvars):
             continue
-        for each in eqn.invars:
-            if isinstance(each, Var) and each in ways and each not in copies:
-                _derive(each, eqns, ways, copies, result)
-        results = [Var(each.aval) for each in eqn.outvars]
-        invars = [each if isinstance(each, Literal) else copies.get(each, each) for each in eqn.invars]
+        for atom in eqn.invars:
+            if isinstance(atom, Var) and atom in ways and atom not in copies:
+                _derive(atom, eqns, ways, copies, result)
+        results = [Var(atom.aval) for atom in eqn.outvars]
+        invars = [atom if isinstance(atom, Literal) else copies.get(atom, atom) for atom in eqn.invars]
         copies.update(zip(eqn.outvars, results, strict=True))
         info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
         result.append(eqn.replace(invars=invars, outvars=results, source_info=info))

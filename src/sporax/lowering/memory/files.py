@@ -122,7 +122,7 @@ class _Writer:
     def __init__(self, program: ClosedJaxpr, filed: Mapping[int, Filed], num_updated: int, num_variables: int) -> None:
         self.program, jaxpr = program, program.jaxpr
         self.num_updated = num_updated
-        self.filed = {jaxpr.invars[position]: each for position, each in filed.items()}
+        self.filed = {jaxpr.invars[position]: file for position, file in filed.items()}
         self.tokens: dict[Var, Var] = {
             jaxpr.invars[position]: Var(jax.core.ShapedArray((), jnp.int32)) for position in filed
         }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, new_jaxpr_eqn
 
+from sporax.ir.identity import ByIdentity
+
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 """Calls that carry no derivative rule of their own."""
 _MOST_TEXTS = 50_000
-_texts: dict[int, tuple[Any, str]] = {}
-"""Name stacks as texts, by identity of the stack: passes ask for them several times per equation."""
+"""Name stacks whose texts are remembered: passes ask for them several times per equation, and a large step has some 10,000."""
 
 
 def flat(closed: ClosedJaxpr, called: Callable[[JaxprEqn], ClosedJaxpr | None] | None = None) -> ClosedJaxpr:
@@ -43,13 +45,12 @@ def closed_jaxpr(
 
 def stack_of(eqn: JaxprEqn) -> str:
     """Its name stack as text."""
-    stack = eqn.source_info.name_stack
-    known = _texts.get(id(stack))
-    if known is None or known[0] is not stack:
-        if len(_texts) >= _MOST_TEXTS:
-            _texts.clear()
-        known = _texts[id(stack)] = stack, str(stack)
-    return known[1]
+    return _text_of(ByIdentity(eqn.source_info.name_stack))
+
+
+@lru_cache(maxsize=_MOST_TEXTS)
+def _text_of(stack: ByIdentity) -> str:
+    return str(stack.value)
 
 
 def is_backward(stack: str) -> bool:
@@ -91,7 +92,7 @@ class _Writer:
         self.called = called
         self.eqns: list[JaxprEqn] = []
         self.constants: dict[Var, Any] = {}
-        self.stacks: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.stacks: dict[tuple[ByIdentity, ByIdentity], Any] = {}
 
     def constant(self, var: Var, value: Any) -> Var:
         """A new variable that stands for a value which the program brings along."""
@@ -113,10 +114,11 @@ class _Writer:
 
     def within(self, info: Any, stack: Any) -> Any:
         """Source information in a call with a name stack; equal stacks are one object, so that they are read once."""
-        known = self.stacks.get((id(stack), id(info.name_stack)))
-        if known is None:  # with what they are made of, so that the identities stay taken
-            known = self.stacks[id(stack), id(info.name_stack)] = stack + info.name_stack, (stack, info.name_stack)
-        return info.replace(name_stack=known[0])
+        key = ByIdentity(stack), ByIdentity(info.name_stack)
+        joined = self.stacks.get(key)
+        if joined is None:
+            joined = self.stacks[key] = stack + info.name_stack
+        return info.replace(name_stack=joined)
 
     def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, atoms: list[Any], info: Any) -> list[Any]:
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):

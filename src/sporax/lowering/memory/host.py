@@ -101,15 +101,15 @@ def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
 
     In a program of all devices these are the bytes of each device. Transfers inside of loops are counted once.
     """
-    found: list[tuple[str, int]] = []
+    entries: list[tuple[str, int]] = []
     for eqn in getattr(program, "jaxpr", program).eqns:
         if moves(eqn):
             direction = "to host" if eqn.params["devices"][0] == HOST else "to device"
-            found.append((direction, _num_bytes(eqn.outvars[0])))
+            entries.append((direction, _num_bytes(eqn.outvars[0])))
         for body in eqn.params.values():
             if isinstance(body, ClosedJaxpr | Jaxpr):
-                found += transfers(body)
-    return found
+                entries += transfers(body)
+    return entries
 
 
 def moves(eqn: JaxprEqn) -> bool:
@@ -130,11 +130,11 @@ def _num_bytes(var: Var) -> int:
 
 def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
     """The equations without transfers that no one reads."""
-    wanted = {var for var in outvars if isinstance(var, Var)}
+    outputs = {var for var in outvars if isinstance(var, Var)}
     kept: list[JaxprEqn] = []
     for eqn in reversed(eqns):
-        if moves(eqn) and eqn.outvars[0] not in wanted:
+        if moves(eqn) and eqn.outvars[0] not in outputs:
             continue
-        wanted.update(var for var in eqn.invars if isinstance(var, Var))
+        outputs.update(var for var in eqn.invars if isinstance(var, Var))
         kept.append(eqn)
     return kept[::-1]

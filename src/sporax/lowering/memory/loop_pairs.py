@@ -109,7 +109,7 @@ def _rewritten(
     new_back = closed_jaxpr(
         back.jaxpr.constvars,
         back.consts,
-        [*back_consts, *as_const, *back_carries, *(back_rows[each] for each in still), *as_row, *stacks],
+        [*back_consts, *as_const, *back_carries, *(back_rows[kept_var] for kept_var in still), *as_row, *stacks],
         results,
         theirs,
     )
@@ -122,7 +122,7 @@ def _rewritten(
                 *outer_consts,
                 *(outer_of[var] for var in as_const),
                 *outer_carries,
-                *(outer_rows[each] for each in still),
+                *(outer_rows[kept_var] for kept_var in still),
                 *(outer_of[var] for var in as_row),
                 *stacks.values(),
             ],
@@ -139,7 +139,7 @@ def _crossing(inputs: list[Var], ours: list[JaxprEqn], theirs: list[JaxprEqn], r
     """What the backward part reads of the forward part."""
     there = {*inputs, *(var for eqn in ours for var in eqn.outvars)}
     read = [var for eqn in theirs for var in eqn.invars] + list(results)
-    return [var for var in dict.fromkeys(each for each in read if isinstance(each, Var)) if var in there]
+    return [var for var in dict.fromkeys(atom for atom in read if isinstance(atom, Var)) if var in there]
 
 
 def _read_elsewhere(program: ClosedJaxpr, eqns: list[JaxprEqn], second: int) -> set[Any]:

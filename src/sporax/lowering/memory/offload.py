@@ -106,7 +106,7 @@ class _Rewriter:
             elif eqn.primitive.name in _VIEWS and all(isinstance(var, Var) and var in views for var in read):
                 views.update(eqn.outvars)
         self.group = {}
-        for eqn in filter(lambda each: is_backward(stack_of(each)), eqns):
+        for eqn in filter(lambda item: is_backward(stack_of(item)), eqns):
             for var in eqn.invars:
                 first, aval = self._original(var), getattr(var, "aval", None)
                 if (
@@ -116,9 +116,9 @@ class _Rewriter:
                     or not getattr(aval, "ndim", 0)
                 ):
                     continue
-                for each in (first, var):
-                    if each in tagged:
-                        self.group.setdefault(first, tagged[each])
+                for item in (first, var):
+                    if item in tagged:
+                        self.group.setdefault(first, tagged[item])
         self.order = list(dict.fromkeys(self.group.values()))
 
     def _original(self, var: Any) -> Any:
@@ -137,8 +137,8 @@ class _Rewriter:
             arrived, through = barrier([*(self.away[var] for var in missing), self.latest], reader)
             self.result.append(through)
         late = [] if self.latest is None else [self._element(arrived[-1])]
-        for var, each in zip(missing, arrived, strict=False):
-            self.back[var] = self._read(var, [each, *late]) if var in self.files else self._move(each, DEVICE)
+        for var, copy in zip(missing, arrived, strict=False):
+            self.back[var] = self._read(var, [copy, *late]) if var in self.files else self._move(copy, DEVICE)
 
     def _send(self, var: Var) -> Var:
         """Send a value away; the result stands for it there."""

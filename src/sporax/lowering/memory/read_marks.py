@@ -81,8 +81,8 @@ def _reads(jaxpr: Jaxpr) -> bool:
 
 def _bodies(eqn: JaxprEqn) -> Iterator[Jaxpr]:
     for value in eqn.params.values():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(each, ClosedJaxpr):
-                yield each.jaxpr
-            elif isinstance(each, Jaxpr):
-                yield each
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, Jaxpr):
+                yield item

@@ -130,7 +130,7 @@ class _Rewriter:
     producer: dict[Var, int] = field(default_factory=dict)
     same: dict[Var, Any] = field(default_factory=dict)
     kept: set[Var] = field(default_factory=set)
-    wanted: dict[int, dict[Var, None]] = field(default_factory=dict)
+    requested: dict[int, dict[Var, None]] = field(default_factory=dict)
     copies: dict[Var, Var] = field(default_factory=dict)
     passed: dict[Var, Var] = field(default_factory=dict)
     last_reader: dict[Var, int] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class _Rewriter:
             if is_backward(stack_of(eqn)):
                 for var in eqn.invars:
                     if isinstance(var, Var) and self._may_run_again(var):
-                        self.wanted.setdefault(self._tag(var).number, {})[var] = None
+                        self.requested.setdefault(self._tag(var).number, {})[var] = None
 
     def _keep(self, variables: Any) -> None:
         """Keep values, and what they are called before marks that they passed."""
@@ -238,7 +238,7 @@ class _Rewriter:
 
     def _start(self, number: int, reader: JaxprEqn) -> None:
         """Write all that a call owes to the backward pass before its first equation there."""
-        missing = next((each for each in self.wanted.get(number, {}) if each not in self.copies), None)
+        missing = next((needed for needed in self.requested.get(number, {}) if needed not in self.copies), None)
         if missing is not None:
             self._write_again(self._tag(missing), reader)
 
@@ -252,27 +252,27 @@ class _Rewriter:
 
     def _write_again(self, tag: RecomputeTag, reader: JaxprEqn) -> None:
         """Write what leads to all values that the backward pass wants of one call."""
-        wanted = [each for each in self.wanted[tag.number] if each not in self.copies]
-        positions = self._leading_to(wanted)
+        requested = [item for item in self.requested[tag.number] if item not in self.copies]
+        positions = self._leading_to(requested)
         entering: dict[Var, None] = {}
         for position in positions:
             for var in self.eqns[position].invars:
                 if isinstance(var, Var) and (var in self.copies or not self._may_run_again(var)):
                     entering[var] = None
         again = self._gathered_again(tag, entering, reader)
-        rest = [each for each in entering if each not in again]
+        rest = [item for item in entering if item not in again]
         late = self._cotangent(reader)
         if rest:
             slices = self.sliced if tag.recompute_slice_activation else {}
-            operands = [slices.get(each, self.copies.get(each, each)) for each in rest]
-            results, through = barrier([*operands, *(self.passed.get(each, each) for each in late)], reader)
+            operands = [slices.get(item, self.copies.get(item, item)) for item in rest]
+            results, through = barrier([*operands, *(self.passed.get(item, item) for item in late)], reader)
             self.result.append(through)
             again.update(zip(rest, results, strict=False))
             self.passed.update(zip(late, results[len(rest) :], strict=True))
-            for each in rest:
-                if each in slices:
-                    again[each] = self._lie(again[each], self.facts.slices[each][1], reader)
-                    self.returned[tag.number, each] = again[each]
+            for item in rest:
+                if item in slices:
+                    again[item] = self._lie(again[item], self.facts.slices[item][1], reader)
+                    self.returned[tag.number, item] = again[item]
         names = ChainMap(again, self.copies)
         for position in positions:
             eqn = self.eqns[position]
@@ -281,23 +281,23 @@ class _Rewriter:
             info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
             self.result.append(eqn.replace(invars=invars, outvars=outvars, source_info=info))
             pairs = zip(eqn.outvars, outvars, strict=True)
-            self.copies.update((each, copy) for each, copy in pairs if self._may_run_again(each))
+            self.copies.update((item, copy) for item, copy in pairs if self._may_run_again(item))
         inputs = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
-        kept = tuple(each for each in entering if each not in inputs and not self._may_run_again(each))
+        kept = tuple(item for item in entering if item not in inputs and not self._may_run_again(item))
         self.calls.append(
             Recomputed(
-                stack_of(self.eqns[self.producer[wanted[0]]]),
-                tuple(wanted),
+                stack_of(self.eqns[self.producer[requested[0]]]),
+                tuple(requested),
                 kept,
-                tuple(self.eqns[each] for each in positions),
+                tuple(self.eqns[item] for item in positions),
                 self.chosen.paths.get(tag.number),
             )
         )
 
-    def _leading_to(self, wanted: list[Var]) -> list[int]:
+    def _leading_to(self, targets: list[Var]) -> list[int]:
         """Positions of the equations from kept values to these, in order."""
         positions: set[int] = set()
-        open_ = list(wanted)
+        open_ = list(targets)
         while open_:
             position = self.producer[open_.pop()]
             if position not in positions:
@@ -330,13 +330,14 @@ class _Rewriter:
         """A value of the backward pass that is there before `reader` runs and is read from then on, if there is one."""
         own = [var for var in reader.invars if isinstance(var, Var) and self.depths.get(var)]
         read = own or [var for var in self.depths if self.last_reader.get(var, -1) >= self.position]
-        late = max(read, key=lambda each: self.depths[each], default=None)
+        late = max(read, key=lambda candidate: self.depths[candidate], default=None)
         return [] if late is None else [late]
 
     def _note_depth(self, eqn: JaxprEqn) -> None:
         """Note how many equations of the backward pass lead to the results of one; zeros and other constants have none."""
         depth = max(
-            (self.depths[each] + 1 for each in eqn.invars if isinstance(each, Var) and each in self.depths), default=0
+            (self.depths[invar] + 1 for invar in eqn.invars if isinstance(invar, Var) and invar in self.depths),
+            default=0,
         )
         for var in eqn.outvars:
             aval: Any = var.aval
@@ -356,7 +357,7 @@ def _with_bodies(eqn: JaxprEqn) -> JaxprEqn:
     for name in _BODIES:
         body = eqn.params.get(name)
         bodies = body if isinstance(body, tuple | list) else (body,)
-        if eqn.primitive.name in ("scan", "while", "cond") and all(isinstance(each, ClosedJaxpr) for each in bodies):
-            rewritten = tuple(recompute(flat(each)).program for each in bodies)
+        if eqn.primitive.name in ("scan", "while", "cond") and all(isinstance(inner, ClosedJaxpr) for inner in bodies):
+            rewritten = tuple(recompute(flat(inner)).program for inner in bodies)
             changed[name] = rewritten if isinstance(body, tuple | list) else rewritten[0]
     return eqn.replace(params={**eqn.params, **changed}) if changed else eqn

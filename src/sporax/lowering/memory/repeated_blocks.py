@@ -141,7 +141,7 @@ def looped(program: ClosedJaxpr, limit: int | None = None, given: Collection[Var
             program, loops = derived, _loops(derived, limit, likeness)
     if not loops:
         return Looped(program, {}, {})
-    writer = _Writer(program, sorted(loops, key=lambda each: each.run.start), given)
+    writer = _Writer(program, sorted(loops, key=lambda entry: entry.run.start), given)
     written = writer.run()
     return Looped(written, writer.stacks, writer.slices)
 
@@ -173,16 +173,16 @@ def numbered(eqns: Sequence[JaxprEqn], likeness: dict[int, Any] | None = None) -
         likeness: what is known of equations by identity, from an earlier look at a program that shares them.
     """
     likeness = {} if likeness is None else likeness
-    known: dict[Any, int] = {}
+    first_numbers: dict[Any, int] = {}
     numbers = np.empty(len(eqns), np.int64)
     for place, eqn in enumerate(eqns):
         if eqn.effects:
-            numbers[place] = known.setdefault(place, len(known))
+            numbers[place] = first_numbers.setdefault(place, len(first_numbers))
             continue
         own = likeness.get(id(eqn))
         if own is None:
             own = likeness[id(eqn)] = _likeness(eqn)
-        numbers[place] = known.setdefault(own, len(known))
+        numbers[place] = first_numbers.setdefault(own, len(first_numbers))
     return numbers
 
 
@@ -328,15 +328,15 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
         readers = [eqns[run.start + block * run.period + place] for block in range(run.num_blocks)]
         for operand in range(len(readers[0].invars)):
             atoms = tuple(eqn.invars[operand] for eqn in readers)
-            made = [makers.get(atom) if isinstance(atom, Var) else None for atom in atoms]
-            own = made[0]
+            results = [makers.get(atom) if isinstance(atom, Var) else None for atom in atoms]
+            own = results[0]
             if own is not None:
-                if any(each != (block, *own[1:]) for block, each in enumerate(made)):
+                if any(result != (block, *own[1:]) for block, result in enumerate(results)):
                     return None
                 continue
-            if any(each is not None for each in made):
-                second = made[1]
-                if second is None or any(each != (block, *second[1:]) for block, each in enumerate(made[1:])):
+            if any(result is not None for result in results):
+                second = results[1]
+                if second is None or any(result != (block, *second[1:]) for block, result in enumerate(results[1:])):
                     return None
                 key = (literal_key(atoms[0]), atoms[1])
                 inside[place, operand] = "carried", carried.setdefault(key, len(carried))
@@ -447,14 +447,14 @@ class _Writer:
                 results = call(*fixed, *carry, *row)
                 return tuple(results[:num_carried]), tuple(results[num_carried:])
 
-            end, made = jax.lax.scan(
+            end, stacked = jax.lax.scan(
                 one,
                 tuple(start),
                 tuple(values[num_constants + num_carried :]),
                 length=run.num_blocks,
                 reverse=backwards,
             )
-            return [*end, *made]
+            return [*end, *stacked]
 
         results = self._apply(rounds, *constants, *init, *stacks)
         last = (run.num_blocks - 1) * run.period
@@ -478,7 +478,7 @@ class _Writer:
                 twins = [
                     eqns[run.start + block * run.period + place].outvars[number] for block in range(run.num_blocks)
                 ]
-                if any(each in self.outside for each in (twins[:-1] if var in carried else twins)):
+                if any(twin in self.outside for twin in (twins[:-1] if var in carried else twins)):
                     leaving.append((place, number))
         return leaving
 
@@ -512,7 +512,7 @@ class _Writer:
         if all(isinstance(atom, Literal) for atom in ordered):
             aval = ordered[0].aval
             var = Var(jax.core.ShapedArray((len(ordered), *aval.shape), aval.dtype))
-            self.constants[var] = jnp.asarray(np.stack([np.asarray(each.val, aval.dtype) for each in ordered]))
+            self.constants[var] = jnp.asarray(np.stack([np.asarray(literal.val, aval.dtype) for literal in ordered]))
             return var
         values = tuple(map(self._value, ordered))
         if not all(isinstance(value, Var) and value in self.given for value in values):

@@ -61,7 +61,7 @@ def rewritten(
 
     def program(*args: Any) -> Any:
         tokens, tree = jax.tree.flatten(args)
-        inside = {number: jax.ShapeDtypeStruct(each.shape, each.dtype) for number, each in (filed or {}).items()}
+        inside = {number: jax.ShapeDtypeStruct(struct.shape, struct.dtype) for number, struct in (filed or {}).items()}
         leaves = [inside.get(number, token) for number, token in enumerate(tokens)]
 
         def of_leaves(*arrays: Any) -> Any:
@@ -204,5 +204,5 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
 
 def merged_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Options of both; lists of passes that are switched off are joined."""
-    lists = [each[_DISABLED] for each in (first, second) if _DISABLED in each]
+    lists = [options[_DISABLED] for options in (first, second) if _DISABLED in options]
     return {**first, **second, **({_DISABLED: ",".join(lists)} if lists else {})}

@@ -52,7 +52,7 @@ def row_update(rule: Rule, gradient: Any, values: Sequence[Any], scalars: Sequen
     def flat_rule(gradient: Any, *rest: Any) -> list[Any]:
         return list(rule(gradient, rest[:count], rest[count:]))
 
-    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in operands]
+    shapes = [jax.ShapeDtypeStruct(operand.shape, operand.dtype) for operand in operands]
     body = jax.make_jaxpr(flat_rule)(*shapes)
     return list(row_update_p.bind(*operands, jaxpr=body, rule=flat_rule, count=count))
 
@@ -138,7 +138,7 @@ class _Writer:
     def _compute(self, function: Callable[..., Any], *atoms: Any, on_host: bool = False) -> list[Any]:
         with place_of_work(on_host):
             eqns, results, constants = equations_of(function, *map(self._now, atoms))
-        self.result += [each.replace(source_info=self.source) for each in eqns]
+        self.result += [eqn.replace(source_info=self.source) for eqn in eqns]
         self.constants.update(constants)
         return results
 
@@ -153,7 +153,7 @@ class _Writer:
         num_rows, fill = shape.shape[0], eqn.params["fill_value"]
         fill = jnp.nan if fill is None and jnp.issubdtype(shape.dtype, jnp.inexact) else fill or 0
         within, inside = self._limited(positions, num_rows)
-        (rows,) = self._compute(lambda array, each: [_gathered(array, each)], table, within, on_host=True)
+        (rows,) = self._compute(lambda array, places: [_gathered(array, places)], table, within, on_host=True)
         if eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
             (rows,) = self._compute(
                 lambda rows, inside: [jnp.where(inside, rows, jnp.asarray(fill, rows.dtype))], rows, inside
@@ -172,12 +172,12 @@ class _Writer:
             return False
         num_rows = _aval(gradient).shape[0]
         limited = [self._limited(term.positions, num_rows) for term in terms]
-        within, inside = ([each[part] for each in limited] for part in (0, 1))
+        within, inside = ([parts[part] for parts in limited] for part in (0, 1))
         (sums,) = self._compute(
-            lambda *each: [_summed(each, len(terms))], *within, *inside, *(term.rows for term in terms)
+            lambda *parts: [_summed(parts, len(terms))], *within, *inside, *(term.rows for term in terms)
         )
         *within, sums = self._complete([*within, sums])
-        ids = {place: self._compute(lambda *each: [_column(each)], *within, on_host=place)[0] for place in set(there)}
+        ids = {place: self._compute(lambda *parts: [_column(parts)], *within, on_host=place)[0] for place in set(there)}
         old = [
             self._compute(lambda *both: [_gathered(*both)], value, ids[place], on_host=place)[0]
             for value, place in zip(values, there, strict=True)
@@ -193,7 +193,7 @@ class _Writer:
         """Positions (…, 1) in range, and whether they were; the same ones for lookup and update, so they travel once."""
         key = self._now(positions), num_rows
         if key not in self.limited:
-            within, inside = self._compute(lambda each: _limited(each, num_rows), positions)
+            within, inside = self._compute(lambda places: _limited(places, num_rows), positions)
             self.limited[key] = within, inside
         return self.limited[key]
 
@@ -226,15 +226,15 @@ class _Writer:
         """The terms of a product of a gradient and a scalar, or of another form of it."""
         sides = eqn.invars[:1] if eqn.primitive.name == "div" else eqn.invars
         for place, operand in enumerate(sides):
-            others = [each for number, each in enumerate(eqn.invars) if number != place]
-            terms = None if any(_aval(each).ndim for each in others) else self._terms(operand)
+            others = [invar for number, invar in enumerate(eqn.invars) if number != place]
+            terms = None if any(_aval(invar).ndim for invar in others) else self._terms(operand)
             if terms is not None:
                 return [_Rows(term.positions, self._on_rows(eqn, place, term.rows)) for term in terms]
         return None
 
     def _on_rows(self, eqn: JaxprEqn, place: int, rows: Any) -> Any:
-        operands = [rows if number == place else each for number, each in enumerate(eqn.invars)]
-        (result,) = self._compute(lambda *each: [eqn.primitive.bind(*each, **eqn.params)], *operands)
+        operands = [rows if number == place else atoms for number, atoms in enumerate(eqn.invars)]
+        (result,) = self._compute(lambda *atoms: [eqn.primitive.bind(*atoms, **eqn.params)], *operands)
         return result
 
     def _is_zero(self, var: Any) -> bool:
@@ -331,7 +331,7 @@ def _summed(terms: Sequence[Any], count: int) -> Any:
 
 def _column(positions: Sequence[Any]) -> Any:
     """Positions (…, 1) of all terms as (n, 1)."""
-    return jnp.concatenate([each.reshape(-1, 1) for each in positions])
+    return jnp.concatenate([position.reshape(-1, 1) for position in positions])
 
 
 def _gathered(table: Any, positions: Any) -> Any:

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
+from sporax.ir.identity import ByIdentity
 from sporax.lowering.memory.flat import closed_jaxpr, equations_of
 from sporax.lowering.memory.repeated_blocks import (
     MIN_BLOCKS,
@@ -94,7 +95,7 @@ class _Writer:
     after: list[JaxprEqn] = field(default_factory=list)
     memo: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     maker: dict[Var, JaxprEqn] = field(default_factory=dict)
-    likeness: dict[int, Any] = field(default_factory=dict)
+    likeness: dict[ByIdentity, Any] = field(default_factory=dict)
 
     def run(self) -> Stacked:
         program = self.looped.program
@@ -251,13 +252,14 @@ class _Writer:
         return str(makers[0].primitive.name) in _POINTWISE and len({self.kind_of(eqn) for eqn in makers}) == 1
 
     def kind_of(self, eqn: JaxprEqn) -> Any:
-        known = self.likeness.get(id(eqn))
-        if known is None:
+        key = ByIdentity(eqn)
+        kind = self.likeness.get(key)
+        if kind is None:
             avals = tuple((atom.aval.shape, atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars))  # type: ignore[attr-defined]
             params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
-            place = eqn.ctx.compute_type or (id(eqn) if eqn.effects else None)
-            known = self.likeness[id(eqn)] = (str(eqn.primitive.name), avals, params, place)
-        return known
+            place = eqn.ctx.compute_type or (key if eqn.effects else None)
+            kind = self.likeness[key] = (str(eqn.primitive.name), avals, params, place)
+        return kind
 
 
 def _batched(eqn: JaxprEqn, axes: Sequence[int | None]) -> Callable[..., Any]:

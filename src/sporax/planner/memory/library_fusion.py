@@ -135,15 +135,15 @@ class _Growth:
 
     def _neighbors(self, number: int, start: int) -> list[int]:
         """What may be taken in next to an instruction that is inside."""
-        found = []
+        neighbors = []
         for array in self.all[number].reads:
             maker = self.maker.get(array)
             if maker is not None and maker not in self.kernel_of and self._all_inside(maker, start):
-                found.append(maker)
+                neighbors.append(maker)
         readers = [reader for array in self.all[number].writes for reader in self.readers.get(array, ())]
         if len(readers) == 1 and readers[0] not in self.kernel_of and self.closed.isdisjoint(self.all[number].writes):
-            found.append(readers[0])
-        return [each for each in dict.fromkeys(found) if self._is_taken_in(each)]
+            neighbors.append(readers[0])
+        return [neighbor for neighbor in dict.fromkeys(neighbors) if self._is_taken_in(neighbor)]
 
     def _all_inside(self, maker: int, start: int) -> bool:
         return self.closed.isdisjoint(self.all[maker].writes) and all(

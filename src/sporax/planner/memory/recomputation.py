@@ -161,31 +161,31 @@ def choose(
 
 def _try_mixtures(savings: Sequence[Mapping[Level, Saving]], fits: Callable[[Levels], bool], missing: float) -> None:
     """Plan mixtures that save more and less, around the fewest bytes with which the step fits."""
-    most = sum(max((each.num_bytes for each in block.values()), default=0.0) for block in savings)
+    most = sum(max((saving.num_bytes for saving in block.values()), default=0.0) for block in savings)
     low, high = 0.0, most
-    wanted = min(max(missing, 0.0), most) or most / 2
+    target = min(max(missing, 0.0), most) or most / 2
     for _ in range(_MIXTURES):
         # The knapsack cannot tell smaller differences apart.
         if high - low <= most / _STEPS:
             return
-        if fits(knapsack(savings, wanted)):
-            high = wanted
+        if fits(knapsack(savings, target)):
+            high = target
         # Bytes saved by blocks and at the peak differ, hence the measurement and not the knapsack's own bound.
         else:
-            low = wanted
-        wanted = (low + high) / 2
+            low = target
+        target = (low + high) / 2
 
 
-def knapsack(savings: Sequence[Mapping[Level, Saving]], wanted: float) -> Levels:
-    """The least time that saves at least `wanted` bytes; as much as can be saved where that is less.
+def knapsack(savings: Sequence[Mapping[Level, Saving]], target: float) -> Levels:
+    """The least time that saves at least `target` bytes; as much as can be saved where that is less.
 
     Example:
         >>> knapsack([{Level.EVERYTHING: Saving(8, 2)}, {Level.EVERYTHING: Saving(8, 1)}], 5)
         (<Level.NOTHING: 'nothing'>, <Level.EVERYTHING: 'everything'>)
     """
-    most = sum(max((each.num_bytes for each in block.values()), default=0.0) for block in savings)
+    most = sum(max((entry.num_bytes for entry in block.values()), default=0.0) for block in savings)
     # Rounding below is safe: a choice saves at least what the table says.
-    unit = max(min(wanted, most) / _STEPS, 1e-9)
+    unit = max(min(target, most) / _STEPS, 1e-9)
     # least[saved] is the least time so far and the choice, for at least `saved` units.
     least: dict[int, tuple[float, Levels]] = {0: (0.0, ())}
     for block in savings:
