@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from sporax.lowering.memory.flat import flat
-from sporax.lowering.memory.recompute import recompute
+from sporax.lowering.memory.recompute import PlanFacts, recompute
 from sporax.lowering.memory.tags import new_tag
 
 
@@ -13,8 +13,8 @@ from sporax.lowering.memory.tags import new_tag
 def looped():
     """``looped(tagged)``: the flat gradient of a loop over rows, and its arguments."""
 
-    def trace(tagged):
-        scope = new_tag().scope if tagged else "layer"
+    def trace(tagged, **settings):
+        scope = new_tag(**settings).scope if tagged else "layer"
 
         def loss(weight, rows):
             def body(total, row):
@@ -48,3 +48,24 @@ def test_loops_without_tags_stay_as_they_are(looped):
     program, _ = looped(tagged=False)
     after = recompute(program)
     assert after.calls == () and stacked(after.program) == stacked(program)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"mp_comm_recompute": False}, "mp_comm_recompute=False has no effect"),
+        (
+            {"recompute_slice_activation": True, "parallel_optimizer_comm_recompute": True},
+            "parallel_optimizer_comm_recompute=True and recompute_slice_activation=True has no effect",
+        ),
+    ],
+)
+def test_settings_that_need_the_plan_of_a_loop_are_named_in_a_warning(looped, settings, words):
+    program, _ = looped(tagged=True, **settings)
+    with pytest.warns(UserWarning, match=f"For 'Cell.recompute', {words}"):
+        recompute(program, PlanFacts())
+
+
+def test_settings_of_plans_are_not_named_without_a_plan(looped):
+    program, _ = looped(tagged=True, mp_comm_recompute=False)
+    assert recompute(program).calls

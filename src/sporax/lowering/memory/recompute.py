@@ -23,6 +23,7 @@ Reference: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
 
 from __future__ import annotations
 
+import warnings
 from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -97,12 +98,31 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
     of_loops: list[Recomputed] = []
 
     def in_loop(joined: ClosedJaxpr) -> ClosedJaxpr:
+        if facts is not None:
+            _warn_of_settings(joined)
         inside = recompute(joined)
         of_loops.extend(inside.calls)
         return inside.program
 
     rewriter = _Rewriter(with_pairs_rewritten(program, in_loop), facts or PlanFacts(), chosen or Chosen())
     return Recomputation(rewriter.run(), (*rewriter.calls, *of_loops))
+
+
+def _warn_of_settings(joined: ClosedJaxpr) -> None:
+    """Say which settings of tags have no effect in a loop: those that need to know the plan of its body."""
+    tags = [tag for eqn in joined.jaxpr.eqns if (tag := innermost_tag(stack_of(eqn))) is not None and not tag.keep]
+    ignored = {
+        "mp_comm_recompute=False": any(not tag.mp_comm_recompute for tag in tags),
+        "parallel_optimizer_comm_recompute=True": any(tag.parallel_optimizer_comm_recompute for tag in tags),
+        "recompute_slice_activation=True": any(tag.recompute_slice_activation for tag in tags),
+    }
+    names = [name for name, is_set in ignored.items() if is_set]
+    if names:
+        warnings.warn(
+            f"For 'Cell.recompute', {' and '.join(names)} has no effect inside of the loop over micro batches: what collectives "
+            "give there is computed again, and what enters is kept as it is.",
+            stacklevel=2,
+        )
 
 
 def without_kept_marks(program: ClosedJaxpr) -> ClosedJaxpr:
