@@ -22,7 +22,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name == "WaitedDSCallback":  # of a layer above
-            return importlib.import_module("sporax.train.callback").WaitedDSCallback
+            return importlib.import_module("sporax.train.callback._waited").WaitedDSCallback
         return missing_name(__name__, name)
 
 

@@ -15,7 +15,6 @@ from sporax.train.callback._progress import Progress
 from sporax.train.callback._request_exit import OnRequestExit
 from sporax.train.callback._resumable import ResumableCheckpoint
 from sporax.train.callback._summary_collector import SummaryCollector
-from sporax.train.callback._waited import WaitedDSCallback
 
 __all__ = [
     "Callback",
@@ -34,7 +33,6 @@ __all__ = [
     "ResumableCheckpoint",
     "SummaryCollector",
     "Progress",
-    "WaitedDSCallback",
 ]
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
