@@ -33,11 +33,12 @@ _PATHS_OF = {
         ops.function.nn_func ops.function.other_func ops.function.parameter_func ops.function.random_func
         ops.function.sparse_func ops.function.sparse_unary_func ops.function.spectral_func ops.function.vmap_func
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops ops.deprecated
-        ops.operations.manually_defined ops.operations.manually_defined.ops_def
+        ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
     "sporax.ops.communication": "mint.distributed mint.distributed.distributed",
     "sporax.ops.operations": """
-        ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.debug_ops
+        ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
+        ops.operations.debug_ops
         ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations.linalg_ops
         ops.operations.math_ops ops.operations.nn_ops ops.operations.other_ops
         ops.operations.random_ops ops.operations.sparse_ops ops.operations.spectral_ops
