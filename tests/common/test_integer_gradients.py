@@ -108,3 +108,16 @@ def test_values_of_integers_can_be_looked_at() -> None:
 def test_nothing_is_kept_after_a_gradient() -> None:
     ms.grad(lambda x: x * x)(X)
     assert _integer_slopes.find(X.array) is None
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_indices_differentiated_along_with_a_table_count_its_gradient_once(mode):
+    ms.set_context(mode=mode)
+    table = Parameter(np.arange(6, dtype=np.float32).reshape(3, 2), name="table")
+
+    def loss(ids):
+        return (ops.gather(table, ids, 0) ** 2).sum()
+
+    of_ids, of_table = ms.grad(loss, 0, table)(PLACES)
+    assert of_ids.tolist() == [0, 0, 0]
+    np.testing.assert_array_equal(of_table.asnumpy(), ms.grad(loss, None, table)(PLACES).asnumpy())

@@ -164,7 +164,8 @@ def _with_slopes(
         return _converted(operands[0], slopes[0], equation.params["new_dtype"])
     results = _bind(equation, operands)
     numbers = _SMOOTH.get(name)
-    if numbers is None:
+    # Floats that integers only choose (rows of a table) have their derivative by JAX: a slope would count it twice.
+    if numbers is None or any(jnp.issubdtype(result.dtype, jnp.inexact) for result in results):
         return results, [None] * len(results)
     smooth_operands = list(operands)
     smooth_operands[numbers] = [
