@@ -10,6 +10,10 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 FACTS: dict[str, tuple[str, ...]] = {
+    "`Parameter.data` is the Parameter itself, as in the releases before 2.3": (
+        "p=w('a'); p.data",
+        "p=w('a'); type(p.data).__name__",
+    ),
     "divergences of categories are exact to a rounding; MindSpore's are to four digits": (
         'msd.Categorical(Tensor([0.2, 0.3, 0.5]))("kl_loss", "Categorical", Tensor([0.1, 0.1, 0.8])), '
         'msd.Categorical(Tensor([0.2, 0.3, 0.5]))("cross_entropy", "Categorical", Tensor([0.1, 0.1, 0.8]))',
