@@ -29,6 +29,7 @@ from sporax.ps.security import Keys, keys_for
 
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 0.25
+_PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end by themselves
 _QUIET_SECONDS = 5.0
 _LONGEST_BACKOFF = 2.0
 
@@ -92,6 +93,7 @@ class LocalCluster:
         self._asked = 0.0
         self._over_since: float | None = None
         self._add("scheduler", 0)
+        self._parting_until = 0.0
         for index in range(servers):
             self._add("server", index)
         for rank in range(workers):
@@ -123,7 +125,18 @@ class LocalCluster:
         if now >= self._asked:
             self._asked = now + _ASK_SECONDS
             self._follow(self._asker.ask(GetWanted(), Wanted, 0.05))
-        return not self.failure and any(child.exit_code is None for child in self.children.values())
+        return not self.failure and not self._is_over(now)
+
+    def _is_over(self, now: float) -> bool:
+        """Whether nothing runs any more, but for servers that have not heard the farewell of a scheduler that has ended well.
+
+        A server that was being started again when the job ended would wait for an answer of that scheduler for long.
+        """
+        running = {child.role for child in self.children.values() if child.exit_code is None}
+        if running == {"server"} and ("scheduler", 0) in self.children:
+            self._parting_until = self._parting_until or now + _PARTING_SECONDS
+            return now > self._parting_until
+        return not running
 
     def run(self) -> int:
         """Run until the job is over; gives the exit code."""

@@ -106,9 +106,9 @@ class Scheduler:
                     self._ended = self._ended or action
 
     def _say_goodbye(self, reason: str) -> None:
-        for peer in [*self.state.servers.values(), *self.state.workers.values()]:
-            if peer.sender:
-                send(self._router, Stop(reason, done=not self.state.journal.error), to=peer.sender)
+        peers = [*self.state.servers.values(), *self.state.workers.values()]
+        for sender in {*(peer.sender for peer in peers), *self.state.starting} - {b""}:
+            send(self._router, Stop(reason, done=not self.state.journal.error), to=sender)
 
     def _read(self) -> Journal | None:
         if self._journal_path is None or not self._journal_path.exists():

@@ -94,6 +94,11 @@ class SchedulerState:
         self._actions: list[Action] = []
 
     @property
+    def starting(self) -> Sequence[bytes]:
+        """Servers that have a number and are not ready yet."""
+        return [self._starting_senders[index] for index in self._starting]
+
+    @property
     def view(self) -> View:
         """The newest view."""
         journal = self.journal
