@@ -3,17 +3,20 @@
 Problem: through a messaging library every message changes threads four times (caller, its I/O thread, the peer's, the peer's
 caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
 Method: a non-blocking socket per connection. A message is written by one system call; what the kernel does not take at once waits
-in a queue. The header of an incoming message (`wire`) tells its size, so its arrays are received into their own memory, whole.
+in a queue. A reader looks for a moment before it sleeps, because to be woken takes longer than most answers do. The header of an
+incoming message (`wire`) tells its size, so its arrays are received into their own memory, whole.
 A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
 Only this user's processes can enter the directory of the socket (`transport.LocalSocket`), so nothing is encrypted here.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import selectors
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -31,6 +34,7 @@ _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
 _BACKLOG = 512
 _WAIT_SECONDS = 0.02  # no longer than this does a read wait
+_LOOK_SECONDS = 1e-4  # before a reader sleeps; to be woken takes about a third of this
 _NO_BODY = memoryview(b"")
 
 
@@ -43,6 +47,14 @@ def _memory(num_bytes: int) -> memoryview:
         return np.empty(num_bytes, np.uint8).data
     except MemoryError as error:
         raise WireError(f"For 'sporax.ps', a message must fit into memory, but it has {num_bytes} bytes.") from error
+
+
+def _looks() -> Iterator[None]:
+    """Turns of a reader that looks for something before it sleeps; a process that waits for the core goes first."""
+    ends = time.perf_counter() + _LOOK_SECONDS
+    while time.perf_counter() < ends:
+        yield
+        os.sched_yield()
 
 
 Incoming = tuple[Message, tuple[Frame, ...]]
@@ -170,11 +182,7 @@ class Stream:
         in_body = self._message is not None
         try:
             # The rest of a message is on its way: to wait for it here is cheaper than to come back for each piece of it.
-            count = (
-                self._socket.recv_into(self._body[self._filled :])
-                if in_body
-                else self._socket.recv_into(self._scratch[self._stop :], 0, 0 if wait else socket.MSG_DONTWAIT)
-            )
+            count = self._socket.recv_into(self._body[self._filled :]) if in_body else self._read_head(wait)
         except BlockingIOError:
             return False
         except OSError:
@@ -187,6 +195,16 @@ class Stream:
         else:
             self._stop += count
         return True
+
+    def _read_head(self, wait: bool) -> int:
+        """Read into the scratch memory; gives the number of bytes."""
+        free = self._scratch[self._stop :]
+        if not wait:
+            return self._socket.recv_into(free, 0, socket.MSG_DONTWAIT)
+        for _ in _looks():
+            with suppress(BlockingIOError):
+                return self._socket.recv_into(free, 0, socket.MSG_DONTWAIT)
+        return self._socket.recv_into(free)
 
     def _write(self, parts: Sequence[Frame]) -> int:
         """Write once; gives the number of bytes that were taken."""
@@ -269,7 +287,7 @@ class Streams:
     def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, Message, tuple[Frame, ...]]]:
         """Messages that are here, or come in so many seconds, with their connections."""
         self.others_ready = False
-        for key, events in self._selector.select(seconds):
+        for key, events in self._ready(seconds):
             stream: Stream | None = key.data
             if stream is None:
                 if key.fd in self._others:
@@ -297,6 +315,13 @@ class Streams:
                 self.bad_messages += 1
             if not stream.is_open:
                 self._forget_ended()
+
+    def _ready(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """What can be read or written now, or in so many seconds."""
+        for _ in _looks() if seconds else ():
+            if ready := self._selector.select(0.0):
+                return ready
+        return self._selector.select(seconds)
 
     def receive_from(self, stream: Stream) -> Incoming | None:
         """The next message of one connection, waiting for it for a moment: one system call instead of two."""
