@@ -6,8 +6,9 @@ with a process that adds them up; and SGD on a table of embedding rows over two 
     python benchmarks/parameter_server.py [--quick] [--rows N]
 
 Plain sockets do what a push and a pull need at least: a push sends the gradient, the other process adds it to its values in
-place, and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. Processes of one
-machine X"""
+place, and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. TCP sockets are
+what two machines would use; Unix sockets are what processes of one machine can use, ours among them.
+"""
 
 from __future__ import annotations
 
@@ -155,14 +156,17 @@ def measured(ways: dict[str, Way], repeat: int) -> dict[tuple[str, str], list[fl
 
 
 def report(title: str, times: dict[tuple[str, str], list[float]]) -> None:
-    """Print the lines."""
+    """Print the lines: the median, the least time in brackets, and the ratios of the medians to TCP and to Unix sockets."""
     for name in dict.fromkeys(name for name, _ in times):
         line = f"{title}  {name:<12}"
         for call in ("push", "push + pull"):
-            seconds, floor = times[(name, call)], times[("Unix sockets", call)]
-            typical, least = statistics.median(seconds), min(seconds)
-            ratio, ratio_of_least = typical / statistics.median(floor), least / min(floor)
-            line += f"  {call} {typical * 1e3:8.3f} ({least * 1e3:8.3f}) ms, {ratio:5.2f} x ({ratio_of_least:4.2f} x)"
+            seconds = times[(name, call)]
+            typical = statistics.median(seconds)
+            to_tcp, to_unix = (
+                typical / statistics.median(times[(floor, call)]) for floor in ("TCP sockets", "Unix sockets")
+            )
+            least = min(seconds) * 1e3
+            line += f"  {call} {typical * 1e3:8.3f} ({least:8.3f}) ms, {to_tcp:5.2f} x TCP, {to_unix:5.2f} x Unix"
         print(line, flush=True)
 
 
