@@ -66,10 +66,11 @@ class Block(nn.Cell):
         super().__init__()
         self.norm1, self.norm2, self.attention = nn.LayerNorm((width,)), nn.LayerNorm((width,)), Attention(width)
         self.wide, self.narrow, self.gelu = nn.Dense(width, 4 * width), nn.Dense(4 * width, width), nn.GELU()
+        self.add = ops.Add()
 
     def construct(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = x + self.attention(self.norm1(x), mask)
-        return x + self.narrow(self.gelu(self.wide(self.norm2(x))))
+        x = self.add(x, self.attention(self.norm1(x), mask))
+        return self.add(x, self.narrow(self.gelu(self.wide(self.norm2(x)))))
 
 
 class Gpt(nn.Cell):
@@ -90,6 +91,28 @@ class Gpt(nn.Cell):
 
 def nothing(net: Gpt, optimizer: Any) -> None:
     pass
+
+
+def over_two(net: Gpt, optimizer: Any) -> None:
+    """Tensor parallelism over two devices, after Megatron: heads and hidden units are sharded, what enters a block is repeated."""
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=2, dataset_strategy="full_batch")
+    for block in net.blocks:
+        block.add.shard(((1, 1, 1), (1, 1, 1)))
+        for dense in (block.attention.joint, block.wide):
+            dense.matmul.shard(((1, 1), (2, 1)))
+        for dense in (block.attention.out, block.narrow):
+            dense.matmul.shard(((1, 2), (1, 2)))
+
+
+def over_two_recomputed(net: Gpt, optimizer: Any) -> None:
+    over_two(net, optimizer)
+    recomputed(net, optimizer)
+
+
+def over_two_in_slices(net: Gpt, optimizer: Any) -> None:
+    over_two(net, optimizer)
+    for block in net.blocks:
+        block.recompute(recompute_slice_activation=True)
 
 
 def recomputed(net: Gpt, optimizer: Any) -> None:
@@ -141,6 +164,9 @@ VARIANTS: dict[str, tuple[Callable[[Gpt, Any], None], str]] = {
     "repeated blocks": (nothing, "1"),
     "recompute, repeated blocks": (recomputed, "1"),
     "all: kept and state on the host, repeated": (together, "1"),
+    "2 devices": (over_two, "0"),
+    "2 devices, recompute": (over_two_recomputed, "0"),
+    "2 devices, recompute in slices": (over_two_in_slices, "0"),
 }
 """What is said of network and optimizer, and whether repeated blocks become loops."""
 
@@ -151,6 +177,8 @@ class Variant:
     def __init__(self, name: str, sizes: list[str]) -> None:
         command = [sys.executable, __file__, "--variant", name, *sizes]
         environ = {**os.environ, "SPORAX_REPEATED_BLOCKS": VARIANTS[name][1], "SPORAX_NO_CACHE": "1"}
+        if name.startswith("2 devices"):
+            environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
         self.sizes = self._answer()
         self.seconds: list[float] = []

@@ -63,10 +63,10 @@ def of_ranks(jitted: Any, *arguments: Any) -> MemoryReport:
     return MemoryReport(None, *_of(program, _argument_bytes(program)))
 
 
-def of_one_device(jitted: Any, written: Sequence[Any], read: Sequence[Any], arguments: Sequence[Any]) -> MemoryReport:
-    """The report of a step of one device."""
+def of_one_device(jitted: Any, updated: Sequence[str], read: Sequence[str], arguments: Sequence[Any]) -> MemoryReport:
+    """The report of a step of one device, whose program takes variables, or stacks of them, of these names."""
     program = jitted.trace(*arguments).jaxpr
-    return MemoryReport(memory_of_one_device(program, written, read), *_of(program, _argument_bytes(program)))
+    return MemoryReport(memory_of_one_device(program, updated, read), *_of(program, _argument_bytes(program)))
 
 
 def _of(program: ClosedJaxpr, host_bytes: int) -> tuple[int, tuple[tuple[str, int], ...]]:

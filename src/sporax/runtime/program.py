@@ -302,7 +302,7 @@ class Program:
         if variant.communicates:
             devices = joint.all_devices()
             return memory_report.of_ranks(variant.jitted, *_joint_values(variant, arrays, devices), joint.zero(devices))
-        return memory_report.of_one_device(variant.jitted, variant.written, variant.read, _values(variant, arrays))
+        return memory_report.of_one_device(variant.jitted, *_names(variant), _values(variant, arrays))
 
     @property
     def planned(self) -> PlannedStep | PipelinedStep | None:
@@ -388,6 +388,13 @@ def _values(variant: _Variant, arrays: list[jax.Array]) -> tuple[list[jax.Array]
     if variant.stacks is not None:
         return *variant.stacks.values(), arrays
     return list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays
+
+
+def _names(variant: _Variant) -> tuple[list[str], list[str]]:
+    """Of the variables, or stacks of them, that the compiled program takes: those that it updates, and the others."""
+    if variant.stacks is not None:
+        return variant.stacks.names()
+    return [variable.name for variable in variant.written], [variable.name for variable in variant.read]
 
 
 def _joint_values(

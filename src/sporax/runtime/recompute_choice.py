@@ -96,28 +96,31 @@ def peak_of_one_device(
     leaves, tree = jax.tree.flatten((*map(list, shapes), structs))
     closed = jax.make_jaxpr(lambda *value: jax.tree.leaves(program(*jax.tree.unflatten(tree, value))))(*leaves)
     kept = passed(flat(closed), tags & {"recompute"})[0]
-    return memory_of(*_on_one_device(kept, written, read)).peak_bytes
+    return memory_of(*_on_one_device(kept, _names(written), _names(read))).peak_bytes
 
 
-def memory_of_one_device(program: ClosedJaxpr, written: Sequence[Any], read: Sequence[Any]) -> MemoryUse:
+def memory_of_one_device(program: ClosedJaxpr, updated: Sequence[str], read: Sequence[str]) -> MemoryUse:
     """Memory that a step of one device is predicted to need on it, after all passes.
 
     Args:
         program: what is compiled.
-        written, read: its variables.
+        updated, read: names of the variables that it takes, in order.
     """
-    return memory_of(*_on_one_device(flat(program), written, read))
+    return memory_of(*_on_one_device(flat(program), updated, read))
 
 
-def _on_one_device(program: ClosedJaxpr, written: Sequence[Any], read: Sequence[Any]) -> tuple[OperatorGraph, Plan]:
+def _on_one_device(program: ClosedJaxpr, updated: Sequence[str], read: Sequence[str]) -> tuple[OperatorGraph, Plan]:
     """A step as if it was sharded over one device."""
-    names = [variable.name for variable in (*written, *read)]
-    roles = [(Role.PARAMETER, name) for name in names]
-    roles += [(Role.DATA, f"input {number}") for number in range(len(program.jaxpr.invars) - len(names))]
-    graph = ingest(program, roles, [(number, number) for number in range(len(written))]).graph
+    roles = [(Role.PARAMETER, name) for name in (*updated, *read)]
+    roles += [(Role.DATA, f"input {number}") for number in range(len(program.jaxpr.invars) - len(roles))]
+    graph = ingest(program, roles, [(number, number) for number in range(len(updated))]).graph
     whole = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
     parallel = ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
     return graph, semi_auto_plan(graph, DeviceMatrix((1,)), parallel, whole)
+
+
+def _names(variables: Sequence[Any]) -> list[str]:
+    return [variable.name for variable in variables]
 
 
 def chooser_for_one_device(
@@ -140,7 +143,7 @@ def chooser_for_one_device(
             program,
             None,
             lambda chosen: passed(program, tags, None, chosen)[0],
-            lambda rewritten: _on_one_device(rewritten, written, read),
+            lambda rewritten: _on_one_device(rewritten, _names(written), _names(read)),
             lambda plan: model,
             capacity(settings, profile),
         )

@@ -120,6 +120,15 @@ class Arguments:
         updated = [*(group.take() for group in self.updated), *map(_raw, self.alone_updated)]
         return updated, [*(group.take() for group in self.read), *map(_raw, self.alone_read)]
 
+    def names(self) -> tuple[list[str], list[str]]:
+        """What `values` gives, by name: a stack has the names of its first and its last variable."""
+
+        def of(groups: Sequence[Group], alone: Sequence[Any]) -> list[str]:
+            stacks = (f"{group.variables[0].name} ... {group.variables[-1].name}" for group in groups)
+            return [*stacks, *(variable.name for variable in alone)]
+
+        return of(self.updated, self.alone_updated), of(self.read, self.alone_read)
+
     def keep(self, values: Sequence[jax.Array]) -> None:
         """Give updated variables what the program returned."""
         for group, array in zip(self.updated, values, strict=False):

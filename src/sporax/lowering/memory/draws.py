@@ -18,6 +18,8 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
 
+from sporax.ir.graph import MARK
+
 _DRAW = "random_bits"
 
 
@@ -78,16 +80,20 @@ def _wait(
 def _leading_to(draws: list[int], eqns: Sequence[JaxprEqn], maker: dict[Var, int]) -> dict[Var, None]:
     """What enters a stretch and leads to its random words."""
     states: dict[Var, None] = {}
-    missing, visited = list(draws), set(draws)
+    missing = [var for number in draws for var in eqns[number].invars if isinstance(var, Var)]
+    visited = set(missing)
     while missing:
-        for var in eqns[missing.pop()].invars:
-            if not isinstance(var, Var):
-                continue
-            if var not in maker:
-                states[var] = None
-            elif maker[var] not in visited:
-                visited.add(maker[var])
-                missing.append(maker[var])
+        var = missing.pop()
+        if var not in maker:
+            states[var] = None
+            continue
+        eqn = eqns[maker[var]]
+        # A mark of an operator takes its data and its key, and hands each on by itself.
+        sources = [eqn.invars[eqn.outvars.index(var)]] if eqn.primitive.name == MARK else eqn.invars
+        for source in sources:
+            if isinstance(source, Var) and source not in visited:
+                visited.add(source)
+                missing.append(source)
     return states
 
 

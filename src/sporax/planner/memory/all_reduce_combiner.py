@@ -73,7 +73,8 @@ def _waits(instructions: Sequence[Instruction]) -> dict[int, int]:
     # In an order in which they can run, what a reduction waits for has its bits already.
     for number, instruction in enumerate(instructions):
         waits = 0
-        for array in instruction.reads:
+        # What passed a barrier with an operand counts as well: the compiler's graph has the barrier between them.
+        for array in (*instruction.reads, *instruction.after):
             waits |= behind.get(array, 0)
         own = 0
         if instruction.combines:
