@@ -121,7 +121,8 @@ class _Runner:
     ) -> Sequence[Array]:
         # A mark has done its work in the plan; only a weight's mark asks for something to be run.
         if equation.primitive is mark_p:
-            copies = isinstance(equation.params["mark"], WeightMark)
+            # In a pipeline the backward pass is a program of its own, which gathers weights anyway: no cotangent is left then.
+            copies = isinstance(equation.params["mark"], WeightMark) and len(operands) > 1
             return (late_copy(operands[0], operands[1]), operands[1]) if copies else operands
         if self.step.graph.operators[number].name in IDENTITIES:
             handed: Sequence[Array] = equation.primitive.bind(*operands, **equation.params)

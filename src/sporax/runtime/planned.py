@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ from sporax.ir.errors import SporaxNotImplementedError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
-from sporax.ir.placement import Placement
+from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
@@ -322,7 +323,7 @@ def _planned_step(
         may_be_rows = not (parallel.enable_parallel_optimizer or parallel.pipeline_stages > 1)
         semi_auto = parallel.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL
         whole = by_rows_for_plan(whole) if may_be_rows and semi_auto else without_row_updates(whole)
-        facts = plan_facts(whole, first_plan, roles)
+        facts = plan_facts(whole, first_plan, roles, partial(_plan_of_round, settings=settings))
         choice = chosen_for_plan(whole, tags, facts, graph_of, settings) if AUTO in tags else Choice()
         jaxpr, again = passed(whole, tags, facts, choice.chosen)
         said = choice.notes
@@ -364,6 +365,26 @@ def _planned_step(
     if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
+
+
+def _plan_of_round(
+    program: ClosedJaxpr, roles: list[tuple[Role, str]], settings: PlanSettings
+) -> tuple[OperatorGraph, Plan]:
+    """A plan of one round of the loops over micro batches, for the devices of one stage."""
+    config = replace(settings.parallel, device_num=settings.parallel.num_stage_devices, pipeline_stages=1)
+    graph = ingest(program, roles).graph
+    mesh = arranged_for(graph, prime_mesh(DeviceMatrix((config.device_num,))), config.dataset_strategy)
+    rows = [entry.tensor for entry in graph.inputs if entry.role is Role.DATA]
+    if not isinstance(config.dataset_strategy, str):  # rows that are no input of the user's come last and have no entry
+        rows = rows[: len(config.dataset_strategy)]
+    placed = {
+        tensor: data_placement(graph.tensors[tensor].shape, position, config, mesh)
+        for position, tensor in enumerate(rows)
+    }
+    if config.parallel_mode == ParallelMode.AUTO_PARALLEL and mesh.num_devices > 1:
+        of_stage = replace(settings, parallel=config)
+        return graph, auto_plan(graph, mesh, of_stage, placed, frozenset(), profile_of(settings))[0]
+    return graph, semi_auto_plan(graph, mesh, config, placed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.flat import flat
+from sporax.lowering.memory.host import lies_on_host
 from sporax.lowering.memory.rewrite import AUTO, BLOCKS, compiler_options, rewritten, rewritten_with_stacks
 from sporax.planner.report.progress import doing, shown
 from sporax.runtime import (
@@ -511,12 +512,14 @@ def _send_away(function: Callable[..., Any], variant: _Variant, arrays: list[Any
     variant.filed = with_files and any(filed_variables.place_of(variable) is not None for variable in variables)
 
 
-def _shapes(variant: _Variant) -> list[list[jax.ShapeDtypeStruct]]:
-    """Shapes and dtypes of the variables that are updated, and of those that are only read."""
-    return [
-        [jax.ShapeDtypeStruct(variable.raw.shape, variable.raw.dtype) for variable in part]
-        for part in (variant.written, variant.read)
-    ]
+def _shapes(variant: _Variant) -> list[list[Any]]:
+    """What the variables that are updated, and those that are only read, look like to a trace."""
+    return [[_shape(variable.raw) for variable in part] for part in (variant.written, variant.read)]
+
+
+def _shape(array: jax.Array) -> Any:
+    # A trace knows the memory of an array alone; a struct with its sharding would be taken for one on the device.
+    return array if lies_on_host(array) else jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
 def _chooser(variant: _Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:

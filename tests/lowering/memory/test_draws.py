@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from sporax.ir.marks import LayoutMark
+from sporax.lowering.marks import mark_p, next_number
 from sporax.lowering.memory.draws import draws_that_wait
 from sporax.lowering.memory.flat import flat
 
@@ -26,6 +28,20 @@ def test_words_wait_for_what_enters_last():
     assert wait.late is sine.outvars[0]
     assert [var.aval.shape for var in wait.states] == [(2,)]
     assert all("call" in str(eqn.source_info.name_stack) for eqn in eqns[wait.begin : wait.end])
+
+
+def test_data_that_passes_a_mark_together_with_the_key_does_not_wait():
+    """An operator with a strategy marks all of its inputs; each of them passes by itself."""
+
+    def marked(seed, x):
+        entering = jnp.sin(x)
+        with jax.named_scope("call"):
+            data, state = mark_p.bind(entering, seed, mark=LayoutMark("dropout", next_number(), (None, None)))
+            return data * jax.random.bits(jax.random.wrap_key_data(state), x.shape).astype(jnp.float32)
+
+    eqns, (wait,) = stretches(marked, 1)
+    assert [var.aval.shape for var in wait.states] == [(2,)]
+    assert wait.late is next(eqn for eqn in eqns if eqn.primitive.name == "sin").outvars[0]
 
 
 def test_nothing_waits_where_nothing_runs_again_or_is_drawn():

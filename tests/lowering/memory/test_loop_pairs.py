@@ -50,22 +50,24 @@ def test_loops_without_tags_stay_as_they_are(looped):
     assert after.calls == () and stacked(after.program) == stacked(program)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"mp_comm_recompute": False}, "mp_comm_recompute=False has no effect"),
-        (
-            {"recompute_slice_activation": True, "parallel_optimizer_comm_recompute": True},
-            "parallel_optimizer_comm_recompute=True and recompute_slice_activation=True has no effect",
-        ),
-    ],
-)
-def test_settings_that_need_the_plan_of_a_loop_are_named_in_a_warning(looped, settings, words):
-    program, _ = looped(tagged=True, **settings)
-    with pytest.warns(UserWarning, match=f"For 'Cell.recompute', {words}"):
-        recompute(program, PlanFacts())
+def test_facts_of_a_loop_are_asked_for_with_what_enters_it(looped):
+    """The weight enters both loops as it is, the data row by row; what the facts keep is not computed again."""
+    program, _ = looped(tagged=True)
+    weight, rows = program.jaxpr.invars
+    rounds = []
+
+    def of_loop(joined, entering):
+        rounds.append(entering)
+        sines = [eqn.outvars[0] for eqn in joined.jaxpr.eqns if eqn.primitive.name == "sin"]
+        return PlanFacts(kept=set(sines))
+
+    kept = recompute(program, PlanFacts(of_loop=of_loop))
+    (entering,) = rounds
+    assert next(entry.is_row for entry in entering if entry.atom is rows)
+    assert {entry.is_row for entry in entering if entry.atom is weight} == {False}
+    assert stacked(kept.program) > stacked(recompute(program).program)
 
 
-def test_settings_of_plans_are_not_named_without_a_plan(looped):
+def test_without_a_plan_settings_of_plans_are_passed_over(looped):
     program, _ = looped(tagged=True, mp_comm_recompute=False)
     assert recompute(program).calls

@@ -26,6 +26,12 @@ def test_a_reduction_that_waits_for_another_is_not_combined_with_it():
     assert combined_all_reduces([reduction(0, 1), loop(1, 2), reduction(2, 3)]) == [[0], [2]]
 
 
+def test_a_reduction_behind_a_barrier_is_not_combined_with_one_before_it():
+    """It reads nothing that the first one wrote, but what it reads passed a barrier with that."""
+    behind = Instruction(Kind.KERNEL, (2,), (3,), 0, sends=True, combines=("axis 0", "sum"), after=frozenset([1]))
+    assert combined_all_reduces([reduction(0, 1), behind]) == [[0], [1]]
+
+
 def test_what_waits_for_one_of_a_group_waits_for_all_of_it():
     """The last one waits for the third, which is combined with the second, which waits for the first: no circle."""
     other = ("axis 1", "sum")

@@ -11,7 +11,7 @@ the first: constants and rows of inputs as they are, everything else stacked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
@@ -19,7 +19,20 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 from sporax.lowering.memory.flat import closed_jaxpr, flat, is_backward, stack_of
 from sporax.lowering.memory.tags import innermost_tag
 
-Pass = Callable[[ClosedJaxpr], ClosedJaxpr]
+
+class Entering(NamedTuple):
+    """What an input of a joined body stands for.
+
+    Attributes:
+        atom: what the loop gets for it.
+        is_row: whether the body gets one row of that, in the loop of the forward pass.
+    """
+
+    atom: Any
+    is_row: bool = False
+
+
+Pass = Callable[[ClosedJaxpr, list[Entering]], ClosedJaxpr]
 
 
 def with_pairs_rewritten(program: ClosedJaxpr, rewrite: Pass) -> ClosedJaxpr:
@@ -27,7 +40,7 @@ def with_pairs_rewritten(program: ClosedJaxpr, rewrite: Pass) -> ClosedJaxpr:
 
     Args:
         program: flat.
-        rewrite: a pass over programs of a forward and a backward pass.
+        rewrite: a pass over programs of a forward and a backward pass; it also gets what enters the loops, input by input.
     """
     eqns = list(program.jaxpr.eqns)
     for first, second in list(_pairs(eqns)):
@@ -77,6 +90,9 @@ def _rewritten(
     }
     elsewhere = _read_elsewhere(program, eqns, second)
     kept_rows = [outer for outer in one.outvars[num_carry:] if outer in elsewhere]
+    first_row = num_carry + one.params["num_consts"]
+    entering = [Entering(atom, position >= first_row) for position, atom in enumerate(one.invars)]
+    entering += [Entering(atom) for atom, var in zip(two.invars, back.jaxpr.invars, strict=True) if var not in names]
     joined = closed_jaxpr(
         [*front.jaxpr.constvars, *back.jaxpr.constvars],
         [*front.consts, *back.consts],
@@ -88,7 +104,7 @@ def _rewritten(
         ],
         [*front.jaxpr.eqns, *(_as_backward(eqn, names) for eqn in back.jaxpr.eqns)],
     )
-    after = rewrite(joined)
+    after = rewrite(joined, entering)
     ours = [eqn for eqn in after.jaxpr.eqns if not is_backward(stack_of(eqn))]
     theirs = [eqn for eqn in after.jaxpr.eqns if is_backward(stack_of(eqn))]
     num_ours = num_carry + len(kept_rows)

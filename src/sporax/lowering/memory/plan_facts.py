@@ -1,44 +1,55 @@
 """What recomputation asks of a plan: which collectives should not be repeated, what may be kept in smaller slices.
 
 Both depend on how the step is sharded, so a first plan is made of the step without recomputation. Equations of a flat program and
-operators of its graph are in one order, so a tensor of the graph is a variable of the program.
+operators of its graph are in one order, so a tensor of the graph is a variable of the program. The loops over micro batches of a
+pipeline are asked for in the same way: one round of both, joined, is planned for the devices of one stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Var
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxNotImplementedError
-from sporax.ir.graph import IDENTITIES, OperatorGraph, Role
+from sporax.ir.graph import IDENTITIES, MARK, OperatorGraph, Role
 from sporax.ir.layout import Layout
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.lowering.memory.flat import is_backward, stack_of
+from sporax.lowering.memory.loop_pairs import Entering
 from sporax.lowering.memory.recompute import PlanFacts, without_kept_marks
 from sporax.lowering.memory.tags import RecomputeTag, innermost_tag
 from sporax.planner.communication.transfers import Transfer, schedule
 
+Roles = list[tuple[Role, str]]
 Planner = Callable[[ClosedJaxpr], tuple[OperatorGraph, Plan]]
+LoopPlanner = Callable[[ClosedJaxpr, Roles], tuple[OperatorGraph, Plan]]
 
 
-def plan_facts(program: ClosedJaxpr, plan_of: Planner, roles: list[tuple[Role, str]]) -> PlanFacts:
+def plan_facts(
+    program: ClosedJaxpr, plan_of: Planner, roles: Roles, plan_of_loop: LoopPlanner | None = None
+) -> PlanFacts:
     """What a first plan says; it is only made where a tag asks for it.
 
     Args:
         program: flat, calls as `ingest.written_out` says.
         plan_of: plans a program that is not recomputed.
         roles: role and name of each argument.
+        plan_of_loop: plans one round of the loops over micro batches, given role and name of what enters it; None where
+            there are none.
     """
     weights = {
         var: name for var, (role, name) in zip(program.jaxpr.invars, roles, strict=True) if role is Role.PARAMETER
     }
+    of_loop = None if plan_of_loop is None else partial(_of_loop, program, roles, plan_of_loop)
     tags = [tag for eqn in program.jaxpr.eqns if (tag := innermost_tag(stack_of(eqn))) is not None]
     if all(tag.keep or (tag.mp_comm_recompute and not tag.recompute_slice_activation) for tag in tags):
-        return PlanFacts(weights=weights)
+        return PlanFacts(weights=weights, of_loop=of_loop)
     plain = without_kept_marks(program)
     graph, plan = plan_of(plain)
     if len(graph.operators) != len(plain.jaxpr.eqns):
@@ -52,7 +63,28 @@ def plan_facts(program: ClosedJaxpr, plan_of: Planner, roles: list[tuple[Role, s
         kept=_received(plain, graph, plan, variables),
         weights=weights,
         slices=_slices(plain, graph, plan, variables, set(weights)),
+        of_loop=of_loop,
     )
+
+
+def _of_loop(
+    program: ClosedJaxpr, roles: Roles, plan_of_loop: LoopPlanner, joined: ClosedJaxpr, entering: list[Entering]
+) -> PlanFacts:
+    """The facts of one round of a loop of `program`, which has arguments of these roles."""
+    given: dict[Any, tuple[Role, str]] = dict(zip(program.jaxpr.invars, roles, strict=True))
+    for eqn in program.jaxpr.eqns:
+        if eqn.primitive.name == MARK:
+            pairs = zip(eqn.outvars, eqn.invars, strict=True)
+            given.update((var, given[atom]) for var, atom in pairs if isinstance(atom, Var) and atom in given)
+
+    def role_of(number: int, entry: Entering) -> tuple[Role, str]:
+        if entry.is_row:
+            return Role.DATA, f"row of input {number}"
+        known = given.get(entry.atom) if isinstance(entry.atom, Var) else None
+        return known or (Role.CONSTANT, f"input {number}")
+
+    inside = [role_of(number, entry) for number, entry in enumerate(entering)]
+    return plan_facts(joined, lambda plain: plan_of_loop(plain, inside), inside)
 
 
 def _variables(program: ClosedJaxpr, graph: OperatorGraph) -> dict[int, Var]:

@@ -23,9 +23,8 @@ Reference: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
 
 from __future__ import annotations
 
-import warnings
 from collections import ChainMap
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +37,7 @@ from sporax.lowering.marks import mark_p, next_number
 from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.draws import draws_that_wait
 from sporax.lowering.memory.flat import barrier, closed_jaxpr, flat, is_backward, stack_of
-from sporax.lowering.memory.loop_pairs import with_pairs_rewritten
+from sporax.lowering.memory.loop_pairs import Entering, with_pairs_rewritten
 from sporax.lowering.memory.tags import RecomputeTag, innermost_tag
 
 _BODIES = ("jaxpr", "body_jaxpr", "branches")
@@ -80,11 +79,13 @@ class PlanFacts:
         kept: values whose collectives should not be repeated.
         weights: names of the arguments that are kept in smaller shards than operators use.
         slices: for values that may be kept in smaller slices, these, and where they are otherwise.
+        of_loop: gives the facts of a joined body of loops, given what enters it; None where they are not known.
     """
 
     kept: Collection[Var] = ()
     weights: Mapping[Var, str] = field(default_factory=dict)
     slices: Mapping[Var, tuple[Layout, Layout]] = field(default_factory=dict)
+    of_loop: Callable[[ClosedJaxpr, list[Entering]], PlanFacts] | None = None
 
 
 def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chosen | None = None) -> Recomputation:
@@ -97,32 +98,14 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
     """
     of_loops: list[Recomputed] = []
 
-    def in_loop(joined: ClosedJaxpr) -> ClosedJaxpr:
-        if facts is not None:
-            _warn_of_settings(joined)
-        inside = recompute(joined)
+    def in_loop(joined: ClosedJaxpr, entering: list[Entering]) -> ClosedJaxpr:
+        known = None if facts is None or facts.of_loop is None else facts.of_loop(joined, entering)
+        inside = recompute(joined, known)
         of_loops.extend(inside.calls)
         return inside.program
 
     rewriter = _Rewriter(with_pairs_rewritten(program, in_loop), facts or PlanFacts(), chosen or Chosen())
     return Recomputation(rewriter.run(), (*rewriter.calls, *of_loops))
-
-
-def _warn_of_settings(joined: ClosedJaxpr) -> None:
-    """Say which settings of tags have no effect in a loop: those that need to know the plan of its body."""
-    tags = [tag for eqn in joined.jaxpr.eqns if (tag := innermost_tag(stack_of(eqn))) is not None and not tag.keep]
-    ignored = {
-        "mp_comm_recompute=False": any(not tag.mp_comm_recompute for tag in tags),
-        "parallel_optimizer_comm_recompute=True": any(tag.parallel_optimizer_comm_recompute for tag in tags),
-        "recompute_slice_activation=True": any(tag.recompute_slice_activation for tag in tags),
-    }
-    names = [name for name, is_set in ignored.items() if is_set]
-    if names:
-        warnings.warn(
-            f"For 'Cell.recompute', {' and '.join(names)} has no effect inside of the loop over micro batches: what collectives "
-            "give there is computed again, and what enters is kept as it is.",
-            stacklevel=2,
-        )
 
 
 def without_kept_marks(program: ClosedJaxpr) -> ClosedJaxpr:

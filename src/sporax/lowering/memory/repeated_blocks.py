@@ -39,6 +39,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as
 from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.lowering.memory.derived import with_derived_values
 from sporax.lowering.memory.flat import closed_jaxpr, equations_of, stack_of
+from sporax.lowering.memory.host import HOST, space_of
 
 MIN_BLOCKS = 3
 """Shorter runs stay: two blocks gain little."""
@@ -176,7 +177,8 @@ def numbered(eqns: Sequence[JaxprEqn], likeness: dict[int, Any] | None = None) -
     first_numbers: dict[Any, int] = {}
     numbers = np.empty(len(eqns), np.int64)
     for place, eqn in enumerate(eqns):
-        if eqn.effects:
+        # A loop runs on the device, so what reads or writes host memory stays where it is.
+        if eqn.effects or any(space_of(var) == HOST for var in (*eqn.invars, *eqn.outvars)):
             numbers[place] = first_numbers.setdefault(place, len(first_numbers))
             continue
         own = likeness.get(id(eqn))

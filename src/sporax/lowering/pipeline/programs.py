@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
+from sporax.ir.marks import WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest import Equation, Ingested
@@ -127,8 +128,8 @@ class _Maker:
         self, chunk: ChunkGraph, plan: Plan, assigned: Assigned, levels: Mapping[int, int], gather_each_time: bool
     ) -> None:
         self.chunk, self.plan, self.assigned, self.levels = chunk, plan, assigned, levels
-        self.gather_each_time = gather_each_time
         graph = chunk.step.graph
+        self.gathered_by_tasks = frozenset(chunk.arguments) if gather_each_time else _gathered_again(graph)
         self.graph = graph
         self.makers = graph.producers()
         self.stored = {entry.tensor: place for entry, place in zip(graph.inputs, plan.inputs, strict=True)}
@@ -402,7 +403,7 @@ class _Maker:
             return Slot("carry", tensor), self.stored[tensor]
         if tensor in chunk.arguments:
             position = chunk.arguments[tensor]
-            once = phase in (Phase.FORWARD, Phase.BACKWARD) and not self.gather_each_time
+            once = phase in (Phase.FORWARD, Phase.BACKWARD) and tensor not in self.gathered_by_tasks
             if tensor in self.plan.reshardings and once:
                 return Slot("ready", tensor), self.current[tensor]
             return Slot("variable", position), self.stored[tensor]
@@ -417,6 +418,21 @@ class _Maker:
                 return Slot("sum", tensor), self.current[tensor]
             return Slot("step", tensor), self.current[tensor]
         return Slot("kept", tensor), self.current[tensor]
+
+
+def _gathered_again(graph: OperatorGraph) -> frozenset[int]:
+    """The inputs that a recomputed Cell gathers a second time (``parallel_optimizer_comm_recompute``)."""
+    source: dict[int, int] = {}
+    again: set[int] = set()
+    for operator in graph.operators:
+        if operator.name in IDENTITIES:
+            source.update(
+                (result, source.get(operand, operand))
+                for operand, result in zip(operator.operands, operator.results, strict=True)
+            )
+        if isinstance(operator.mark, WeightMark):
+            again.add(source[operator.results[0]])
+    return frozenset(again)
 
 
 def _overwriting(program: ChunkProgram, later: Sequence[ChunkProgram] = ()) -> ChunkProgram:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
@@ -85,7 +86,9 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
 
 
 def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh: DeviceMatrix) -> Placement:
-    """A user's Layout of one tensor. Warns of an interleaved one, whose parts are computed at once.
+    """A Layout of one tensor. Warns of an interleaved one, whose parts are computed at once.
+
+    Ranks from 0 on are those of a pipeline stage, whatever stage it is, as in strategies.
 
     Raises:
         SporaxRuntimeError: it has another number of devices, or does not fit the shape.
@@ -95,6 +98,9 @@ def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh
             f"For '{where}', the device matrix of tensor {number} must have {mesh.num_devices} devices, but got "
             f"{layout.device_matrix}."
         )
+    matrix = layout.device_matrix
+    if matrix.ranks == range(mesh.num_devices) != mesh.ranks:
+        layout = replace(layout, device_matrix=replace(matrix, ranks=mesh.ranks))
     try:
         layout.slice_shape(shape)
         # Virtual axes shard inside a device, so they play no part in a placement.
