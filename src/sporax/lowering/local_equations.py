@@ -172,7 +172,7 @@ def _gather(task: Task, local: Operation, position: Position, slices: list[Array
     masks = [_beside_window(mask, numbers.offset_dims, values.ndim) for mask in (owned & inside, inside)]
     values = jnp.where(masks[0], values, jnp.zeros_like(values))
     if "FILL" in str(whole["mode"]):
-        # The results are partial sums: one rank alone may answer for an index that nobody has.
+        # The results are partial sums: one rank alone may answer for an index that no rank has.
         answers = ~masks[1] & (position.index(task.axes_of(Kind.REDUCE)) == 0)
         values = jnp.where(answers, _fill_value(whole["fill_value"], values.dtype), values)
     return [values]

@@ -120,9 +120,9 @@ def _fill(x: Array, *, rows: Rows, dim: int, value: float, start: Any = 0) -> Ar
     dtype = np.int32 if parts.num_stored < 2**31 else np.int64
     number = jax.lax.iota(dtype, x.shape[dim]) + jnp.asarray(start, dtype)
     real = number % parts.block < jnp.asarray(rows, dtype)[number // parts.block]
-    beside = [1] * x.ndim
-    beside[dim] = -1
-    return jnp.where(real.reshape(beside), x, jnp.full_like(x, value))
+    broadcast = [1] * x.ndim
+    broadcast[dim] = -1
+    return jnp.where(real.reshape(broadcast), x, jnp.full_like(x, value))
 
 
 def _resized(x: Any, dim: int, size: int) -> Any:

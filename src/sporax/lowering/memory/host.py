@@ -68,7 +68,7 @@ def on_host_of(sharding: jax.sharding.Sharding) -> Any:
     return sharding.with_memory_kind(KIND) if KIND in kinds else sharding
 
 
-def lies_on_host(array: Any) -> bool:
+def is_on_host(array: Any) -> bool:
     """Whether an array is in host memory."""
     return getattr(getattr(array, "sharding", None), "memory_kind", None) == KIND
 
