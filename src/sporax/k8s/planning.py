@@ -252,7 +252,7 @@ def _report_drained(draft: Draft, server: Pod) -> None:
 
 def _grow(draft: Draft) -> None:
     """Create the pods that are missing and whose turn it is."""
-    gang = _wanted_gang(draft)
+    gang = _target_gang(draft)
     sizes = tuple((role, draft.status.size(role)) for role in Role)
     created = []
     for role in Role:
@@ -282,7 +282,7 @@ def _is_up(draft: Draft, name: str) -> bool:
     return pod is not None and pod.phase is Phase.RUNNING and pod.is_ready and not pod.is_deleting
 
 
-def _wanted_gang(draft: Draft) -> Gang | None:
+def _target_gang(draft: Draft) -> Gang | None:
     """The gang scheduler to use. That one is asked for and the cluster has none becomes a condition."""
     if draft.spec.run_policy.scheduling_policy is None:
         return None

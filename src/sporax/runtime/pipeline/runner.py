@@ -428,7 +428,7 @@ class _Compiler:
     ) -> tuple[list[tuple[int, int, Any]], list[Instruction]]:
         """Copies of variables that other processes may hold come from where they are stored, at the beginning of a step.
 
-        Gives the copies that need no transfer, and the instructions that bring the others. One that no step updates is brought once.
+        Gives the copies that need no transfer, and what brings the others. One that no step updates is brought once.
         """
         assert self.line is not None
         ready: list[tuple[int, int, Any]] = []
