@@ -1,4 +1,4 @@
-"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again after a restart (`Peer`)."""
+"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`)."""
 
 from __future__ import annotations
 
