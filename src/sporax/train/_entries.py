@@ -65,7 +65,7 @@ def entries_of(save_obj: Any, choice: Choice) -> list[Entry]:
 
 
 def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
-    """What is to be saved by name: Tensors, arrays and strings, where they lie.
+    """What is to be saved by name: Tensors, arrays and strings, on the devices that hold them.
 
     Raises:
         SporaxTypeError: `save_obj` is, or holds, something else.
@@ -172,7 +172,7 @@ def host_values(value: Any) -> np.ndarray[Any, Any]:
         return value
     array = value.array
     # An array of a pipeline stage: other ranks have no part of it.
-    if _ranks.lies_on_some(array):
+    if _ranks.is_on_some(array):
         return _ranks.of_stage(array)
     # All devices have the same values, so one copy is enough.
     if array.is_fully_replicated:

@@ -46,7 +46,7 @@ def common_pairs(own: list[tuple[int, int]], most: int) -> list[tuple[int, int]]
     return sorted(set.intersection(*sets))
 
 
-def lies_on_some(array: jax.Array) -> bool:
+def is_on_some(array: jax.Array) -> bool:
     """Whether an array belongs to a pipeline stage that other processes take no part in."""
     if jax.process_count() == 1 or not isinstance(array.sharding, NamedSharding):
         return False

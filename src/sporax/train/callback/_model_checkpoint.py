@@ -63,7 +63,7 @@ class ModelCheckpoint(Callback):
         self._name_prefix, self._name_directory = prefix, directory
         self._directory = Path.cwd()
         if isinstance(directory, str):
-            self._directory = _made(directory)
+            self._directory = _created_directory(directory)
         self._prefix = "" if callable(prefix) else prefix
         if not callable(prefix) and not callable(directory):
             # Names that are functions are known only during training.
@@ -189,7 +189,7 @@ class ModelCheckpoint(Callback):
         if callable(self._name_prefix):
             self._prefix = _check_prefix(self._name_prefix(facts))
         if callable(self._name_directory):
-            self._directory = _made(self._name_directory(facts))
+            self._directory = _created_directory(self._name_directory(facts))
 
     def _make_room(self, new_name: str) -> None:
         """Delete what is not to be kept once one more file is there."""
@@ -244,7 +244,7 @@ def _check_prefix(prefix: Any) -> str:
     return prefix
 
 
-def _made(directory: Any) -> Path:
+def _created_directory(directory: Any) -> Path:
     if not isinstance(directory, str) or not directory:
         raise SporaxTypeError(f"For 'ModelCheckpoint', 'directory' must be (or give) a path, but got {directory!r}.")
     path = Path(os.path.realpath(directory))
