@@ -22,7 +22,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import distributed, state
 from sporax.runtime.program import HOLDERS, Program
 
-# Values in which a step looks for the arrays of its arguments.
+# Calls whose arguments are all Tensors take a quicker path through `Program`.
 HOLDERS.add(Tensor)
 
 _DEFAULTS = {"capture_mode": "ast", "jit_level": "O0", "dynamic": 0, "backend": ""}
