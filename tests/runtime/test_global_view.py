@@ -44,10 +44,10 @@ def test_placements_and_shardings_say_the_same():
     assert global_view.partition_spec(placement, MESH) == PartitionSpec(("a2", "a0"), None, ("a1",))
     array = jax.device_put(np.zeros((4, 3, 2)), global_view.sharding_of(placement, MESH))
     assert global_view.placement_of(array, MESH) == placement
-    assert global_view.lies_on_devices(array)
+    assert global_view.is_on_devices(array)
     assert global_view.placement_of(array, DeviceMatrix((2, 4))) is None
     assert global_view.placement_of(jnp.zeros(3), MESH) is None
-    assert not global_view.lies_on_devices(jnp.zeros(3))
+    assert not global_view.is_on_devices(jnp.zeros(3))
 
 
 @pytest.mark.parametrize(

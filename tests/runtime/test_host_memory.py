@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.lowering.memory.host import KIND, lies_on_host
+from sporax.lowering.memory.host import KIND, is_on_host
 from sporax.runtime import host_memory
 
 
@@ -19,10 +19,10 @@ def variable(size, on_host=False, **more):
 def test_marked_variables_are_stored_on_the_host_where_the_step_wants_it():
     marked, other = variable(4, on_host=True), variable(4)
     host_memory.bring_to_host([marked, other], {"recompute"}, unknown)
-    assert not lies_on_host(marked.raw)
+    assert not is_on_host(marked.raw)
     host_memory.bring_to_host([marked, other], {"host"}, unknown)
-    assert lies_on_host(marked.raw)
-    assert not lies_on_host(other.raw)
+    assert is_on_host(marked.raw)
+    assert not is_on_host(other.raw)
 
 
 def unknown():
@@ -44,7 +44,7 @@ def test_the_largest_parameters_are_sent_away_until_the_rest_fits(above, peak, s
     state = SimpleNamespace(raw=jnp.zeros(10, jnp.float32))  # no Parameter, so it stays
     variables = [variable(20), variable(40), state, variable(30)]
     host_memory.bring_to_host(variables, {"host", f"offload above {above} within -1"}, lambda: peak)
-    away = sorted((item.raw.size for item in variables if lies_on_host(item.raw)), reverse=True)
+    away = sorted((item.raw.size for item in variables if is_on_host(item.raw)), reverse=True)
     assert away == sent
 
 

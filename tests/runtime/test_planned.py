@@ -12,7 +12,7 @@ from sporax.ir.graph import Role
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Placement
 from sporax.ir.plan_settings import PlanSettings
-from sporax.lowering.memory.host import lies_on_host
+from sporax.lowering.memory.host import is_on_host
 from sporax.runtime import planned
 from sporax.runtime.global_view import placement_of
 from sporax.runtime.planned import Argument
@@ -112,13 +112,13 @@ def test_a_variable_on_the_host_is_fetched_and_returned_by_the_program():
     weight = Variable("w", jnp.asarray(W), on_host=True)
     step = plan(weight)
     step.bring([weight])
-    assert lies_on_host(weight.raw)
+    assert is_on_host(weight.raw)
     assert step.plan.notes[-2:] == (
         "host memory of each device: 32 B of w",
         "every device sends 32 B to its host in 1 transfers a step, and fetches 32 B in 1",
     )
     (updated, *_) = step.run(step.lower().compile(), [weight.raw, jnp.float32(0.5)], [X])
-    assert lies_on_host(updated)
+    assert is_on_host(updated)
     np.testing.assert_allclose(updated, W - 0.5 * X.T @ (X @ W))
 
 

@@ -22,6 +22,7 @@ from sporax.runtime import state
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+# Conversions that rewritten code can do without; others need real values in any case.
 _ASKED = frozenset(("bool", "int", "float", "index", "str"))
 
 
@@ -37,18 +38,21 @@ def meet(what: str) -> None:
     """
     if what not in _ASKED or not state.compiling():
         return
+    # The user's code may ask through a library, whose functions are not rewritten.
     frame = _asking()
     if frame is None:
         return
     code = frame.f_code
     if _source.is_rewritten(code):
         if what != "str":
+            # Text is printed later, so a tensor in it does no harm.
             raise SporaxTypeError(
                 f"For '{what}', the value of this tensor is not known while the step is being compiled, and Python needs it "
                 f"in this expression.\n  In file {code.co_filename}, line {frame.f_lineno}; use ops.where, ops.cond or "
                 "ops.while_loop there."
             )
         return
+    # The frame that runs now keeps the old code, so the step is traced again from its beginning.
     _source.rewrite(code, flow)
     raise state.Retrace(code.co_qualname)
 
@@ -58,6 +62,7 @@ def _asking() -> FrameType | None:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == tensor.__file__:
         frame = frame.f_back
+    # Comprehensions may have frames of their own.
     while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith(_PACKAGE):

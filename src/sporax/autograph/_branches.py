@@ -96,6 +96,7 @@ def trace(
     record = Trace()
     outputs: list[Any] = []
 
+    # Arrays of all parts go into one list, since a traced program gives a flat one.
     def keep(value: Any) -> Part:
         structure, own = take_apart(value)
         part = Part(structure, list(own), len(outputs))
@@ -104,12 +105,14 @@ def trace(
 
     def program(*given: Any) -> list[Any]:
         begin = start(*given)
+        # Copies: a list that one way appends to must be as before for the other.
         copies = scope.copies(begin)
         scope.put(copies)
         with state.Frame(variables(*given) if variables else None) as frame:
             try:
                 result = function(*given)
             except Exception as error:
+                # A `raise` of the user's is a way of the decision; other errors are mistakes.
                 if not getattr(error, RAISED, False):
                     raise
                 record.raised = error
@@ -118,7 +121,9 @@ def trace(
                 if value is UNBOUND:
                     record.parts[key] = UNBOUND
                 elif value is not begin.get(key, UNBOUND) and scope.is_needed(key):
+                    # Identity tells what has changed; equal tensors cannot be compared now.
                     record.parts[key] = keep(value)
+                    # The same object with new contents, such as a list that was appended to.
                     if value is copies.get(key, UNBOUND):
                         record.in_place.add(key)
                 elif value is not begin.get(key, UNBOUND):
@@ -127,6 +132,7 @@ def trace(
                 _note_outcome(record, result, outputs, keep)
             else:
                 record.result = keep(result)
+        # Read last: the values of Parameters after all that the way does.
         for variable, value in frame.updates().items():
             record.written[variable] = len(outputs)
             outputs.append(value)
@@ -135,6 +141,7 @@ def trace(
     record.program = jax.make_jaxpr(program)(*arrays)
     for part in (*record.parts.values(), record.result):
         if isinstance(part, Part):
+            # Tracers of a finished trace are not valid any more; shapes and dtypes of them are enough.
             shapes = record.program.out_avals[part.first : part.first + len(part.arrays)]
             part.arrays = [jax.ShapeDtypeStruct(shape.shape, shape.dtype) for shape in shapes]
     return record
@@ -179,8 +186,10 @@ def branch(
     ways = []
     try:
         for function in (first, second):
+            # Bound now: the loop variable changes.
             ways.append(trace(lambda function=function: function(), scope, lambda: begin, in_round=in_round))
     finally:
+        # The second way, and the code after, start from the same values.
         scope.put(begin)
     one, two = ways
     if one.raised is not None or two.raised is not None:
@@ -190,15 +199,18 @@ def branch(
 
 def _checked(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool) -> Any:
     """The way that does not raise; the other's error is raised when the program runs."""
+    # Both ways raise, so the error does not depend on the test.
     if one.raised is not None and two.raised is not None:
         raise one.raised
     if one.raised is not None:
+        # An error cannot be raised by a compiled program, so it is checked after the run.
         checks.fail_when(flag, one.raised)
         way = two
     else:
         assert two.raised is not None
         checks.fail_when(jnp.logical_not(flag), two.raised)
         way = one
+    # The other way has no results, so no `cond` is needed.
     arrays = way.run()
     values = {
         key: UNBOUND if part is UNBOUND else _built(part.value, arrays[part.first :]) for key, part in way.parts.items()
@@ -220,6 +232,7 @@ def set_values(scope: Scope, begin: dict[Any, Any], values: dict[Any, Any], in_p
     """Give the scope new values; what was changed in place stays the object it was."""
     after = {**begin, **values}
     for key in in_place:
+        # Names elsewhere may refer to the same object.
         if key in values and values[key] is not UNBOUND:
             after[key] = take_over(begin[key], values[key])
     scope.put(after)
@@ -237,8 +250,10 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
                 outputs[side].append(_taken(sources[number], side, part))
 
     gone = {}
+    # What only one way changed keeps its old value in the other.
     for key in {**one.parts, **two.parts}:
         parts = [way.parts.get(key) or _unchanged(begin, key) for way in (one, two)]
+        # A name that one way leaves unbound must not be read afterwards; Python would say so only then.
         if any(part is UNBOUND for part in parts):
             gone[key] = UNBOUND
         else:
@@ -277,6 +292,7 @@ _RESULT = ("return value",)
 
 
 def _taken(source: tuple[Any, Any], side: int, part: Part) -> Callable[[list[Any]], Any]:
+    # A negative place marks arrays from outside of the trace.
     return lambda arrays: (
         pick([source], side, arrays[part.first :])[0] if part.first >= 0 else pick([source], side, part.arrays)[0]
     )
@@ -296,6 +312,7 @@ def _written(place: int | None, before: Any) -> Callable[[list[Any]], Any]:
 
 def _join_codes(one: Trace, two: Trace, outputs: Any) -> Any:
     """The code both rounds end with, or a tuple with the place of the array that says it."""
+    # Both rounds end in the same way, so nothing has to be decided when the program runs.
     if one.code_array is None and two.code_array is None and one.code == two.code:
         return one.code
     place = len(outputs[0])

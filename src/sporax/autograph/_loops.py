@@ -19,6 +19,7 @@ from sporax.common.tensor import wrap
 from sporax.ir.errors import SporaxTypeError
 from sporax.runtime import loops, state
 
+# Traces; types that have not settled by then change in every round.
 _MOST_TRACES = 8
 
 
@@ -45,6 +46,7 @@ class _State:
         """The first state: all arrays in order."""
         own = [array for part in self.parts.values() for array in part.arrays]
         own += [state.read(variable) for variable in self.variables]
+        # Tensors come first: `first_variable` counts them.
         own += [] if self.index is None else [self.index]
         if self.jumps:
             own.append(jnp.zeros((), jnp.int32))
@@ -103,6 +105,7 @@ def loop(
     begin = scope.values()
     try:
         carried, record = _settled(body, scope, begin, where, index)
+        # The test is traced with the settled state, whose numbers are arrays by now.
         question = trace(
             lambda *given: wrap(as_flag(test(_index(carried, given)), where)),
             scope,
@@ -120,6 +123,7 @@ def _index(carried: _State, given: Sequence[Any]) -> Any:
 
 
 def _constant(begin: dict[Any, Any], scope: Scope) -> dict[Any, Any]:
+    # What rounds do not change is read from outside and is no part of the state.
     return {key: value for key, value in begin.items() if scope.is_needed(key)}
 
 
@@ -142,6 +146,7 @@ def _settled(
             carried.of_variables,
             in_round=True,
         )
+        # An error in every round does not depend on values.
         if record.raised is not None:
             raise record.raised
         if not _grown(carried, record, where):
@@ -154,6 +159,7 @@ def _grown(carried: _State, record: Trace, where: str) -> bool:
     new = [variable for variable in record.written if variable not in carried.variables]
     carried.variables += new
     grown = bool(new)
+    # A jump makes a code part of the state.
     if record.code_array is not None or record.code != GO_ON:
         grown = grown or not carried.jumps
         carried.jumps = True
@@ -162,6 +168,7 @@ def _grown(carried: _State, record: Trace, where: str) -> bool:
         carried.result = Part(value, [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in record.result.arrays])
         grown = True
     for key, after in record.parts.items():
+        # Names that are bound in the round alone start without a value in each.
         if key in carried.parts and after is not UNBOUND:
             grown = _grown_part(carried, key, after, where) or grown
     return grown
@@ -183,14 +190,17 @@ def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
         if a is not ARRAY and b is not ARRAY and same(a, b):
             leaves.append(a)
             continue
+        # A number that rounds change becomes an array.
         if a is not ARRAY and is_number(a):
             carried.numbers.add((key, place))
             was = as_array(a, now)
             grown = True
         elif a is ARRAY and now is not None and was.dtype != now.dtype and (key, place) in carried.numbers:
+            # A Python int that becomes a float, as in ``total = 0; total += x``.
             was = was.astype(now.dtype)
             grown = True
         like = now if now is not None else as_array(b, was) if is_number(b) else None
+        # XLA's loops keep types and shapes.
         if was is None or like is None or was.shape != like.shape or was.dtype != like.dtype:
             raise SporaxTypeError(
                 f"For '{where}', '{what}' must keep its type and shape from round to round, but got {describe(b, now)} after "
@@ -233,11 +243,14 @@ def _run(
     def goes_on(*given: Any) -> list[Any]:
         assert question.result is not None
         flag = question.run(*given)[question.result.first]
+        # A loop that has jumped must not evaluate anything else.
         return [jnp.logical_and(flag, given[carried.code_place] == GO_ON) if carried.jumps else flag]
 
     start = [jnp.asarray(array) for array in carried.arrays()]
+    # Traced once more, since both run on the whole state.
     last = loops.while_loop(jax.make_jaxpr(goes_on)(*start), jax.make_jaxpr(next_state)(*start), start)
     values = dict(carried.values(last))
+    # Names that only rounds bind are not bound if there is no round.
     unbound = {key: UNBOUND for key, part in record.parts.items() if part is UNBOUND or key not in values}
     set_values(scope, begin, {**values, **unbound}, record.in_place)
     state.commit(carried.of_variables(*last))

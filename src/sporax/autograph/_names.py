@@ -34,6 +34,7 @@ def inner_nodes(node: ast.AST | Iterable[ast.AST]) -> Iterable[ast.AST]:
     while pending:
         current = pending.pop()
         yield current
+        # Another function has its own variables; its decorators run here.
         if not isinstance(current, SCOPES):
             pending.extend(ast.iter_child_nodes(current))
         elif not isinstance(current, ast.Lambda):
@@ -46,9 +47,11 @@ def reads(node: ast.AST | Iterable[ast.AST]) -> set[str]:
     names = set()
     for root in nodes:
         for inner in ast.walk(root):
+            # `del x` needs that x is bound, so it counts as a read.
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load | ast.Del):
                 names.add(inner.id)
             elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name):
+                # `x += 1` reads x, though its context is a store.
                 names.add(inner.target.id)
     return names
 
@@ -57,6 +60,7 @@ def writes(node: ast.AST | Iterable[ast.AST]) -> set[str]:
     """Local names that are bound or unbound; not those of comprehensions, which have a scope of their own."""
     names: set[str] = set()
     nodes = list(inner_nodes(node))
+    # Since Python 3.12 these variables are in the same code, but in a scope of their own.
     own = {id(name) for root in nodes if isinstance(root, ast.comprehension) for name in ast.walk(root.target)}
     for inner in nodes:
         if id(inner) in own:
@@ -66,6 +70,7 @@ def writes(node: ast.AST | Iterable[ast.AST]) -> set[str]:
         elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(inner.name)
         elif isinstance(inner, ast.Import | ast.ImportFrom):
+            # ``import a.b`` binds a.
             names.update((alias.asname or alias.name).split(".")[0] for alias in inner.names)
         elif isinstance(inner, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and inner.name:
             names.add(inner.name)
@@ -83,6 +88,7 @@ def changes_in_place(node: ast.AST | Iterable[ast.AST]) -> set[str]:
             target = inner.func.value if _changes(inner.func.attr) else None
         elif isinstance(inner, ast.AugAssign):
             target = inner.target
+        # ``x[0][1] = …`` changes what x holds.
         while isinstance(target, ast.Subscript):
             target = target.value
         if isinstance(target, ast.Name):
@@ -98,6 +104,7 @@ _CHANGING = frozenset(
 
 def _changes(method: str) -> bool:
     """Whether a method of this name changes a list, dict, set or Tensor in place."""
+    # ``x.add_(…)``: MindSpore's names of operators that work in place.
     return method in _CHANGING or (method.endswith("_") and not method.startswith("_"))
 
 
@@ -114,6 +121,7 @@ def captured(function: ast.AST) -> set[str]:
     """Names that nested functions read: they may be called at any time."""
     names = set()
     for inner in ast.walk(function):
+        # A nested function may be called after the branch, and sees the variable as it is then.
         if inner is not function and isinstance(inner, FUNCTIONS):
             names |= reads(inner)
     return names
@@ -151,6 +159,7 @@ class Liveness:
         if isinstance(node, ast.With | ast.AsyncWith):
             return self.block(node.body, after) | reads([item.context_expr for item in node.items])
         if isinstance(node, ast.Try | ast.Match) or type(node).__name__ == "TryStar":
+            # An exception may happen at any place, so everything that is read counts as needed.
             needed = after | reads(node)
             for inner in ast.iter_child_nodes(node):
                 for name in ("body",):
@@ -159,12 +168,14 @@ class Liveness:
             for name in ("body", "orelse", "finalbody"):
                 self.block(getattr(node, name, []), needed)
             return needed
+        # A name that is written before it is read is not needed earlier.
         return (after - writes(node)) | reads(node)
 
     def _before_loop(self, node: ast.While | ast.For | ast.AsyncFor, after: frozenset[str]) -> frozenset[str]:
         own = frozenset(reads(node.test)) if isinstance(node, ast.While) else frozenset()
         bound = frozenset() if isinstance(node, ast.While) else frozenset(writes(node.target))
         head = self.block(node.orelse, after) | own
+        # Two passes reach the fixed point: what a round needs of the one before.
         for _ in range(2):
             self._loops.append((after, head))
             head = head | (self.block(node.body, head) - bound)

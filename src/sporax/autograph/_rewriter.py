@@ -50,6 +50,7 @@ _BUILTINS = {
     "bool": "number",
     "print": "print_",
     "max": "largest",
+    # Both are one function, which looks at which built-in it was given.
     "min": "largest",
 }
 
@@ -66,6 +67,7 @@ def rewrite(function: ast.FunctionDef | ast.Lambda, local_names: frozenset[str])
     if isinstance(function, ast.Lambda):
         function.body = _Expressions().visit(function.body)
         return
+    # Variables of nested functions count as needed everywhere.
     liveness = Liveness(frozenset(captured(function)))
     liveness.block(function.body, frozenset())
     outside = {
@@ -76,6 +78,7 @@ def rewrite(function: ast.FunctionDef | ast.Lambda, local_names: frozenset[str])
     }
     bound = sorted(writes(function.body) - outside - set(_parameters(function.args)))
     new = _Statements(function, liveness.flows, local_names).block(function.body, None)
+    # The declarations make `nonlocal` in the new functions valid.
     function.body = [*_declared(bound), *new]
     ast.fix_missing_locations(function)
 
@@ -84,6 +87,7 @@ def _declared(names: list[str]) -> list[ast.stmt]:
     """Statements that never run, by which the compiler learns that these are variables of the function."""
     if not names:
         return []
+    # `if 0` is dropped by the compiler after it has seen the names.
     return [ast.If(ast.Constant(0), [ast.Assign(list(map(_store, names)), ast.Constant(None))], [])]
 
 
@@ -109,13 +113,16 @@ class _Expressions(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         """The rewritten form of an expression; functions and classes inside it stay as they are."""
+        # They run later, in frames of their own.
         return node if isinstance(node, SCOPES) else super().visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         self.generic_visit(node)
+        # A walrus or a `yield` would belong to the lambda.
         if _cannot_move(node):
             return node
         name = "and_" if isinstance(node.op, ast.And) else "or_"
+        # Lambdas, since the second operand must not be evaluated if the first decides.
         return _at(_call(name, *map(_thunk, node.values)), node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
@@ -131,9 +138,11 @@ class _Expressions(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
+        # `in` asks for a bool of each comparison.
         if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
             name = "in_" if isinstance(node.ops[0], ast.In) else "not_in"
             return _at(_call(name, node.left, node.comparators[0]), node)
+        # A single comparison gives a tensor by itself.
         if len(node.ops) == 1 or not all(type(op) in _COMPARISONS for op in node.ops) or _cannot_move(node):
             return node
         steps = [
@@ -144,12 +153,14 @@ class _Expressions(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         self.generic_visit(node)
+        # Constants and slices are no tensors whose value could be missing.
         if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, ast.Slice | ast.Tuple | ast.Constant):
             return node
         return _at(_call("item", node.value, node.slice), node)
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
+        # The name may have been bound anew, so the function itself is passed and looked at.
         if isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
             node.args.insert(0, node.func)
             node.func = _attribute(_BUILTINS[node.func.id], node)
@@ -187,6 +198,7 @@ class _Statements:
             name for node in inner_nodes(function.body) if isinstance(node, ast.Global) for name in node.names
         }
         self._mutable = frozenset(changes_in_place(function.body)) & local_names
+        # `super()` without arguments needs the first parameter.
         self._first = next(iter(_parameters(function.args)), "")
         self._count = 0
         self._round = 0  # how many loop bodies around have become functions
@@ -199,6 +211,7 @@ class _Statements:
         result: list[ast.stmt] = []
         for position, node in enumerate(statements):
             rest = statements[position + 1 :]
+            # A block that stays cannot be left from a new function.
             if isinstance(node, ast.If) and _jumps([node]) and not self._guarded:
                 return result + self._jumping_if(node, rest, tail)
             if isinstance(node, ast.While | ast.For) and self._moves(node):
@@ -208,6 +221,7 @@ class _Statements:
                     return result + self._after_loop(node, rest, tail)
                 continue
             result += self._statement(node)
+        # A block that ends by a jump does not fall through.
         if tail is not None and not (statements and isinstance(statements[-1], _LEAVING)):
             end = statements[-1] if statements else None
             result.append(_placed(ast.Return(ast.Call(_load(tail), [], [])), end))
@@ -220,18 +234,22 @@ class _Statements:
             return self._plain_if(node)
         if isinstance(node, ast.Return):
             return [self._return(node)]
+        # In a round that has become a function, jumps become results.
         if self._round and not self._loops_that_stay and isinstance(node, ast.Break | ast.Continue):
             name = "BREAK" if isinstance(node, ast.Break) else "CONTINUE"
             return [_placed(ast.Return(_attribute(name, node)), node)]
         if isinstance(node, ast.Assert):
             message = _thunk(self._expression(node.msg)) if node.msg else ast.Constant(None)
+            # The message is made only if the assertion fails.
             call = _call("assert_", _thunk(self._expression(node.test)), message)
             return [_placed(ast.Expr(call), node)]
         if isinstance(node, ast.Raise) and node.exc is not None and node.cause is None:
             return [_placed(ast.Raise(_call("raised", self._expression(node.exc))), node)]
+        # These stay statements: their meaning needs the frame.
         if isinstance(node, ast.With | ast.AsyncWith | ast.Try | ast.For | ast.While | ast.AsyncFor):
             return [self._compound(node)]
         if isinstance(node, SCOPES):
+            # A nested function is rewritten when a tensor is met in it.
             return [node]
         return [self._expression(node)]
 
@@ -241,6 +259,7 @@ class _Statements:
 
     def _compound(self, node: Any) -> ast.stmt:
         """A statement that stays, with its blocks rewritten."""
+        # A jump out of a block that stays must stay a jump.
         guard, stays = _jumps([node]), isinstance(node, ast.For | ast.While | ast.AsyncFor)
         self._guarded += guard
         self._loops_that_stay += stays
@@ -282,6 +301,7 @@ class _Statements:
         body, orelse = self._new_name("body"), self._new_name("orelse")
         first = self._function(body, node.body, self._inside(node.body), node)
         second = self._function(orelse, node.orelse, self._inside(node.orelse), node)
+        # Only what is read later has to be joined.
         state = self._state(writes([*node.body, *node.orelse]), self._flows[node].after, [*node.body, *node.orelse])
         call = _call("if_", self._expression(node.test), _load(body), _load(orelse), *state, ast.Constant(node.lineno))
         return [first, second, _placed(ast.Expr(call), node)]
@@ -291,6 +311,7 @@ class _Statements:
 
     def _jumping_if(self, node: ast.If, rest: list[ast.stmt], tail: str | None) -> list[ast.stmt]:
         new: list[ast.stmt] = []
+        # What follows the `if` becomes a function that both ways end with.
         following = tail
         if rest:
             following = self._new_name("after")
@@ -299,6 +320,7 @@ class _Statements:
         new.append(self._function(body, node.body, self.block(node.body, following), node))
         new.append(self._function(orelse, node.orelse, self.block(node.orelse, following), node))
         needed = self._needed_in_round if self._round else frozenset()
+        # In a loop's round the next round may need more than what follows here.
         state = self._state(self._written, needed, [node, *rest])
         name = "if_jump" if self._round else "if_"
         call = _call(name, self._expression(node.test), _load(body), _load(orelse), *state, ast.Constant(node.lineno))
@@ -309,8 +331,10 @@ class _Statements:
 
     def _moves(self, node: ast.While | ast.For) -> bool:
         """Whether a loop becomes a call: it may not be left alone, and its meaning can be kept."""
+        # `else` of a loop would need to know how it ended.
         if node.orelse or (self._guarded and _jumps([node])):
             return False
+        # A `for` over a list of known length is written out by tracing, which is cheaper.
         return isinstance(node, ast.While) or _any_jump(node.body) or _over_range(node)
 
     def _loop(self, node: ast.While | ast.For) -> tuple[list[ast.stmt], bool]:
@@ -319,12 +343,14 @@ class _Statements:
         outer = self._needed_in_round
         self._needed_in_round = flow.head | flow.after
         self._round += 1
+        # A round is a function of its own, so what was around it does not count inside.
         around, self._guarded, self._loops_that_stay = (self._guarded, self._loops_that_stay), 0, 0
         inner = self.block(node.body, None)
         self._guarded, self._loops_that_stay = around
         self._round -= 1
         self._needed_in_round = outer
         body, written = self._new_name("body"), set(writes(node.body))
+        # Returns from within the loop end the function, which the caller must be told.
         returns = any(isinstance(inside, ast.Return) for inside in inner_nodes(node.body))
         if isinstance(node, ast.While):
             test = self._new_name("test")
@@ -334,6 +360,7 @@ class _Statements:
         else:
             written |= writes(node.target)
             item = f"{PREFIX}item"
+            # The body assigns the item itself, so the target may be any pattern.
             assign = _placed(ast.Assign([node.target], _load(item)), node)
             new = [self._function(body, [assign, *node.body], [assign, *inner], node, item)]
             name, what = "for_", self._iterable(node.iter)
@@ -390,9 +417,11 @@ class _Statements:
         names = sorted(frozenset(written) - self._global)
         mutable = sorted((frozenset(changes_in_place(nodes)) & self._locals) - self._global)
         attributes = sorted(write for write in attribute_writes(nodes) if write[0] in self._locals | {self._first})
+        # Every attribute must have an owner that can be found again.
         every = sorted({*names, *mutable})
         return [
             ast.Constant(tuple(every)),
+            # What is changed in place is needed, even if the name is not.
             ast.Constant(tuple(name for name in every if name in needed or name in mutable)),
             ast.Constant(tuple(mutable)),
             ast.Tuple(
@@ -408,6 +437,7 @@ _LEAVING = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 def _over_range(node: ast.For) -> bool:
     call = node.iter
     return (
+        # All constants: the number of rounds is known, and the loop is written out.
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)
         and call.func.id == "range"

@@ -18,6 +18,7 @@ from typing import Any
 from sporax.autograph import _rewriter
 from sporax.ir.errors import SporaxNotImplementedError
 
+# By identity of code, which all functions made from one definition share.
 _rewritten: set[types.CodeType] = set()
 
 
@@ -40,18 +41,23 @@ def rewrite(code: types.CodeType, flow: Any) -> None:
     node = _definition(tree, code)
     if isinstance(node, ast.AsyncFunctionDef) or code.co_flags & 0x20:  # a generator
         raise SporaxNotImplementedError(_refusal(code, "it is a generator or a coroutine"))
+    # Only the names of the original code are local variables.
     _rewriter.rewrite(node, frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
     ast.fix_missing_locations(tree)
+    # The whole file, so that names, closures and private names mean what they meant.
     module = compile(tree, code.co_filename, "exec", dont_inherit=True, flags=code.co_flags & _FUTURES)
     new = next((function for function in _nested(module) if _is_same(function, code)), None)
+    # Equal free variables: the closure of the old function is used for the new code.
     if new is None or new.co_freevars != code.co_freevars:
         raise SporaxNotImplementedError(_refusal(code, "its source has changed since it was loaded"))
     new = _with_flow(new, flow)
+    # Pieces of the rewritten function count, too: a tensor met there must not rewrite again.
     _rewritten.update((new, *_nested(new)))
     _replace(code, new)
 
 
-_FUTURES = 0x1000000  # from __future__ import annotations
+# The flag of ``from __future__ import annotations``.
+_FUTURES = 0x1000000
 
 
 def _parsed(code: types.CodeType) -> ast.Module:
@@ -65,9 +71,11 @@ def _definition(tree: ast.Module, code: types.CodeType) -> Any:
     """The syntax tree of the function that `code` was compiled from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
+            # A function begins at its first decorator.
             if code.co_firstlineno == min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]):
                 return node
         elif isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
+            # Several lambdas on one line are told apart by their parameters.
             names = tuple(arg.arg for arg in (*node.args.posonlyargs, *node.args.args))
             if names == code.co_varnames[: code.co_argcount]:
                 return node
@@ -93,11 +101,13 @@ def _with_flow(code: types.CodeType, flow: Any) -> types.CodeType:
             return _with_flow(value, flow)
         return flow if isinstance(value, str) and value == _rewriter.FLOW else value
 
+    # A constant, so that no name of the user's module can shadow it.
     return code.replace(co_consts=tuple(map(constant, code.co_consts)))
 
 
 def _replace(old: types.CodeType, new: types.CodeType) -> None:
     """Put `new` where `old` is, in functions and in functions that make such functions."""
+    # Closures and methods have functions of their own with the same code.
     for function in gc.get_objects():
         if type(function) is types.FunctionType and function.__code__.co_filename == old.co_filename:
             code = _substituted(function.__code__, old, new)
@@ -111,6 +121,7 @@ def _substituted(code: types.CodeType, old: types.CodeType, new: types.CodeType)
     consts = tuple(
         _substituted(const, old, new) if isinstance(const, types.CodeType) else const for const in code.co_consts
     )
+    # Unchanged code keeps its identity, by which others find it.
     if all(before is after for before, after in zip(code.co_consts, consts, strict=True)):
         return code
     result = code.replace(co_consts=consts)

@@ -39,12 +39,14 @@ def cells_of(functions: Iterable[Any]) -> dict[str, CellType]:
     """The variables that functions made by the rewriter share, by name."""
     cells: dict[str, CellType] = {}
     pending, seen = list(functions), set()
+    # New functions call one another, so their closures are followed.
     while pending:
         function = pending.pop()
         if not isinstance(function, FunctionType) or id(function) in seen:
             continue
         seen.add(id(function))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            # Variables of the user; those with our prefix hold functions of the rewriter.
             if not name.startswith(PREFIX):
                 cells[name] = cell
             elif read(cell) is not UNBOUND:
@@ -57,6 +59,7 @@ def read(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
+        # An empty cell: the variable is not bound yet.
         return UNBOUND
 
 
@@ -87,7 +90,9 @@ class Scope:
             try:
                 holder = owner()
             except NameError:
+                # The owner is not bound, so its attribute cannot be set either.
                 continue
+            # A Parameter is a variable of the program, which its frame follows.
             if not isinstance(holder, Tensor) and not isinstance(getattr(holder, attribute, None), Parameter):
                 self.owners[f"{type(holder).__name__}.{attribute}", id(holder)] = (holder, attribute)
         self.needed = frozenset(needed)
@@ -106,12 +111,14 @@ class Scope:
             if value is not UNBOUND:
                 cell.cell_contents = value
             elif read(cell) is not UNBOUND:
+                # A cell that should be empty must not keep the value of the other way.
                 del cell.cell_contents
         for key, (holder, attribute) in self.owners.items():
             value = values.get(key, UNBOUND)
             if value is not UNBOUND and getattr(holder, attribute, UNBOUND) is not value:
                 setattr(holder, attribute, value)
 
+    # Shallow for everything but containers: Cells and other objects are shared.
     def copies(self, values: Mapping[Any, Any]) -> dict[Any, Any]:
         """`values` with copies of what may be changed in place."""
         return {key: _copied(value) if key in self.mutable else value for key, value in values.items()}
@@ -138,6 +145,7 @@ def take_over(target: Any, source: Any) -> Any:
     if type(target) is Tensor:
         target._replace(source.array)
     elif type(target) is list:
+        # In place, so that other names see the change.
         target[:] = source
     elif type(target) is dict:
         target.clear()
@@ -168,9 +176,11 @@ class Value:
 
 def take_apart(value: Any) -> tuple[Value, list[jax.Array]]:
     """A value's structure, and its arrays. A Parameter is its value; a numpy array stays one."""
+    # None is a value here, not an empty tree.
     leaves, tree = jax.tree.flatten(value, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Tensor))
     described, arrays = [], []
     for leaf in leaves:
+        # Exactly Tensor: a Parameter keeps its identity.
         if type(leaf) is Tensor:
             arrays.append(leaf.array)
             described.append(ARRAY)
@@ -183,6 +193,7 @@ def same(first: Any, second: Any) -> bool:
     """Whether two static leaves are the same."""
     if first is second:
         return True
+    # Only types whose equality means that they are the same.
     if type(first) is not type(second) or not isinstance(first, bool | int | float | str | tuple | np.generic):
         return False
     return bool(first == second)
@@ -198,7 +209,9 @@ def as_array(value: Any, like: Any = None) -> jax.Array:
     array = to_array(value, None)
     if like is None or array.shape != like.shape or isinstance(value, Parameter | np.generic):
         return array
+    # b: bool; i, u: integers; f, V: floats (V is bfloat16); c: complex.
     ranks = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
+    # A Python number gives way to a tensor that can hold it, as in MindSpore.
     fits = ranks.get(np.dtype(array.dtype).kind, 9) <= ranks.get(np.dtype(like.dtype).kind, -1)
     return array.astype(like.dtype) if fits else array
 
@@ -264,6 +277,7 @@ def _source(leaf: Any, own: tuple[Any, Any], other: Any) -> Any:
         return None
     if isinstance(leaf, Parameter):
         return leaf.array
+    # Now, as a constant: a tracer of the branch would not be valid outside.
     with jax.ensure_compile_time_eval():
         return np.asarray(as_array(leaf, other))
 

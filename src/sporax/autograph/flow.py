@@ -29,7 +29,8 @@ Body = Callable[..., Any]
 
 BREAK = Outcome(BREAK_OUT)
 CONTINUE = None
-_LONG = 32  # rounds above which a counted loop is not written out because of a `break`
+# Rounds above which a counted loop is not written out because of a `break`.
+_LONG = 32
 
 
 def returned(value: Any) -> Outcome:
@@ -40,6 +41,7 @@ def returned(value: Any) -> Outcome:
 def unknown(value: Any) -> bool:
     """Whether this is a tensor whose value is not known yet."""
     if not isinstance(value, Tensor) or not state.compiling():
+        # Outside of compiled steps every value is known.
         return False
     return not constants.is_constant(value.array)
 
@@ -57,7 +59,7 @@ def if_(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
     Args:
         test: a value, or a tensor.
         body, orelse: both ways: the block, or all that runs to the end of the function.
-        known: what `Scope` takes, and the line.
+        state: what `Scope` takes, and the line.
 
     Returns:
         What the way that is taken returns.
@@ -71,6 +73,7 @@ def if_jump(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
 
 
 def _decided(test: Any, body: Body, orelse: Body, state: tuple[Any, ...], in_round: bool) -> Any:
+    # The usual case: nothing depends on a tensor, and the branch runs as Python.
     if not unknown(test):
         return (body if test else orelse)()
     scope = Scope((body, orelse), *state[:4])
@@ -80,18 +83,22 @@ def _decided(test: Any, body: Body, orelse: Body, state: tuple[Any, ...], in_rou
 def while_(test: Body, body: Body, *start: Any) -> Outcome | None:
     """``while test(): body()``; gives how it ended. `start` is as for `if_`."""
     compiling = state.compiling()
+    # Rounds are written out as long as the test is known, as tracing Python does.
     for rounds in count():
         goes_on = test()
         scope = Scope((test, body), *start[:4]) if compiling else None
+        # After many rounds a loop in the program is the smaller one.
         if scope is not None and (unknown(goes_on) or (rounds >= _LONG and isinstance(goes_on, Tensor))):
             return _traced_while(test, body, scope, start[4])
         if not goes_on:
             break
         begin = {} if scope is None else scope.values()
         copies = {} if scope is None else scope.copies(begin)
+        # A frame, so that a round that turns out to be undecided leaves no trace.
         with state.Frame() as frame:
             outcome: Outcome | None = body()
         if scope is not None and outcome is not None and not isinstance(outcome.code, int):
+            # Whether this round was the last depends on values: undone, and traced as a loop.
             for key in scope.mutable & begin.keys():
                 take_over(begin[key], copies[key])
             scope.put(begin)
@@ -130,6 +137,7 @@ def for_(items: Any, body: Body, *start: Any) -> Outcome | None:
     if isinstance(items, TensorRange):
         return _counted(items, body, start)
     compiling = state.compiling()
+    # A `break` that depends on values would nest all rounds that follow in one another.
     if compiling and isinstance(items, range) and len(items) > _LONG and _jumps_unknown(items, body, start):
         return _counted(TensorRange(items.start, items.stop, items.step), body, start)
     remaining = iter(items)
@@ -139,6 +147,7 @@ def for_(items: Any, body: Body, *start: Any) -> Outcome | None:
             continue
         if isinstance(outcome.code, int):
             return outcome
+        # All that follows runs under the condition that the loop has not ended.
         return _rest(outcome, list(remaining), body, start)
     return None
 
@@ -167,6 +176,7 @@ def _rest(outcome: Outcome, items: list[Any], body: Body, state: Any) -> Outcome
         _where("for", body, state[4]),
         in_round=True,
     )
+    # The loop may end either way, so the code says that it goes on.
     return Outcome(GO_ON) if result is None else result
 
 
@@ -185,6 +195,7 @@ def _counted(items: TensorRange, body: Body, state: Any) -> Outcome | None:
 
 def _integer(value: Any) -> Any:
     if not isinstance(value, Tensor):
+        # Python's ints have no limit; 64 bits are the widest that XLA has.
         return jnp.asarray(value, jnp.int64)
     if value.array.dtype.kind not in "iu" or value.size != 1:
         raise SporaxTypeError(f"For 'range', the bounds must be integers, but got {value.dtype}{list(value.shape)}.")
@@ -204,6 +215,7 @@ def round_after(outcome: Outcome | None, following: Body, *state: Any) -> Any:
 def _followed(outcome: Outcome | None, following: Body, state: tuple[Any, ...], in_round: bool) -> Any:
     if outcome is None or (isinstance(outcome.code, int) and outcome.code != RETURN):
         return following()
+    # In a round of an outer loop a return is a result of that round.
     returned = Outcome(RETURN, outcome.value) if in_round else outcome.value
     if isinstance(outcome.code, int):
         return returned
@@ -219,6 +231,7 @@ def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
         if not value:
             raise AssertionError(*([] if message is None else [message()]))
         return
+    # The message must be made now: its parts may be traced.
     error = AssertionError(*([] if message is None else [str(message())]))
     checks.fail_when(jnp.logical_not(as_flag(value, "assert")), error)
 
@@ -227,6 +240,7 @@ def raised(error: Any) -> Any:
     """An error that the user raises: if that depends on a tensor, it is raised when the program has run."""
     error = error() if isinstance(error, type) else error
     if isinstance(error, BaseException) and state.compiling():
+        # Marked, so that `_branches` tells it from mistakes.
         setattr(error, RAISED, True)
     return error
 
@@ -265,12 +279,14 @@ def _logical(operands: tuple[Callable[[], Any], ...], stops_at: bool) -> Any:
         return wrap(as_flag(other if isinstance(other, Tensor) else bool(other), name))
 
     def join(first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+        # `branch` takes the way for True first.
         ways = (first, second) if stops_at else (second, first)
         return branch(value, *ways, _pure(rest), name)
 
     try:
         return join(lambda: value, rest)
     except SporaxTypeError:  # of two types, or no tensor: as a condition it is good
+        # In a condition only the truth of the result counts.
         constant = wrap(jnp.asarray(stops_at))
         return join(lambda: constant, rest_as_flag)
 
@@ -282,6 +298,7 @@ def chained(left: Any, *steps: tuple[str, Callable[[], Any]]) -> Any:
         right = operand()
         one = getattr(operator, name)(left, right)
         result = one if result is True else and_(partial(_same, result), partial(_same, one))
+        # As soon as one comparison is known to fail, the others are not evaluated.
         if not unknown(result) and not result:
             return result
         left = right
@@ -309,6 +326,7 @@ def in_(value: Any, container: Any) -> Any:
     """``value in container``."""
     if not unknown(value) and not (isinstance(container, list | tuple) and any(map(unknown, container))):
         return value in container
+    # Elements of other types are never equal to a tensor.
     equal = [as_flag(value == item, "in") for item in container if isinstance(item, Tensor | bool | int | float)]
     return wrap(jnp.any(jnp.stack(equal))) if equal else False
 
@@ -327,12 +345,14 @@ def item(container: Any, index: Any) -> Any:
     if not isinstance(container, list | tuple) or not unknown(index):
         return container[index]
     elements = [wrap(to_array(member, None)) for member in container if isinstance(member, Tensor | bool | int | float)]
+    # The elements are stacked, so they must be alike.
     if len(elements) < len(container) or len({(element.shape, element.dtype) for element in elements}) != 1:
         raise SporaxTypeError(
             f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
             "be the index of tensors or numbers of one type and shape."
         )
     place = jnp.reshape(index.array, ())
+    # Negative indices count from the end, as in Python.
     return wrap(jnp.stack([element.array for element in elements])[jnp.where(place < 0, place + len(elements), place)])
 
 
@@ -352,6 +372,7 @@ def largest(function: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs or function not in (max, min) or len(items) < 2 or not any(map(unknown, items)):
         return function(*args, **kwargs)
     result = items[0]
+    # In the order of Python's own max, which keeps the first of equal items.
     for item in items[1:]:
         pair = (item, result) if function is max else (result, item)
         result = choose(pair[0] > pair[1], partial(_same, item), partial(_same, result), 0)
@@ -370,12 +391,14 @@ class Text:
 
 def text(*parts: Any) -> Any:
     """An f-string: strings, and tuples of a value, its conversion and its format."""
+    # As soon as one part is unknown, all of it has to wait.
     if any(isinstance(part, tuple) and (unknown(part[0]) or isinstance(part[0], Text)) for part in parts):
         return Text(parts)
     return "".join(part if isinstance(part, str) else _formatted(*part) for part in parts)
 
 
 def _formatted(value: Any, conversion: int, spec: Any) -> str:
+    # 115, 114 and 97 are the codes of !s, !r and !a in Python's syntax tree.
     value = {115: str, 114: repr, 97: ascii}.get(conversion, lambda given: given)(value)
     return format(value, spec)
 
@@ -401,6 +424,7 @@ def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
     def show(*values: Any) -> None:
         function(*(_filled(part, values) for part in described), **kwargs)
 
+    # Not ordered: waiting for the output would slow the program down.
     jax.debug.callback(show, *arrays, ordered=False)
     return None
 

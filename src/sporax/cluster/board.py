@@ -34,6 +34,7 @@ from sporax.cluster.environment import RankEnvironment
 _PROCESS, _BEGUN, _WAITING = range(3)
 _LEAVING = -1
 _LINE_BYTES = 24  # three numbers of 64 bits
+# Three times the half second between two notes: one note may come late.
 _FRESH_SECONDS = 3.0  # a rank that waits says so twice a second, unless it is kept from it
 _BACKGROUND = 0.03  # share of a core that threads which only look around may use
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,14 +50,17 @@ class Board:
 
     def __init__(self, place: RankEnvironment, directory: Path) -> None:
         assert place.rank is not None
+        # Jobs with another coordinator, host or size never share a board.
         key = zlib.crc32(f"{place.coordinator_address} {socket.gethostname()}".encode())
         self.path = directory / f"board-{key:08x}-{place.size}"
         self.rank = place.rank
         self.process = os.getpid()
+        # Under the lock, so that no other rank removes the file between its creation and this rank's first line.
         with _locked(directory):
             _remove_boards_of_the_dead(directory)
             with open(self.path, "ab") as file:
                 file.truncate(place.size * _LINE_BYTES)
+            # A shared memory map: ranks read each other's numbers without system calls.
             self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, 3))
             self.entries[self.rank] = self.process, 0, 0
 
@@ -65,11 +69,12 @@ class Board:
         """The board of this process's job.
 
         Raises:
-            SporaxRuntimeError: the directory for it belongs to somebody else.
+            SporaxRuntimeError: the directory for it belongs to another user.
         """
         try:
             return Board(place, private.shared_directory(environ))
         except OSError as error:
+            # A rank without a board still works: it only knows less of the others.
             print(
                 f"sporax: rank {place.rank} cannot share a file with the other ranks of this machine ({error}); "
                 "where one of them does not come, only time-outs will tell",
@@ -81,6 +86,7 @@ class Board:
 
     def begin(self) -> None:
         """Count an exchange."""
+        # Only this rank writes to its line, so no lock is needed.
         self.entries[self.rank, _BEGUN] += 1
 
     @property
@@ -90,6 +96,7 @@ class Board:
 
     def note(self, waits: bool) -> None:
         """Say whether this rank waits in an exchange now."""
+        # A rank that has left does not come back to the exchange.
         if self.entries[self.rank, _WAITING] != _LEAVING:
             self.entries[self.rank, _WAITING] = time.monotonic_ns() if waits else 0
 
@@ -97,10 +104,12 @@ class Board:
         """This rank has done its part; what it still waits for is the end of the job. Takes the board away."""
         self.entries[self.rank, _WAITING] = _LEAVING
         with suppress(OSError):
+            # Other ranks have it mapped already; a later job makes a new one.
             self.path.unlink()
 
     def stopped(self) -> list[int]:
         """Ranks whose processes stand still after SIGSTOP. One that a debugger holds is not among them."""
+        # "T" is stopped by a signal, "t" by a debugger.
         return [rank for rank, process in self._others().items() if _state(process) == "T"]
 
     def traced(self) -> list[int]:
@@ -122,6 +131,7 @@ class Board:
 
     def at_work(self) -> list[int]:
         """Ranks that neither wait in an exchange nor have left."""
+        # An older note means that the rank's thread does not run any more.
         since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
         return [
             rank for rank, process in self.present().items() if self.entries[rank, _WAITING] < since and _state(process)
@@ -145,6 +155,7 @@ class Board:
 
     def is_whole(self) -> bool:
         """Whether all ranks of the job are on this machine."""
+        # A line stays 0 where no process of this machine has filled it.
         return bool(np.all(self.entries[:, _PROCESS]))
 
     def standing(self) -> str:
@@ -176,6 +187,7 @@ def _remove_boards_of_the_dead(directory: Path) -> None:
     """Remove what jobs have left that were killed."""
     for path in directory.glob("board-*"):
         with suppress(OSError, ValueError):
+            # Zombies and dead processes no longer write.
             processes = np.fromfile(path, np.int64)[::3]
             if processes.any() and all(_state(int(process)) in ("", "Z", "X") for process in processes if process):
                 path.unlink()
@@ -198,6 +210,7 @@ class _Footprint:
     def moved_since(self, before: _Footprint) -> bool:
         """Whether more has happened than threads do that only look around now and then."""
         used = self.cpu_seconds - before.cpu_seconds
+        # Watching threads wake up now and then, which is no work.
         return self.switches != before.switches or used > 0.05 + _BACKGROUND * (self.time - before.time)
 
 
@@ -224,12 +237,14 @@ class Idleness:
             used = _seconds_by_group()
             self._seen = {process: self._idle_seconds(process, used) for process in processes}
             now = time.monotonic()
+            # So that looking costs a hundredth of this process's time at most.
             self._rests_until = now + 100 * (now - started)
         return {process: self._seen.get(process, 0.0) for process in processes}
 
     def _idle_seconds(self, process: int, seconds_by_group: dict[str, float]) -> float:
         now = _footprint(process, seconds_by_group)
         before = self._since.setdefault(process, now)
+        # "D" is disk access: such a process waits for something that does come.
         if _state(process) in ("", "D") or now.moved_since(before):
             before = self._since[process] = now
         return now.time - before.time
@@ -237,6 +252,7 @@ class Idleness:
 
 def _footprint(process: int, seconds_by_group: dict[str, float]) -> _Footprint:
     lines = _read(f"/proc/{process}/status").splitlines()
+    # Voluntary and involuntary switches: a thread that runs at all has some.
     switches = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
     group = _stat(process)[2:3]
     return _Footprint(time.monotonic(), switches, seconds_by_group.get(group[0], 0.0) if group else 0.0)
@@ -248,6 +264,7 @@ def _seconds_by_group() -> dict[str, float]:
     for entry in filter(str.isdecimal, os.listdir("/proc")):
         stat = _stat(int(entry))
         if len(stat) > 14:
+            # User and system time, of the process and of its children that have ended.
             used[stat[2]] = used.get(stat[2], 0.0) + sum(map(int, stat[11:15])) / _TICKS
     return used
 
@@ -260,6 +277,7 @@ def _state(process: int) -> str:
 
 def _stat(process: int) -> list[str]:
     """Fields of /proc/<process>/stat after the name, from the state on."""
+    # The name may contain spaces and brackets, so fields are counted from the last bracket.
     return _read(f"/proc/{process}/stat").rpartition(")")[2].split()
 
 

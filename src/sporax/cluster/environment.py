@@ -30,7 +30,9 @@ from msgspec import Meta, Struct
 from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxValueError
 
+# MindSpore's default port of the scheduler.
 DEFAULT_SCHEDULER_PORT = 8118
+# MindSpore's default of MS_TOPO_TIMEOUT: half an hour.
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 SIMULATION_VARIABLE = "MS_SIMULATION_LEVEL"
 SIMULATION_LEVELS = (0, 1, 2, 3)
@@ -46,6 +48,7 @@ RESTART_VARIABLE = "SPORAX_RESTART"
 DRY_RUN_DIRECTORY = "SPORAX_DRY_RUN_DIR"
 _LOCALHOST = "127.0.0.1"
 _MPI_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections
+# Names of the job's id in different versions of Open MPI.
 _MPI_JOB_IDS = ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess_base_jobid")
 
 
@@ -113,6 +116,7 @@ class RankEnvironment:
         Raises:
             SporaxValueError: a variable is missing or holds a value that makes no sense; names the variable.
         """
+        # Before the other ways: a dry run keeps the variables of the job that it imitates.
         if environ.get(SIMULATION_VARIABLE) and environ.get("MS_ROLE") != Role.SCHEDULER.value:
             return _from_dry_run(environ)
         if "MS_ROLE" in environ:
@@ -121,6 +125,7 @@ class RankEnvironment:
             return _from_mpirun(environ)
         if environ.get("RANK_TABLE_FILE"):
             return _from_rank_table(environ)
+        # RANK_SIZE alone says nothing about where the other ranks are.
         size = _integer(environ, "RANK_SIZE", default=1, minimum=1)
         if size > 1:
             raise SporaxValueError(
@@ -168,6 +173,7 @@ def _from_scheduler_variables(environ: Mapping[str, str]) -> RankEnvironment:
     size = _integer(environ, "MS_WORKER_NUM", minimum=1)
     return RankEnvironment(
         role=role,
+        # A scheduler has no number among workers, and servers are numbered by it.
         rank=_integer(environ, "RANK_ID") if role is Role.WORKER and environ.get("RANK_ID") else _unnumbered(role),
         size=size,
         local_rank=_integer(environ, "LOCAL_RANK", default=0),
@@ -184,6 +190,7 @@ def _from_mpirun(environ: Mapping[str, str]) -> RankEnvironment:
     """A process started by Open MPI's mpirun."""
     size = _integer(environ, "OMPI_COMM_WORLD_SIZE", minimum=1)
     local_size = _integer(environ, "OMPI_COMM_WORLD_LOCAL_SIZE", default=size, minimum=1)
+    # On one host the loopback address is enough, and no other machine can reach it.
     host = environ.get("MS_SCHED_HOST") or (_LOCALHOST if size == local_size else None)
     if host is None:
         raise SporaxValueError(
@@ -204,6 +211,7 @@ def _from_mpirun(environ: Mapping[str, str]) -> RankEnvironment:
 def _mpi_port(environ: Mapping[str, str]) -> int:
     """A port that all ranks of one mpirun job agree on and another job seldom shares: derived from the job's id."""
     job = "".join(environ.get(key, "") for key in _MPI_JOB_IDS)
+    # All ranks compute the same number from the same id, so nothing has to be exchanged.
     return _MPI_PORTS[zlib.crc32(job.encode()) % len(_MPI_PORTS)]
 
 
@@ -212,8 +220,8 @@ def _from_rank_table(environ: Mapping[str, str]) -> RankEnvironment:
     path, rank = environ["RANK_TABLE_FILE"], _integer(environ, "RANK_ID")
     servers = _read_rank_table(path)
     host_of = {number: host for host, ranks in servers for number in ranks}
-    ranks_beside = next((ranks for _, ranks in servers if rank in ranks), None)
-    if ranks_beside is None or 0 not in host_of:
+    local_ranks = next((ranks for _, ranks in servers if rank in ranks), None)
+    if local_ranks is None or 0 not in host_of:
         raise SporaxValueError(
             f"For 'RANK_TABLE_FILE', the table must list rank 0 and this process's rank, but '{path}' lists "
             f"{sorted(host_of)} and RANK_ID is {rank}."
@@ -223,13 +231,14 @@ def _from_rank_table(environ: Mapping[str, str]) -> RankEnvironment:
         raise SporaxValueError(
             f"For 'RANK_SIZE', the value must be the number of ranks in '{path}', {len(host_of)}, but got {size}."
         )
+    # With several hosts the others must reach rank 0's own address.
     host = _LOCALHOST if len(servers) == 1 else host_of[0]
     port = _integer(environ, "MS_SCHED_PORT", default=DEFAULT_SCHEDULER_PORT, minimum=1)
     return RankEnvironment(
         rank=rank,
         size=size,
-        local_rank=ranks_beside.index(rank),
-        local_size=len(ranks_beside),
+        local_rank=local_ranks.index(rank),
+        local_size=len(local_ranks),
         coordinator_address=join_address(host, port) if size > 1 else None,
         timeout_seconds=_timeout(environ),
     )
@@ -310,6 +319,7 @@ def _integer(environ: Mapping[str, str], key: str, *, default: int | None = None
     try:
         value = int(text)
     except ValueError:
+        # A text that is no number fails the same check as a number that is too small.
         value = minimum - 1
     if value < minimum:
         raise SporaxValueError(f"For '{key}', the value must be a whole number from {minimum} on, but got '{text}'.")

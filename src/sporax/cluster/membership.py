@@ -54,9 +54,11 @@ class Membership:
             accused: rank that is the cause, where it is another one.
             problem: what that rank did, after its name.
         """
+        # Taken first: `leave` may run in two threads, and only one may send.
         stream, self._stream = self._stream, None
         if stream is None or self._process != os.getpid():  # a forked child is not the member
             return
+        # Python notes an exception that nobody caught in `sys.last_type`.
         if failure is None and getattr(sys, "last_type", None):
             failure = "ended with an exception"
         with suppress(OSError):  # the scheduler may be gone, then no one is left to tell
@@ -66,6 +68,7 @@ class Membership:
         stream.close()
         if self._held_port is not None:
             self._held_port.close()
+        # Without this the exit handler would keep the membership alive.
         atexit.unregister(self.leave)
 
     def say_waits(self, waits: bool) -> None:
@@ -81,8 +84,10 @@ class Membership:
             return
 
         def listen() -> None:
+            # Notices about waiting ranks may come at any time before the end.
             while isinstance(message := _receive(stream), messages.Awaited):
                 self.awaited_by = message.ranks
+            # This process has left by itself, or all have ended well.
             if self._stream is None or (isinstance(message, messages.Ended) and message.well):
                 return
             on_lost(_reason(message))
@@ -102,15 +107,19 @@ def join(environment: RankEnvironment) -> Membership:
     """
     if environment.is_joined:
         return Membership(environment)
+    # On every way out before the welcome, socket and port are closed.
     with ExitStack() as on_refusal:
         deadline = time.monotonic() + environment.timeout_seconds
         stream = on_refusal.enter_context(_connect(environment, deadline))
+        # The address of the interface that reaches the scheduler is one that other ranks reach as well.
         host = environment.worker_host or str(stream.getsockname()[0])
         may_be_first = environment.role is Role.WORKER and environment.rank in (0, None)
+        # Rank 0 must offer a port; without numbers any worker may become rank 0.
         held_port = on_refusal.enter_context(ports.reserve_port(host)) if may_be_first else None
         _say_hello(stream, token.token_from_environ(os.environ))
         _send(stream, _registration(environment, host, held_port))
         answer = _await_answer(stream, deadline)
+        # Success: from here on both belong to the membership.
         on_refusal.pop_all()
     if held_port is not None and answer.rank != 0:
         held_port.close()
@@ -132,6 +141,7 @@ def _await_answer(stream: socket.socket, deadline: float) -> messages.Welcomed:
     answer = _receive(stream)
     if not isinstance(answer, messages.Welcomed):
         raise SporaxRuntimeError(f"For 'init', the scheduler must let this process join, but: {_reason(answer)}.")
+    # From now on a thread may wait for hours.
     stream.settimeout(None)
     return answer
 
@@ -211,6 +221,7 @@ def _send(stream: socket.socket, message: messages.ToScheduler) -> None:
 
 def _receive(stream: socket.socket) -> messages.FromScheduler | str:
     """Read one message, byte by byte so that nothing of the next is taken; the reason why there is none."""
+    # A buffered reader could take the beginning of the next message, which another thread reads.
     line = bytearray()
     try:
         while not line.endswith(b"\n"):

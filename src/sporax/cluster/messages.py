@@ -16,9 +16,11 @@ from msgspec import Meta
 
 from sporax.cluster.environment import Role
 
+# 64 KiB.
 MAX_BYTES = 65536
 """Of one message. The longest useful one lists the ranks that wait; of 4,096 ranks that is some 24 kB."""
 
+# Small: a stranger must not make the scheduler keep much memory.
 MAX_BYTES_OF_STRANGERS = 1024
 """Of everything that a peer may send before it has proved that it belongs to the job."""
 
@@ -31,6 +33,7 @@ _Port = Annotated[int, Meta(ge=0, le=65535)]
 _Digest = Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]*$")]
 
 
+# Unknown fields are errors, so that two versions never half understand each other.
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="say"):
     """A message; `say` tells which."""
 
@@ -113,6 +116,7 @@ class Ended(_Record, tag="ended", frozen=True):
 ToScheduler = Hello | Register | Watch | Wait | Leave
 FromScheduler = Challenge | Welcomed | Refused | Awaited | Ended
 
+# Made once: a decoder prepares itself for its types.
 _encoder = msgspec.json.Encoder()
 _to_scheduler: msgspec.json.Decoder[ToScheduler] = msgspec.json.Decoder(ToScheduler)
 _from_scheduler: msgspec.json.Decoder[FromScheduler] = msgspec.json.Decoder(FromScheduler)
@@ -160,6 +164,7 @@ def _decode(decoder: msgspec.json.Decoder[_Message], line: bytes) -> _Message:
     try:
         return decoder.decode(line)
     except RecursionError:
+        # Deeply nested JSON is an attack and not a mistake of ours.
         raise MessageError("it is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as error:
         raise MessageError(str(error)) from None

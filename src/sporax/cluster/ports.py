@@ -14,6 +14,7 @@ def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
         SporaxValueError: the name is not known.
     """
     try:
+        # Brackets belong to URLs; the system wants the bare address.
         addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise SporaxValueError(
@@ -27,6 +28,7 @@ def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
 def is_local(host: str) -> bool:
     """Whether `host` names this machine: only its own addresses can be bound."""
     family, address = resolve_host(host)
+    # Binding fails for addresses of other machines; port 0 is any free one.
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))
@@ -43,6 +45,7 @@ def listen(host: str, port: int | None) -> socket.socket:
     """
     family, address = resolve_host(host)
     listener = socket.socket(family, socket.SOCK_STREAM)
+    # A port of a job that has just ended may be used again at once.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port or 0))
@@ -64,6 +67,7 @@ def reserve_port(host: str) -> socket.socket:
     """
     family, address = resolve_host(host)
     holder = socket.socket(family, socket.SOCK_STREAM)
+    # JAX's coordinator sets the same option, which the kernel demands of both sockets.
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     holder.bind((address, 0))
     return holder
@@ -74,6 +78,7 @@ def own_address(peer: str) -> str:
     family, address = resolve_host(peer)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
+            # Connecting a datagram socket only chooses the interface.
             probe.connect((address, 1))
         except OSError as error:
             raise SporaxValueError(

@@ -32,6 +32,7 @@ def make_job_directory() -> Path:
         SporaxRuntimeError: there is no place for it; names the folder and the reason.
     """
     folder = Path(tempfile.gettempdir())
+    # Removed here, since a launcher that was killed could not do it.
     remove_stale(folder)
     try:
         directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
@@ -46,6 +47,7 @@ def make_job_directory() -> Path:
 
 def claim(directory: Path) -> None:
     """Note this process as the one that a job's directory lives with."""
+    # With its start time: numbers of processes are used again.
     (directory / _OWNER).write_text(f"{os.getpid()} {_start_of(os.getpid())}")
 
 
@@ -67,6 +69,7 @@ def job_directories(folder: Path | None = None) -> Iterator[Path]:
     """This user's directories of jobs, of those that run and of those that were killed."""
     for directory in (folder or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
         with suppress(OSError):
+            # `lstat`: a link to somebody's directory is no directory of ours.
             facts = directory.lstat()
             if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid():
                 yield directory
@@ -76,13 +79,15 @@ def shared_directory(environ: Mapping[str, str]) -> Path:
     """Where ranks of one machine share files: the launcher's directory for the job, else one of the user's own.
 
     Raises:
-        SporaxRuntimeError: the directory belongs to somebody else or is open to others.
+        SporaxRuntimeError: the directory belongs to another user or is open to others.
         OSError: it cannot be made.
     """
     given = environ.get(DIRECTORY_VARIABLE)
     directory = Path(given) if given else _own_directory(environ)
     if not given:
+        # The launcher's directory exists; one that disappeared must not be made with other rights.
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Checked after it is made, since it may have existed before.
     facts = directory.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
         raise SporaxRuntimeError(
@@ -94,6 +99,7 @@ def shared_directory(environ: Mapping[str, str]) -> Path:
 
 def _own_directory(environ: Mapping[str, str]) -> Path:
     runtime = environ.get("XDG_RUNTIME_DIR")
+    # The system empties this directory at logout.
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "sporax"
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sporax" / "jobs"
@@ -104,7 +110,9 @@ def _start_of(process: int) -> str:
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
+        # Without /proc processes cannot be told apart by their start.
         return "" if os.path.exists("/proc/self") else _alive(process)
+    # The 22nd field of the file: start time in clock ticks since boot.
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
@@ -115,5 +123,6 @@ def _alive(process: int) -> str:
     except ProcessLookupError:
         return ""
     except PermissionError:
+        # It exists, and belongs to another user.
         return "alive"
     return "alive"

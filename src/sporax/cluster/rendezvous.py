@@ -186,11 +186,13 @@ class Cluster:
             case Registered(connection, member):
                 return self._register(connection, member)
             case Watching(connection, node):
+                # A launcher that comes late must hear of the end that it missed.
                 self.watchers[connection] = node
                 return [Announce(connection, self.phase, self.failure, self.cause)] if self.has_ended else []
             case Left(connection, failure, accused, problem):
                 return self._leave(connection, failure, accused, problem)
             case Waiting(connection, waits):
+                # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)
             case TimeIsUp():
                 return self._fail(self._who_is_missing()) if self.phase is Phase.GATHERING else []
@@ -233,18 +235,19 @@ class Cluster:
     def _why_not(self, member: Member) -> str | None:
         """Why a member cannot be taken in; None when it can."""
         if self.phase is not Phase.GATHERING:
+            # The reason of a failed cluster says more than that it is too late.
             return self.failure or f"the cluster is already {self.phase.value} and takes no new members"
-        beside = [other for other in self.members.values() if other.role is member.role]
+        peers = [other for other in self.members.values() if other.role is member.role]
         expected = self.server_num if member.role is Role.SERVER else self.size
         if member.size != self.size:
             return f"MS_WORKER_NUM must be the scheduler's, {self.size}, but got {member.size}"
-        if len(beside) >= expected:
+        if len(peers) >= expected:
             return f"the cluster already has all of its {expected} members with the role {member.role.value}"
-        if any(other.node_id == member.node_id for other in beside):
+        if any(other.node_id == member.node_id for other in peers):
             return f"MS_NODE_ID must differ between processes, but got '{member.node_id}' twice"
         if member.rank is not None and not 0 <= member.rank < expected:
             return f"RANK_ID must be in [0, {expected}), but got {member.rank}"
-        if member.rank is not None and any(other.rank == member.rank for other in beside):
+        if member.rank is not None and any(other.rank == member.rank for other in peers):
             return f"RANK_ID must differ between processes, but got {member.rank} twice"
         return None
 
@@ -254,17 +257,18 @@ class Cluster:
             self.ranks |= _numbered({c: member for c, member in self.members.items() if member.role is role})
         first = next(self.members[c] for c, rank in self.ranks.items() if self._is_rank_zero(c, rank))
         coordinator = join_address(first.host, first.port)
+        # One list, so that nobody hears of its place before the cluster is complete.
         welcomes: list[Instruction] = []
         for connection, rank in self.ranks.items():
-            beside = self._ranks_beside(connection)
-            welcomes.append(Welcome(connection, rank, beside.index(rank), len(beside), coordinator))
+            local = self._ranks_of_host(connection)
+            welcomes.append(Welcome(connection, rank, local.index(rank), len(local), coordinator))
         return welcomes
 
     def _is_rank_zero(self, connection: int, rank: int) -> bool:
         """Whether a connection is the worker with rank 0."""
         return rank == 0 and self.members[connection].role is Role.WORKER
 
-    def _ranks_beside(self, connection: int) -> list[int]:
+    def _ranks_of_host(self, connection: int) -> list[int]:
         """Ranks of the same role on the same host, in order."""
         me = self.members[connection]
         return sorted(
@@ -281,8 +285,10 @@ class Cluster:
             return []
         (self.waiting.add if waits else self.waiting.discard)(connection)
         busy = {c for c in self.ranks if self.members[c].role is Role.WORKER} - self.waiting
+        # The rank that all wait for is on that machine, whose board can name it.
         waiting = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
         relieved, self.awaited = self.awaited - waiting, waiting
+        # Only changes are sent.
         ranks = tuple(sorted(self.ranks[name] for name in self.waiting))
         return [*(Await(rank, ranks) for rank in sorted(waiting)), *(Await(rank, ()) for rank in sorted(relieved))]
 
@@ -297,16 +303,19 @@ class Cluster:
         self.awaited.discard(connection)
         if self.has_ended:
             return []
+        # A peer that has not named itself speaks for none.
         if member is None:  # a launcher speaks for its node; a peer that has not named itself speaks for none
             return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
         if failure is not None and self.phase is Phase.RUNNING:
             reason = f"{_numbered_name(member, rank)} {failure}"
             other = self._worker(accused)
+            # A rank that ends because of another one accuses that one.
             if other is None:
                 return self._fail(reason, member.node_id)
             self.is_accused = True
             return self._fail(f"{_numbered_name(other, accused)} {problem}: {reason}", other.node_id)
         if rank is not None and member.role is Role.WORKER:
+            # Still known by its rank: others may accuse it later.
             self.left[rank] = member
         if self.phase is Phase.RUNNING and not self.members:
             return self.close()
@@ -348,6 +357,7 @@ class Cluster:
             numbers = {member.rank for member in there}
             absent = sorted(set(range(expected)) - {number for number in numbers if number is not None})
             names = (
+                # With numbers the missing ranks can be named.
                 f"ranks {absent}" if None not in numbers and role is Role.WORKER else f"{expected - len(there)} of them"
             )
             joined = ", ".join(f"'{member.node_id}'" for member in there) or "none"
@@ -373,4 +383,5 @@ def _numbered(members: dict[int, Member]) -> dict[int, int]:
 
 def natural_key(name: str) -> list[tuple[int, str]]:
     """Sort key under which `worker-2` comes before `worker-10`."""
+    # Pairs, since numbers and texts cannot be compared with each other.
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -102,8 +102,10 @@ class Scheduler:
         self._listener = listener
         self._connections: dict[int, _Connection] = {}
         self._next_number = 0
+        # For a supervisor the time begins with the first rank: scripts may need long before they call `init`.
         self._deadline = None if starts_at_first else time.monotonic() + cluster.timeout_seconds
         self._selector = selectors.DefaultSelector()
+        # A connection may be gone between the selector's word and `accept`.
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
 
@@ -142,10 +144,12 @@ class Scheduler:
         except OSError:
             return  # it was gone again before we came to it
         strangers = [peer for peer in self._connections.values() if peer.deadline is not None]
+        # The oldest one has had the most time; members answer at once.
         if len(strangers) >= _MAX_STRANGERS:
             self._refuse_stranger(strangers[0], "too many have said nothing, and it has waited the longest")
         stream.settimeout(_SEND_SECONDS)
         deadline = time.monotonic() + _HELLO_SECONDS
+        # A new nonce for each connection makes overheard answers useless.
         connection = _Connection(self._next_number, stream, str(address[0]), token.new_nonce(), deadline)
         self._next_number += 1
         self._connections[connection.number] = connection
@@ -165,15 +169,18 @@ class Scheduler:
             data = connection.stream.recv(_READ_BYTES)
         except OSError:
             data = b""
+        # The end of a connection without a word of leave is a loss.
         if not data:
             self._drop(connection)
             self._feed(Left(connection.number, _VANISHED))
             return
         connection.received += data
+        # A message may have been the last one of this connection.
         while connection.number in self._connections and (end := connection.received.find(b"\n")) >= 0:
             line = bytes(connection.received[:end])
             del connection.received[: end + 1]
             self._act_on(connection, line)
+        # Checked on what is left: a partial line that is longer than any message.
         limit = messages.MAX_BYTES if connection.deadline is None else messages.MAX_BYTES_OF_STRANGERS
         if connection.number in self._connections and len(connection.received) > limit:
             self._misunderstood(connection, "it is too long")
@@ -185,6 +192,7 @@ class Scheduler:
         except messages.MessageError as error:
             self._misunderstood(connection, str(error))
             return
+        # The first message must be the proof, and no later one may be.
         if isinstance(message, messages.Hello) or connection.deadline is not None:
             self._let_in(connection, message)
             return
@@ -210,12 +218,14 @@ class Scheduler:
         if connection.deadline is not None:
             self._refuse_stranger(connection, f"a message makes no sense ({problem})")
         else:
+            # A member that sends nonsense is refused like one that does not fit.
             self._carry_out([Refuse(connection.number, f"a message makes no sense ({problem})")])
 
     def _refuse_stranger(self, connection: _Connection, reason: str) -> None:
         """Send away a peer that does not belong to the job. The cluster does not hear of it, and the log does once."""
         _send(connection.stream, messages.Refused(reason))
         self._drop(connection)
+        # The limit also bounds the log: strangers cannot fill it.
         if len(self._refused) < _MAX_STRANGERS and (connection.peer, reason) not in self._refused:
             self._refused.add((connection.peer, reason))
             self._log(f"refuses a peer at {connection.peer}: {reason}")
@@ -236,11 +246,13 @@ class Scheduler:
         for instruction in instructions:
             connection = self._connections.get(instruction.connection)
             if connection is None:
+                # It may have gone while the cluster decided.
                 continue
             _send(connection.stream, _message(instruction))
             if isinstance(instruction, Refuse):
                 self._log(f"refuses a process: {instruction.reason}")
                 self._drop(connection)
+                # The cluster must forget a member that it has refused.
                 self._feed(Left(instruction.connection, f"was refused: {instruction.reason}"))
 
     def _drop(self, connection: _Connection) -> None:
@@ -279,12 +291,14 @@ def _serve_once(environment: RankEnvironment, log: Callable[[str], None], *, rec
     formed = False
     try:
         while not cluster.has_ended:
+            # Noted before each step, since a failure overwrites the phase.
             formed = formed or cluster.phase is Phase.RUNNING
             scheduler.step(wait_seconds=0.5)
     finally:
         scheduler.close()
     if cluster.phase is not Phase.FAILED:
         return None
+    # Only a job that has once run may come again; one that never gathered is misconfigured.
     if recovers and formed:
         return cluster.failure
     raise SporaxRuntimeError(f"For 'MS_SCHED', all members must join and leave, but {cluster.failure}.")

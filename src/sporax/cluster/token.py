@@ -24,6 +24,7 @@ from sporax.ir.errors import SporaxValueError
 
 TOKEN_VARIABLE = "SPORAX_TOKEN"
 TOKEN_FILE_VARIABLE = "SPORAX_TOKEN_FILE"
+# 16 characters of a hexadecimal token are 64 bits.
 _MIN_CHARACTERS = 16
 """A shorter token could be guessed by trying."""
 _MAX_BYTES = 4096
@@ -41,6 +42,7 @@ def new_nonce() -> str:
 
 def proof(token: str, nonce: str) -> str:
     """The answer to a challenge; "" without a token."""
+    # Hex, since messages are text.
     return hmac.new(token.encode(), nonce.encode(), hashlib.sha256).hexdigest() if token else ""
 
 
@@ -57,6 +59,7 @@ def token_from_environ(environ: Mapping[str, str]) -> str:
     """
     if path := environ.get(TOKEN_FILE_VARIABLE):
         return read_token(path, TOKEN_FILE_VARIABLE)
+    # A file is preferred: environment variables are visible to other processes of the user.
     text = environ.get(TOKEN_VARIABLE, "").strip()
     return _checked(text, TOKEN_VARIABLE) if text else ""
 
@@ -73,6 +76,7 @@ def read_token(path: str, name: str) -> str:
     """
     try:
         with open(path, encoding="utf-8") as file:
+            # On the open file, so that it cannot be exchanged after the check.
             mode = os.fstat(file.fileno()).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise SporaxValueError(
@@ -88,6 +92,7 @@ def read_token(path: str, name: str) -> str:
 
 def write_token(path: str, token: str) -> None:
     """Write a token to a new file that only its owner can read."""
+    # O_EXCL: a file that somebody has put there is not used.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(token)

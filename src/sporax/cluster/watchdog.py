@@ -111,6 +111,7 @@ class Watchdog:
     """
 
     def __init__(self, membership: Membership, environ: Mapping[str, str] = os.environ) -> None:
+        # 0 is refused by `_seconds`, so `or` only replaces None.
         self._timeout_seconds = _seconds(environ, TIMEOUT_VARIABLE) or _DEFAULT_TIMEOUT_SECONDS
         self._idle_seconds = _seconds(environ, IDLE_VARIABLE)
         self._membership = membership
@@ -120,11 +121,13 @@ class Watchdog:
         self._lost: list[str] = []
         self._idleness = Idleness()
         self._stopped = self._leaving = False
+        # With a launcher that starts jobs again, the launcher does it for all ranks.
         self._recovers = recovers(environ)
 
     def start(self) -> None:
         """Watch from now on."""
         self._membership.watch(self._job_has_failed)
+        # A daemon: it must not keep a process alive that has come to its end.
         threading.Thread(target=self._look_after, name="sporax-exchanges", daemon=True).start()
 
     def computes_on(self, platform: str) -> None:
@@ -138,6 +141,7 @@ class Watchdog:
 
     def note_start(self, name: str, devices: tuple[Any, ...]) -> None:
         """This rank begins an exchange: it hands a program to the devices of all ranks that take part."""
+        # First the board: others may ask for the number while this rank starts its program.
         self._board.begin()
         self._exchange = _Exchange(name, time.monotonic(), devices)
 
@@ -148,6 +152,7 @@ class Watchdog:
 
     def explain(self, name: str, error: Exception) -> Exception:
         """An error for an exchange that failed; gives the scheduler a moment to say who is lost."""
+        # Other errors have nothing to do with the exchange.
         if "gloo" not in str(error).lower() and "nccl" not in str(error).lower():
             return error
         reason = self._lost[0] if self._hears_of_a_loss() else str(error).splitlines()[0]
@@ -166,6 +171,7 @@ class Watchdog:
             return
         self._board.leave()
         self._leaving = True
+        # A process that ends well waits for the others in JAX's own shutdown.
         if getattr(sys, "last_type", None) is None:
             return
         if self._recovers and self._hears_of_a_loss():
@@ -173,6 +179,7 @@ class Watchdog:
         self._membership.leave()
         sys.stdout.flush()
         sys.stderr.flush()
+        # A normal exit would run that shutdown, which waits for ranks that never come.
         self._exit()  # JAX would wait for all ranks to shut down together
 
     def _begin_again(self) -> NoReturn:
@@ -206,6 +213,7 @@ class Watchdog:
             waiting = self._pending()
             self._board.note(waiting is not None)
             if waiting is None:
+                # Each new exchange is reported from the first interval on.
                 next_report = _REPORT_SECONDS
                 verdict = self._is_idle_while_awaited()
             else:
@@ -215,6 +223,7 @@ class Watchdog:
                     report(f"rank {self._rank} {self._who_is_behind(waiting, f'{seconds:.0f} s')}")
                     next_report = 2 * seconds
             long = waiting is not None and time.monotonic() - waiting.since > _SOON_SECONDS
+            # Ranks of one machine see each other on the board, so nothing has to be sent.
             if long != said and not self._board.is_whole():
                 said = long
                 self._membership.say_waits(long)
@@ -233,14 +242,17 @@ class Watchdog:
     def _hopeless(self, waiting: _Exchange, seconds: float) -> _Verdict | None:
         """Why nothing will come of an exchange in which this rank waits, if so."""
         board, where = self._board, f"it waits in '{waiting.name}' for"
+        # A rank that leaves writes to the board just before it leaves.
         if seconds > _LEFT_SECONDS and (gone := self._left_too_early(waiting)):
             reason = f"{where} rank {_listed(gone)}, which has left the job: {board.standing()}"
             return _Verdict(reason, gone[0], "has left the job while others needed it")
         if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
             return _Verdict(f"{where} rank {_listed(stopped)}, which is stopped", stopped[0], "is stopped")
+        # A debugger may hold a rank for as long as its user likes.
         if seconds > self._timeout_seconds and not board.traced():
             reason = f"it {self._who_is_behind(waiting, f'{TIMEOUT_VARIABLE}={self._timeout_seconds:g} s')}"
             return _Verdict(reason, next(iter(board.behind()), None), "does not come")
+        # No single rank is to blame for a deadlock.
         if self._is_deadlock():
             still = f"and nothing has moved for {_DEADLOCK_SECONDS:g} s"
             return _Verdict(f"{where} others that wait as well: {board.standing()}, {still}")
@@ -248,6 +260,7 @@ class Watchdog:
 
     def _left_too_early(self, waiting: _Exchange) -> list[int]:
         """Ranks that take part in this exchange, and have left without having begun as many as this rank."""
+        # Only members of the exchange are needed: others may leave earlier.
         members = {getattr(device, "process_index", None) for device in waiting.devices}
         return sorted(rank for rank in self._board.left_behind() if rank in members)
 
@@ -259,6 +272,7 @@ class Watchdog:
         """
         board = self._board
         if self._platform != "cpu" or not board.is_whole() or board.at_work() or board.traced():
+            # Somebody works, so idleness is counted from the beginning.
             self._idleness.forget()
             return False
         return self._all_idle(_DEADLOCK_SECONDS)
@@ -304,6 +318,7 @@ class Watchdog:
         self._lost.append(verdict.reason)
         report(f"rank {self._rank} ends because {verdict.reason}")
         time.sleep(grace_seconds)
+        # The first line is enough for others; this rank's log has the rest.
         self._membership.leave(f"ended because {verdict.reason.splitlines()[0]}", verdict.accused, verdict.problem)
         self._exit()
 
@@ -318,10 +333,12 @@ def begin_again(why: str) -> NoReturn:
     report(why)
     sys.stdout.flush()
     sys.stderr.flush()
+    # `execv` keeps descriptors that are inheritable, and sockets to lost ranks would stay open.
     for descriptor in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
         with suppress(OSError):  # the one that lists them is closed already
             if int(descriptor) > _STANDARD_ERROR:
                 os.set_inheritable(int(descriptor), False)
+    # `orig_argv` has Python's own flags as well, such as -m.
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

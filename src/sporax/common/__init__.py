@@ -54,6 +54,7 @@ __all__ = [
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
+        # Dtypes are many, so they are looked up instead of listed.
         if not name.startswith("__") and name in vars(dtype):
             return getattr(dtype, name)
         return missing_name(__name__, name)

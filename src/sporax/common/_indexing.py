@@ -25,6 +25,7 @@ def get(array: jax.Array, index: Any) -> jax.Array:
         SporaxValueError: a mask has another shape than what it masks, or a step is 0.
         SporaxTypeError: the array has no dimensions to index; a slice has bounds that are no integers.
     """
+    # The usual case, without the work of the general one.
     if type(index) is int and array.ndim and -array.shape[0] <= index < array.shape[0]:
         return array[index]
     return array[normalise(index, array.shape)]
@@ -45,7 +46,9 @@ def put(array: jax.Array, index: Any, value: Any) -> jax.Array:
     """
     where = normalise(index, array.shape)
     update = _value(value).astype(array.dtype)
+    # Only the shape is needed; nothing is computed.
     target = jax.eval_shape(lambda a: a[where], array).shape
+    # Leading dimensions of size 1 may be left over, as in numpy.
     spare = 0 if isinstance(value, list | tuple) else max(update.ndim - len(target), 0)
     if any(size != 1 for size in update.shape[:spare]) or not _broadcasts(update.shape[spare:], target):
         raise SporaxValueError(
@@ -62,6 +65,7 @@ def _value(value: Any) -> jax.Array:
             "For 'Tensor.__setitem__', the value must be a number, Tensor, list or tuple, "
             f"but got {type(value).__name__}."
         )
+    # A list with Tensors in it cannot go through numpy.
     if isinstance(value, list | tuple) and any(hasattr(item, "array") for item in value):
         return jnp.stack([jnp.asarray(getattr(item, "array", item)) for item in value])
     return jnp.asarray(value)
@@ -76,27 +80,33 @@ def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 def normalise(index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """`index` as a tuple that JAX understands, checked against `shape`."""
+    # A list of lists or slices is a tuple of indices, as in MindSpore and the numpy of old.
     if isinstance(index, list) and not all(isinstance(item, bool | int) for item in index):
         index = tuple(index)  # as in MindSpore and the numpy of old
     items = index if isinstance(index, tuple) else (index,)
     parts = [_item(item) for item in items]
+    # Counted before any part is looked at: an ellipsis needs the number of dimensions.
     _check_count(parts, shape)
     dim = 0
     for position, part in enumerate(parts):
         if part is None:
             continue
+        # The ellipsis stands for all dimensions that no later part speaks for.
         if part is Ellipsis:
             dim = len(shape) - sum(_width(later) for later in parts[position + 1 :])
             continue
         parts[position] = _checked(part, dim, shape)
         dim += _width(part)
+    # Integer arrays are broadcast against each other; masks have become positions by then.
     _check_together([part for part in parts if hasattr(part, "dtype") and not _is_mask(part)])
     return tuple(parts)
 
 
 def _item(item: Any) -> Any:
+    # Tensors, without an import that would be circular.
     if hasattr(item, "array"):
         return _index_array(item.array)
+    # Before the check for int: a bool is an int in Python.
     if isinstance(item, bool):
         return _true(item)
     if item is None or item is Ellipsis or isinstance(item, int):
@@ -123,6 +133,7 @@ _INDEX_DTYPES = frozenset(map(np.dtype, (np.bool_, np.int32, np.int64)))
 def _index_array(array: Any) -> Any:
     if array.dtype not in _INDEX_DTYPES:
         raise _no_index(array)
+    # A numpy array where values are known: masks need their number of hits, integers are checked.
     return np.asarray(constants.known(array)) if constants.is_constant(array) else array
 
 
@@ -131,6 +142,7 @@ def _true(item: bool) -> Any:
         raise SporaxIndexError(
             "For 'Tensor.__getitem__', a bool as index must be True (it adds a dimension), but got False."
         )
+    # True adds a dimension, as None does.
     return None
 
 
@@ -148,6 +160,7 @@ def _bound(bound: Any) -> int:
             "of the result depends on them, but got a Tensor; use ops.where, or a Tensor of indices."
         )
     try:
+        # `__index__` refuses floats, which int() would truncate.
         return int(bound.__index__())
     except (AttributeError, TypeError):
         raise SporaxTypeError(
@@ -157,6 +170,7 @@ def _bound(bound: Any) -> int:
 
 def _sequence(items: Any) -> Any:
     values = [item.array if hasattr(item, "array") else item for item in items]
+    # Mixed with traced values: the list becomes an array of the step.
     if not all(map(constants.is_constant, values)):
         return jnp.stack([jnp.asarray(value) for value in values])
     values = [constants.known(value) if isinstance(value, jax.core.Tracer) else value for value in values]
@@ -176,6 +190,7 @@ def _width(part: Any) -> int:
     """How many dimensions of the array `part` speaks for."""
     if part is None or part is Ellipsis:
         return 0
+    # A mask of n dimensions masks n dimensions.
     return int(part.ndim) if _is_mask(part) else 1
 
 
@@ -210,14 +225,17 @@ def _checked(part: Any, dim: int, shape: tuple[int, ...]) -> Any:
             raise SporaxValueError(
                 f"For 'Tensor.__getitem__', the mask of shape {tuple(part.shape)} does not match {tuple(expected)} at dim {dim}."
             )
+        # Shapes are fixed in a compiled step, and the number of hits is one.
         if isinstance(part, jax.core.Tracer):
             raise SporaxTypeError(
                 "For 'Tensor.__getitem__', a mask computed inside a compiled step would give a result of unknown shape; "
                 "use ops.where or ops.masked_fill instead."
             )
         return part
+    # Slices are cut off at the end, as in Python; traced indices are not known now.
     if isinstance(part, slice) or isinstance(part, jax.core.Tracer):
         return part
+    # JAX would clamp an index that is out of range.
     low, high = (int(np.min(part)), int(np.max(part))) if np.size(part) else (0, -1)
     size = shape[dim]
     if high >= size or low < -size:

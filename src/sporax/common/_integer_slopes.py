@@ -46,6 +46,7 @@ _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "custom_jvp_call"
 class _Slopes(threading.local):
     """Slopes by array, while a function is differentiated by integers."""
 
+    # None while no function is differentiated by integers, which is nearly always.
     of: dict[ByIdentity, Array] | None = None
 
 
@@ -56,6 +57,7 @@ _slopes = _Slopes()
 def kept() -> Iterator[None]:
     """Context in which slopes are kept; those noted in it are forgotten at its end."""
     before = _slopes.of
+    # A copy: slopes of an outer derivative are valid inside, but not the other way round.
     _slopes.of = {} if before is None else dict(before)
     try:
         yield
@@ -86,6 +88,7 @@ def follow(arrays: Sequence[Array], successors: Sequence[Array]) -> None:
 def smooth(array: Array) -> Array:
     """A float64 array of the same value, through which `array` is differentiated."""
     slope = find(array)
+    # float64 holds every integer of up to 53 bits.
     return array.astype(jnp.float64) if slope is None else slope
 
 
@@ -93,17 +96,20 @@ def as_integers(gradient: Array, dtype: Any) -> Array:
     """A gradient in the dtype of what it is for; like MindSpore's casts, it wraps around, and bools are what is not zero."""
     if dtype == jnp.bool_:
         return gradient != 0
+    # Through int64: between integers a cast wraps around, which one from a float need not do.
     return gradient.astype(jnp.int64).astype(dtype)
 
 
 def run(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """``function(*arrays)``, and the slopes of its results."""
+    # The usual case costs one comparison.
     if not _slopes.of:
         return function(*arrays)
     leaves = jax.tree.leaves(tuple(arrays))
     slopes = [find(leaf) for leaf in leaves]
     if all(slope is None for slope in slopes):
         return function(*arrays)
+    # The program shows which equations lie between the inputs and the results.
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
     # Python numbers are arrays to the program, of the dtypes that it was traced with.
     values = [
@@ -122,6 +128,7 @@ def _evaluate(
 ) -> tuple[list[Array], list[Array | None]]:
     """Results of a program, and their slopes."""
     value_of = dict(zip([*program.constvars, *program.invars], [*constants, *values], strict=True))
+    # A variable without an entry has no slope.
     slope_of = {var: slope for var, slope in zip(program.invars, slopes, strict=True) if slope is not None}
 
     def value(atom: Any) -> Array:
@@ -132,6 +139,7 @@ def _evaluate(
 
     for equation in program.eqns:
         operands, operand_slopes = list(map(value, equation.invars)), list(map(slope, equation.invars))
+        # Nothing that depends on an integer input: as ever.
         if all(entry is None for entry in operand_slopes):
             results, result_slopes = _bind(equation, operands), [None] * len(equation.outvars)
         else:
@@ -156,10 +164,12 @@ def _with_slopes(
 ) -> tuple[list[Array], list[Array | None]]:
     """Results of an equation with slopes among its operands."""
     name = equation.primitive.name
+    # Calls are entered, so that slopes reach the equations inside.
     if name in _CALLS:
         body = next(equation.params[key] for key in _BODIES if key in equation.params)
         program, constants = (body.jaxpr, body.consts) if isinstance(body, jax_core.ClosedJaxpr) else (body, ())
         return _evaluate(program, constants, operands, slopes)
+    # A cast is where integers and floats meet.
     if name == "convert_element_type":
         return _converted(operands[0], slopes[0], equation.params["new_dtype"])
     results = _bind(equation, operands)
@@ -167,6 +177,7 @@ def _with_slopes(
     # Floats that integers only choose (rows of a table) have their derivative by JAX: a slope would count it twice.
     if numbers is None or any(jnp.issubdtype(result.dtype, jnp.inexact) for result in results):
         return results, [None] * len(results)
+    # Indices among the operands stay integers.
     smooth_operands = list(operands)
     smooth_operands[numbers] = [
         operand.astype(jnp.float64) if slope is None else slope
@@ -174,6 +185,7 @@ def _with_slopes(
     ]
     smooth_results = _bind_smooth(equation, smooth_operands)
     return results, [
+        # A slope must be a float; comparisons give none.
         _carried(result, slope) if jnp.issubdtype(slope.dtype, jnp.floating) else None
         for result, slope in zip(results, smooth_results, strict=True)
     ]
@@ -184,6 +196,7 @@ def _bind_smooth(equation: Any, operands: Sequence[Array]) -> list[Array]:
     primitive = equation.primitive
     parameters = dict(equation.params)
     if parameters.get("preferred_element_type") is not None:
+        # A matrix product may ask for an integer result, which a slope is not.
         parameters["preferred_element_type"] = jnp.dtype(jnp.float64)
     results = primitive.bind(*operands, **parameters)
     return list(results) if primitive.multiple_results else [results]
@@ -191,6 +204,7 @@ def _bind_smooth(equation: Any, operands: Sequence[Array]) -> list[Array]:
 
 def _carried(value: Array, slope: Array) -> Array:
     """The derivative of `slope` with the value of `value`: float64 does not overflow where the integer did."""
+    # The value in the first term, the derivative in the second.
     return jax.lax.stop_gradient(value.astype(jnp.float64) - slope) + slope
 
 
@@ -199,6 +213,7 @@ def _converted(value: Array, slope: Array | None, dtype: Any) -> tuple[list[Arra
     assert slope is not None, "the only operand has one"
     result = jax.lax.convert_element_type(value, dtype)
     if not jnp.issubdtype(dtype, jnp.inexact):
+        # Between integers nothing is cut off: the slope goes on with the new value.
         return [result], [_carried(result, slope)]
     origin = value.dtype
 
@@ -210,6 +225,7 @@ def _converted(value: Array, slope: Array | None, dtype: Any) -> tuple[list[Arra
         return result, None
 
     def backward(_: None, gradient: Array) -> tuple[Array, None]:
+        # Cut off to an integer, as MindSpore's cast does on its way back.
         return as_integers(gradient.real, origin).astype(jnp.float64), None
 
     cast.defvjp(forward, backward)

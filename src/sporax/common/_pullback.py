@@ -57,6 +57,7 @@ class Call:
         _check_positions(fn, args, kwargs, positions)
         self.positions = tuple(position for position in positions if is_differentiable(self.values[position]))
         self.weights = tuple(weight for weight in weights if weight.requires_grad)
+        # A compiled gradient must notice when a Parameter stops to require one.
         for weight in weights:
             state.depend_on(weight)
         self.has_aux = has_aux
@@ -70,6 +71,7 @@ class Call:
     def inputs(self) -> list[jax.Array]:
         """Arrays of the differentiated inputs."""
         given = [self.values[position] for position in self.positions]
+        # Of a sparse tensor the values are differentiated.
         return [(value if isinstance(value, Tensor) else value.values).array for value in given]
 
     @property
@@ -89,11 +91,13 @@ class Call:
         for position, array in zip(self.positions, inputs, strict=True):
             given = values[position]
             if isinstance(given, Parameter) and given not in frame:
-                frame[given] = array  # the function may also read it by another way
+                # The function may also read it by another way, such as through its Cell.
+                frame[given] = array
             elif not isinstance(given, Tensor):
                 values[position] = with_values(given, wrap(array))
             else:
                 values[position] = wrap(array)
+        # Keyword arguments come last in `values`.
         split = len(values) - len(self.names)
         kwargs = dict(zip(self.names, values[split:], strict=True))
         # Taken apart inside the frame, where a Parameter among the results has its value.
@@ -103,6 +107,7 @@ class Call:
 
     def _results(self, result: Any) -> tuple[Any, Any]:
         """The outputs that are differentiated and the others, each taken apart."""
+        # Everything is differentiated, and nothing is left over.
         if not self.has_aux:
             return take_apart(result), take_apart(())
         if not isinstance(result, tuple) or len(result) < 2:
@@ -122,6 +127,7 @@ class Structure:
     def fill(self, arrays: Sequence[jax.Array]) -> Any:
         """The result with these arrays in it, as Tensors."""
         remaining = iter(arrays)
+        # Only arrays were taken out, so the tree has their places.
         leaves = [wrap(next(remaining)) if leaf is _ARRAY else leaf for leaf in self.leaves]
         return jax.tree.unflatten(self.tree, leaves)
 
@@ -131,6 +137,7 @@ _ARRAY = object()
 
 def take_apart(result: Any) -> tuple[list[jax.Array], Structure]:
     """The arrays of a result, and the rest of it."""
+    # Tensors are pytree nodes themselves, but here a Tensor is one leaf.
     leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     arrays = [
         leaf.array if isinstance(leaf, Tensor) else leaf for leaf in leaves if isinstance(leaf, Tensor | jax.Array)
@@ -164,14 +171,17 @@ class Pullback:
         self.call = call
         _ask_for_plan(call)
         self._inputs, self._parameters = call.inputs, call.parameters
+        # By place among the outputs.
         self._slopes: dict[int, jax.Array] = {}
         if call.by_integers:
             updates, structure, rest = self._run_with_slopes()
         else:
+            # JAX's own message speaks of its operators.
             with _explained():
                 self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
                     call.pure, self._inputs, self._parameters, has_aux=True
                 )
+        # Writes happened in the function's frame; now they become those of the caller.
         state.commit(updates)
         self.outputs = structure.fill(self._leaves)
         self.rest = rest[1].fill(rest[0])
@@ -186,10 +196,12 @@ class Pullback:
         ) -> tuple[tuple[list[jax.Array], dict[int, jax.Array]], Any]:
             given = [*inputs, *parameters]
             for place, slope in zip(places, slopes, strict=True):
-                given[place] = arrays[place]  # not a tracer, so that code can ask for its value
+                # Not a tracer, so that code can ask for its value.
+                given[place] = arrays[place]
                 _integer_slopes.note(given[place], slope)
             outputs, aux = self.call.pure(given[: len(inputs)], given[len(inputs) :])
             slopes_of_outputs = {place: _integer_slopes.find(output) for place, output in enumerate(outputs)}
+            # Outputs without a slope do not depend on an integer.
             return (outputs, {place: slope for place, slope in slopes_of_outputs.items() if slope is not None}), aux
 
         smooth = [_integer_slopes.smooth(arrays[place]) for place in places]
@@ -197,6 +209,7 @@ class Pullback:
             (self._leaves, self._slopes), pull, aux = jax.vjp(
                 function, self._inputs, self._parameters, smooth, has_aux=True
             )
+        # An outer derivative goes through these outputs, too.
         for place, slope in self._slopes.items():
             _integer_slopes.note(self._leaves[place], slope)
 
@@ -205,6 +218,7 @@ class Pullback:
             gradients = [*by_input, *by_parameter]
             for place, gradient in zip(places, by_slope, strict=True):
                 gradients[place] = _integer_slopes.as_integers(gradient, arrays[place].dtype)
+                # Kept for a derivative of the derivative.
                 _integer_slopes.note(gradients[place], gradient)
             return gradients[: len(by_input)], gradients[len(by_input) :]
 
@@ -214,6 +228,7 @@ class Pullback:
     def __call__(self, cotangents: Any = None) -> tuple[list[Tensor], dict[Parameter, Tensor]]:
         """Gradients of the inputs, and of the weights, for these cotangents of the outputs; ones when there are none."""
         starts = _matched(self._leaves, cotangents)
+        # Only a plan needs to know where the backward pass begins.
         starts = _marked(self._leaves, starts) if state.planning() else starts
         with _explained():
             by_input, by_parameter = self._pull(
@@ -225,6 +240,7 @@ class Pullback:
             gradients = apply_mark(gradients, _gradient_mark(self.call.weights))
         by_weight = dict(zip(self.call.weights, map(wrap, gradients), strict=True))
         for weight in self.call.weights:
+            # Here each weight's gradient is complete, so its hooks run.
             hooks = getattr(weight, "gradient_hooks", None)
             if hooks is not None:
                 by_weight[weight] = hooks.run(by_weight[weight])
@@ -243,6 +259,7 @@ def _marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any
     """The same cotangents; the plan knows that these are where the backward pass starts."""
     marked = list(cotangents)
     places = [number for number, output in enumerate(outputs) if _is_inexact(output)]
+    # Cotangents are marked together with their outputs, so that the plan can tell which belong together.
     pairs = [*(outputs[position] for position in places), *(marked[position] for position in places)]
     for place, array in zip(places, apply_mark(pairs, LossMark())[len(places) :], strict=True):
         marked[place] = array
@@ -263,6 +280,7 @@ def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, 
         return call.pure(arrays, [])
 
     try:
+        # Some operators, such as collectives, have a reverse mode only.
         with forward_mode_refused():
             outputs, slopes, (updates, structure, rest) = jax.jvp(function, inputs, tangents, has_aux=True)
     except ReverseModeNeeded:
@@ -276,6 +294,7 @@ def _pushed_in_reverse(
     function: Callable[..., Any], inputs: Sequence[jax.Array], tangents: Sequence[Any]
 ) -> tuple[list[jax.Array], list[Any], Any]:
     """As `jax.jvp` with ``has_aux``, by the reverse mode of the reverse mode: that is linear, and its transpose is requested."""
+    # Integers have no tangents.
     smooth = [number for number, array in enumerate(inputs) if _is_inexact(array)]
 
     def of_smooth(*arrays: jax.Array) -> Any:
@@ -285,9 +304,11 @@ def _pushed_in_reverse(
         return function(*given)
 
     outputs, pull, aux = jax.vjp(of_smooth, *(inputs[number] for number in smooth), has_aux=True)
+    # The pullback is linear, so the point at which it is transposed does not matter.
     starts = [jnp.zeros_like(output) for output in outputs if _is_inexact(output)]
 
     def backward(starts: Sequence[jax.Array]) -> Any:
+        # JAX wants float0 for integers.
         remaining = iter(starts)
         return pull([next(remaining) if _is_inexact(output) else _nothing(output) for output in outputs])
 
@@ -303,6 +324,7 @@ def _nothing(array: jax.Array) -> Any:
 
 def _ask_for_plan(call: Call) -> None:
     """Where a process only makes plans (`sporax plan`), gradients of weights make a step one that is planned."""
+    # A gradient of inputs alone is no training step.
     settings = context.plan_settings_of_training() if call.weights else None
     if settings is not None:
         state.ask_for_plan(settings)
@@ -320,7 +342,8 @@ def _check_positions(
     wrong = next((position for position in positions if position >= count), None)
     if wrong is None:
         return
-    try:  # too few arguments for the function itself is the first thing to say
+    # Too few arguments for the function itself is the first thing to say.
+    try:
         inspect.signature(getattr(fn, "construct", fn)).bind(*args, **kwargs)
     except TypeError as error:
         name = getattr(fn, "__name__", type(fn).__name__)
@@ -351,6 +374,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
                 f"For 'grad', the sensitivity must have the output's shape {output.shape}, but got {value.shape}."
             )
         if not _is_inexact(output):
+            # JAX wants cotangents without a dtype for integers.
             return np.zeros(output.shape, jax.dtypes.float0)
         return jnp.ones_like(output) if value is None else jnp.asarray(value, output.dtype)
 
@@ -371,6 +395,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
+        # Other errors are not about loops.
         if not str(error).startswith("Reverse-mode differentiation does not work for lax.while_loop"):
             raise
         raise SporaxRuntimeError(

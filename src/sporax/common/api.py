@@ -34,6 +34,7 @@ class _no_grad(contextlib.ContextDecorator):  # noqa: N801 (MindSpore's name)
         ...     target = net(x)
     """
 
+    # Nested uses restore what was on before.
     def __init__(self) -> None:
         self.prev_state = True
 
@@ -88,12 +89,14 @@ class _CellGraphExecutor:
 
 
 class _PyNativeExecutor:
-    """What can be asked of eager execution."""
+    """The executor of eager operators, as far as scripts reach into it."""
 
     def sync(self) -> None:
         """Wait until everything that was started is computed."""
+        # Effects first: they may still write to arrays.
         jax.effects_barrier()
         for array in jax.live_arrays():
+            # Buffers of Parameters are given away at each step.
             if not array.is_deleted():
                 array.block_until_ready()
 
@@ -110,6 +113,7 @@ class _PyNativeExecutor:
 
 
 def _refuse(executor: str, name: str) -> NoReturn:
+    # Python looks up special names itself and expects an AttributeError.
     if name.startswith("__"):
         raise AttributeError(name)
     raise SporaxAttributeError(f"For '{__name__}', '{executor}.{name}' is not offered.")
@@ -117,6 +121,7 @@ def _refuse(executor: str, name: str) -> NoReturn:
 
 def ms_memory_recycle() -> None:
     """Give memory of compiled programs back."""
+    # JAX frees programs that nothing refers to any more.
     jax.clear_caches()
 
 

@@ -38,6 +38,7 @@ class DType:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DType):
+            # By layout: `mindspore.float` and `mindspore.float32` are one dtype.
             return self.np_dtype == other.np_dtype
         return NotImplemented
 
@@ -45,6 +46,7 @@ class DType:
         return hash(self.np_dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled by name, since copies must stay equal to the constants of this module.
         return to_dtype, (self.np_dtype.name,)
 
     @property
@@ -65,6 +67,7 @@ class DType:
     @property
     def is_signed(self) -> bool:
         """Whether elements may be negative."""
+        # bool has no sign, and is no unsigned integer either.
         return self not in uint_type and self != bool_
 
 
@@ -84,6 +87,7 @@ bfloat16 = DType("BFloat16", ml_dtypes.bfloat16)
 complex64 = DType("Complex64", np.complex64)
 complex128 = DType("Complex128", np.complex128)
 
+# MindSpore's further names of the same types.
 byte, short, int_, long = int8, int16, int64, int64
 ubyte, ushort, uint, ulong = uint8, uint16, uint32, uint64
 half, float_, single, double = float16, float32, float32, float64
@@ -179,15 +183,18 @@ class _Kind(type):
 
     def __instancecheck__(cls, instance: object) -> bool:
         if isinstance(instance, OtherType):
+            # Types that are no dtypes belong to the most general kind only.
             return cls.__name__ == "Type"
         return isinstance(instance, DType) and instance in cls.members
 
 
 Type, Number = _Kind("Type", all_types), _Kind("Number", (bool_, *number_type))
 Bool, Int, UInt = _Kind("Bool", (bool_,)), _Kind("Int", int_type), _Kind("UInt", uint_type)
+# The last of `float_type` is bfloat16, which is a kind of its own.
 Float, BFloat, Complex = _Kind("Float", float_type[:-1]), _Kind("BFloat", (bfloat16,)), _Kind("Complex", complex_type)
 
 _BY_NUMPY = {dtype.np_dtype: dtype for dtype in all_types}
+# Python floats become float32 in MindSpore, ints int64.
 _BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex128}
 
 
@@ -214,6 +221,7 @@ def to_dtype(value: Any) -> DType:
     if isinstance(value, type) and value in _BY_PYTHON:
         return _BY_PYTHON[value]
     try:
+        # numpy knows "bool" only.
         return from_numpy(np.dtype("bool" if value == "bool_" else value))
     except TypeError:
         raise SporaxTypeError(
@@ -229,6 +237,7 @@ def dtype_to_nptype(type_: DType) -> type[Any]:
 
 def pytype_to_dtype(obj: type) -> DType:
     """The `DType` that holds every value of a Python or numpy scalar type; `float` needs 64 bits."""
+    # A Python float has 64 bits, though a Tensor made of it has 32.
     return float64 if obj is float else to_dtype(obj)
 
 
@@ -248,10 +257,12 @@ def get_py_obj_dtype(obj: Any) -> DType | OtherType:
     Raises:
         SporaxNotImplementedError: there is none.
     """
+    # Tensors, without an import that would be circular.
     if isinstance(getattr(obj, "dtype", None), DType) and hasattr(obj, "shape"):
         return TensorType(obj.dtype)
     if isinstance(obj, DType | OtherType):
         return type_type
+    # Cells, functions and MindSpore's primitives are all functions to its compiler.
     if hasattr(obj, "construct") or isfunction(obj) or hasattr(obj, "attribute_names"):
         return function
     kind = obj if isinstance(obj, type) else type(obj)
@@ -266,6 +277,7 @@ def get_py_obj_dtype(obj: Any) -> DType | OtherType:
 
 def _issubclass_(type_: Any, dtype: DType | OtherType) -> bool:
     """Whether `type_` is `dtype` or a kind of it: every dtype is one of `number`, every ``TensorType(…)`` of `tensor_type`."""
+    # Any dtype is a kind of number.
     if dtype == number and isinstance(type_, DType):
         return True
     if dtype == tensor_type:
@@ -279,6 +291,7 @@ issubclass_ = _issubclass_
 class QuantDtype(enum.Enum):
     """Integer types of 1 to 16 bits, for tools that quantize; Tensors cannot have them."""
 
+    # MindSpore's numbers.
     INT1, INT2, INT3, INT4, INT5, INT6, INT7, INT8 = range(8)
     INT9, INT10, INT11, INT12, INT13, INT14, INT15, INT16 = range(8, 16)
     UINT1, UINT2, UINT3, UINT4, UINT5, UINT6, UINT7, UINT8 = range(100, 108)

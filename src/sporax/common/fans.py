@@ -22,6 +22,7 @@ def fans(shape: Shape) -> tuple[int, int]:
         raise SporaxValueError(
             f"For 'initializer', fan in and fan out need at least 2 dimensions, but got shape {shape}."
         )
+    # Size of the receptive field: 1 for a matrix.
     field = math.prod(shape[2:])
     return shape[1] * field, shape[0] * field
 
@@ -40,6 +41,7 @@ def gain(nonlinearity: str, slope: float) -> float:
     Raises:
         SporaxValueError: an unknown name.
     """
+    # The gain of tanh is an empirical number, that of ReLU makes up for the half that it sets to zero.
     fixed = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0)}
     if nonlinearity in fixed:
         return fixed[nonlinearity]
@@ -74,6 +76,7 @@ def gain_of(nonlinearity: str, param: float | None = None) -> float:
 
 def filled_with(arr: np.ndarray[Any, Any], num: Any) -> np.ndarray[Any, Any]:
     """Fill a numpy array, in place where it has dimensions, and return it."""
+    # A scalar cannot be filled by a slice, so it is filled as an array of one.
     filled = arr.reshape(1) if arr.shape == () else arr
     filled[:] = num
     return filled.reshape(arr.shape)
@@ -86,6 +89,7 @@ def fans_of_array(arr: Any) -> tuple[int, int]:
 
 def _numpy_seed() -> int:
     """A number that depends on numpy's seed alone."""
+    # Drawn from numpy's stream, so that `np.random.seed` decides.
     return int(np.random.randint(low=1, high=1 << 63, dtype=np.int64))
 
 

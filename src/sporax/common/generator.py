@@ -19,6 +19,7 @@ from sporax.runtime.random import Generator as Stream
 __all__ = ["Generator", "default_generator", "seed", "manual_seed", "initial_seed", "get_rng_state", "set_rng_state"]
 
 _NUM_WORDS = 3
+# Words of 32 bits; seeds must fit in a signed 64-bit number.
 _BITS_PER_WORD, _SEED_BITS = 32, 63
 
 
@@ -41,6 +42,7 @@ class Generator:
 
         Differs from MindSpore, whose state is sixteen bytes of another generator.
         """
+        # A copy: the stream's own buffer is given away at the next step.
         return wrap(jnp.array(variables.read(self._stream), np.uint32))
 
     def set_state(self, state: Tensor) -> None:
@@ -70,6 +72,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed that the stream started with."""
+        # The counter is no part of the seed.
         low, high, _ = np.asarray(variables.read(self._stream)).tolist()
         return (high << _BITS_PER_WORD) + low
 

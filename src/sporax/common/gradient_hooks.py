@@ -41,6 +41,7 @@ def watched(
         return arrays
 
     def forward(*arrays: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
+        # Called while the function is differentiated, not at a plain call.
         on_forward()
         return arrays, None
 
@@ -48,6 +49,7 @@ def watched(
         return tuple(tensor.array for tensor in on_gradient(tuple(map(wrap, gradients))))
 
     identity.defvjp(forward, backward)
+    # Leaves that are no arrays pass untouched.
     for place, array in zip(places, identity(*(leaves[place] for place in places)), strict=True):
         leaves[place] = array
     return jax.tree.unflatten(tree, leaves)
@@ -66,6 +68,7 @@ class Hooks:
 
     def run(self, gradient: Tensor) -> Tensor:
         """The gradient after all hooks, in the order of their registration."""
+        # A copy: a hook may remove itself.
         for hook in list(self.entries.values()):
             replaced = hook(gradient)
             gradient = gradient if replaced is None else replaced
@@ -81,6 +84,7 @@ class GradientHookHandle:
         self._hooks = hooks
         self._number = next(self._numbers)
         hooks.entries[self._number] = hook
+        # Compiled gradients have their hooks compiled in.
         state.touch()
 
     def remove(self) -> None:
@@ -99,8 +103,10 @@ def register_hook(self: Tensor, hook: Hook) -> GradientHookHandle:
     """
     _check(hook)
     hooks: Hooks | None = getattr(self, "gradient_hooks", None)
+    # After an assignment the Tensor holds another array, which the identity does not see.
     if hooks is None or hooks.array is not self.array:
         hooks = Hooks()
+        # Bound now: hooks that are registered later join the same list.
         run = hooks.run
         self._replace(watched(self.array, lambda gradients: (run(gradients[0]),)))
         hooks.array = self.array

@@ -144,6 +144,7 @@ class BoundInitializer:
         self.recipe = recipe
         self.shape = shape
         self.dtype = dtype
+        # Taken even if the values are made much later, so that the order of creation decides.
         self.ticket = seed.initializers.next_ticket() if recipe.random else (0, 0)
 
     def make(self, sharding: jax.sharding.Sharding | None = None, arrange: Arrange | None = None) -> jax.Array:
@@ -153,13 +154,15 @@ class BoundInitializer:
             sharding: where they should be.
             arrange: brings the whole array into the form that is kept; equal functions share one compilation.
         """
-        if hasattr(self.recipe, "_initialize"):  # a MindSpore-style subclass that fills numpy arrays
+        # A subclass in MindSpore's style, which fills numpy arrays.
+        if hasattr(self.recipe, "_initialize"):
             array = np.zeros(self.shape, self.dtype.np_dtype)
             self.recipe._initialize(array)
             return _placed(array, sharding, arrange)
         if math.prod(self.shape) <= ON_HOST or (sharding is None and jax.default_backend() == "cpu"):
             array = np.asarray(self.recipe.values(_HostDraw(key_on_host(self.ticket)), self.shape, self.dtype.np_dtype))
             return _placed(array, sharding, arrange)
+        # The recipe's settings, not the object, so that equal recipes share a program.
         maker = _maker(
             cast("Any", type(self.recipe)), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange
         )
@@ -167,6 +170,7 @@ class BoundInitializer:
 
 
 def _placed(array: np.ndarray[Any, Any], sharding: jax.sharding.Sharding | None, arrange: Arrange | None) -> jax.Array:
+    # Arranging is a function of JAX arrays.
     arranged = array if arrange is None else arrange(jnp.asarray(array))
     if sharding is not None:
         return place(arranged, sharding)
@@ -182,6 +186,7 @@ def _maker(
     sharding: jax.sharding.Sharding | None,
     arrange: Arrange | None = None,
 ) -> Callable[[Initializer, tuple[int, int]], jax.Array]:
+    # Compiled with the first recipe of these settings; equal ones give the same program.
     compiled: dict[str, Any] = {}
 
     def make(recipe: Initializer, ticket: tuple[int, int]) -> jax.Array:
@@ -229,6 +234,7 @@ def initializer(init: Any, shape: Any = None, dtype: DType = dtypes.float32) -> 
 
 def _from_values(init: Any, shape: Shape | None, dtype: DType) -> Tensor:
     array = to_array(init, dtype)
+    # `init` wins, so a shape that disagrees is a mistake.
     if shape is not None and tuple(array.shape) != shape:
         raise SporaxValueError(
             f"For 'initializer', the shape of 'init' must equal 'shape', but got {tuple(array.shape)} and {shape}."
@@ -239,6 +245,7 @@ def _from_values(init: Any, shape: Shape | None, dtype: DType) -> Tensor:
 def _checked_shape(shape: Any) -> Shape | None:
     if shape is None:
         return None
+    # One int is a vector's shape.
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
@@ -255,6 +262,7 @@ _NAMES: dict[str, type[Initializer]] = {}
 
 def _named(*names: str) -> Callable[[type[Initializer]], type[Initializer]]:
     def register(kind: type[Initializer]) -> type[Initializer]:
+        # Names are looked up in lower case.
         for name in (*names, kind.__name__.lower()):
             _NAMES[name] = kind
         return kind
@@ -337,7 +345,9 @@ class Dirac(Initializer):
             raise SporaxValueError(f"For 'Dirac', the shape must have 3, 4 or 5 dimensions, but got {shape}.")
         if shape[0] % self.groups:
             raise SporaxValueError(f"For 'Dirac', dim 0 ({shape[0]}) must be divisible by 'groups' ({self.groups}).")
+        # Each group passes its own channels through.
         per_group = shape[0] // self.groups
+        # As many channels as there are on the smaller side.
         out, channel = np.divmod(np.arange(self.groups * min(per_group, shape[1])), min(per_group, shape[1]))
         centre = tuple(size // 2 for size in shape[2:])
         kernel: Any = np.zeros(shape, dtype)
@@ -387,6 +397,7 @@ class TruncatedNormal(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
+        # The bounds are of the result, the draw of the unit normal.
         bounds = ((bound - self.mean) / self.sigma for bound in (self.a, self.b))
         low, high = (min(max(bound, -_FARTHEST), _FARTHEST) for bound in bounds)
         unit = draw.truncated_normal(shape, low, high)
@@ -434,6 +445,7 @@ class _He(_ByFan):
     def deviation(self, shape: Shape) -> float:
         """Standard deviation that keeps the variance of activations (He et al. 2015)."""
         fan_in, fan_out = fan_functions.fans(shape)
+        # Fan in keeps the size of activations, fan out that of gradients.
         return fan_functions.gain(self.nonlinearity, self.negative_slope) / math.sqrt(
             fan_in if self.mode == "fan_in" else fan_out
         )
@@ -445,6 +457,7 @@ class HeUniform(_He):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
+        # A uniform distribution on [-b, b] has the deviation b / sqrt(3).
         return draw.uniform(shape, math.sqrt(3.0) * self.deviation(shape)).astype(dtype)
 
 
@@ -480,6 +493,7 @@ class VarianceScaling(_ByFan):
         """Draw."""
         fan_in, fan_out = fan_functions.fans(shape)
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
+        # A fan of less than 1 would make the variance grow without bound.
         variance = self.scale / max(1.0, fan)
         if self.distribution == "uniform":
             return draw.uniform(shape, math.sqrt(3.0 * variance)).astype(dtype)
@@ -502,8 +516,10 @@ class Orthogonal(Initializer):
             raise SporaxValueError(f"For 'Orthogonal', the shape must have at least 2 dimensions, but got {shape}.")
         rows, columns = shape[0], math.prod(shape[1:])
         xp = draw.xp
+        # A tall matrix has orthonormal columns; a wide one is its transpose.
         tall = draw.normal((max(rows, columns), min(rows, columns)))
         q, r = xp.linalg.qr(tall)
+        # The signs make the distribution uniform: QR itself prefers a sign.
         q = q * xp.sign(xp.diagonal(r))
         return (self.gain * (q if rows >= columns else q.T)).reshape(shape).astype(dtype)
 
@@ -522,8 +538,10 @@ class Sparse(Initializer):
         if len(shape) != 2:
             raise SporaxValueError(f"For 'Sparse', the shape must have 2 dimensions, but got {shape}.")
         values, order = draw.split()
+        # Rounded up, so that a small share still gives a zero in each column.
         num_zeros = math.ceil(self.sparsity * shape[0])
         xp = draw.xp
+        # Sorting twice gives each element its rank within the column.
         ranks = xp.argsort(xp.argsort(order.uniform(shape, 1.0), axis=0), axis=0)
         return xp.where(ranks < num_zeros, 0.0, self.sigma * values.normal(shape)).astype(dtype)
 
@@ -543,6 +561,7 @@ def _register(*aliases: str) -> Callable[[type[Initializer]], type[Initializer]]
 
     def register(cls: type[Initializer]) -> type[Initializer]:
         for name in (cls.__name__.lower(), *aliases):
+            # `setdefault`: our own classes keep their names.
             _NAMES.setdefault(name, cls)
         return cls
 

@@ -22,6 +22,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import distributed, state
 from sporax.runtime.program import HOLDERS, Program
 
+# Calls whose arguments are all Tensors take a quicker path through `Program`.
 HOLDERS.add(Tensor)
 
 _DEFAULTS = {"capture_mode": "ast", "jit_level": "O0", "dynamic": 0, "backend": ""}
@@ -48,6 +49,7 @@ class Compiled:
         """Run the program, compiling it first when the inputs are new."""
         if self._signature is not None:
             self._check_signature(args)
+        # Inside another program it becomes part of that one.
         if state.current_frame() is not None:
             return self.function(*args, **kwargs)
         return run_program(self.program, args, kwargs)
@@ -56,6 +58,7 @@ class Compiled:
         return self if instance is None else types.MethodType(self, instance)
 
     def _check_signature(self, args: tuple[Any, ...]) -> None:
+        # Arguments that are no Tensors are not declared.
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
         expected = self._signature or []
         if len(tensors) != len(expected):
@@ -64,7 +67,9 @@ class Compiled:
             )
         for index, (tensor, declared) in enumerate(zip(tensors, expected, strict=True)):
             fits = tensor.ndim == declared.ndim and all(
-                size in (None, -1, actual) for size, actual in zip(declared.shape, tensor.shape, strict=True)
+                # None and -1 both stand for any size.
+                size in (None, -1, actual)
+                for size, actual in zip(declared.shape, tensor.shape, strict=True)
             )
             if not fits or tensor.dtype != declared.dtype:
                 raise SporaxValueError(
@@ -79,6 +84,7 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def value_of(leaf: Any) -> Any:
+        # A program returns values, not variables.
         return wrap(leaf.array) if isinstance(leaf, Parameter) else leaf
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -99,8 +105,10 @@ def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any])
     try:
         return program(*args, **kwargs)
     except state.ValueNeededError as needed:
+        # A plan, or peers that wait in a collective, cannot go on operator by operator.
         if context.get_context("jit_syntax_level") == context.STRICT or program.settings() or distributed.has_peers():
             raise
+        # Warned of once per program.
         if program.needed is None:
             place = _place_of(needed)
             warnings.warn(
@@ -108,8 +116,10 @@ def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any])
                 f"for the values of a tensor{place}.",
                 stacklevel=3,
             )
+            # The traceback would keep all frames of the step alive.
             program.needed = needed.with_traceback(None)
-    result, updates = state.isolate(lambda: program.function(*args, **kwargs))  # in a frame, where nothing is compiled
+    # In a frame, where nothing is compiled.
+    result, updates = state.isolate(lambda: program.function(*args, **kwargs))
     state.commit(updates)
     return result
 
@@ -120,6 +130,7 @@ _PACKAGE = str(Path(__file__).parent.parent)
 def _place_of(error: BaseException) -> str:
     """File and line of the user's code where an error came from."""
     calls = traceback.extract_tb(error.__traceback__)
+    # The last call in the user's own files is the nearest to the cause.
     own = [call for call in calls if not call.filename.startswith(_PACKAGE) and call.name != "run_program"]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
@@ -153,6 +164,7 @@ def jit(
     Raises:
         SporaxTypeError: unknown option, or `function` cannot be called.
     """
+    # The name of the argument in older versions.
     function = options.pop("fn", function)
     settings = {"capture_mode": capture_mode, "jit_level": jit_level, "dynamic": dynamic, "backend": backend}
     changed = [name for name, value in settings.items() if value != _DEFAULTS[name]]
@@ -160,8 +172,10 @@ def jit(
         if name not in _WITHOUT_MEANING:
             raise SporaxTypeError(f"For 'jit', the option '{name}' is not one of {_WITHOUT_MEANING}.")
         warnings.warn(f"For 'jit', the option '{name}' has no counterpart in XLA and changes nothing.", stacklevel=2)
+    # Used with arguments: the function comes in a second call.
     if function is None:
         return functools.partial(jit, input_signature=input_signature)
+    # Compiling twice changes nothing.
     if isinstance(function, Compiled):
         return function
     if not callable(function):
@@ -184,6 +198,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
     """
     if not callable(fn):
         raise SporaxTypeError(f"For '{what}', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    # Shown in logs of compilation.
     function.__name__ = f"{what}_of_{getattr(fn, '__name__', type(fn).__name__)}"
     compiled = Compiled(function)
     always = isinstance(fn, Compiled) or getattr(fn, "always_compiled", False)
@@ -193,6 +208,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
         if state.current_frame() is None:
             if always or context.graph_mode() or context.plan_settings_of_training() is not None:
                 return compiled(*args, **kwargs)
+            # In a sharding mode operators run only inside of compiled steps.
             context.refuse_eager(what)
         return function(*args, **kwargs)
 
@@ -226,6 +242,7 @@ def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) ->
     @functools.wraps(fn)
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         fn(self, *args, **kwargs)
+        # Past the Cell's own `__setattr__`, which would take it for a child or a setting.
         object.__setattr__(self, "compiled_once", True)
 
     return construct

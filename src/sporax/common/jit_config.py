@@ -45,4 +45,5 @@ class JitConfig:
         for name, value in settings.items():
             if value not in _CHOICES[name]:
                 raise SporaxValueError(f"For 'JitConfig', '{name}' must be one of {_CHOICES[name]}, but got {value!r}.")
+        # Named settings win over further ones of the same name.
         self.jit_config_dict = {**kwargs, **settings}

@@ -68,7 +68,6 @@ class Parameter(Tensor):
         "by_initializer",
         "cache_enable",
         "filed",
-        "filed",
         "init_in_server",
         "is_init",
         "is_param_ps",
@@ -98,6 +97,7 @@ class Parameter(Tensor):
         self._requires_grad = _flag("requires_grad", requires_grad)
         self._layerwise_parallel = _flag("layerwise_parallel", layerwise_parallel)
         self._parallel_optimizer = _flag("parallel_optimizer", parallel_optimizer)
+        # MindSpore's default: all gradients in one group.
         self._comm_fusion = 1
         self.on_host = False
         self.filed: Place | None = None
@@ -111,6 +111,7 @@ class Parameter(Tensor):
         self.by_initializer = isinstance(source, Tensor) and source.has_init
         if isinstance(source, Tensor) and source.has_init:
             self._initializer = source._initializer
+            # Without `no_init_parameters` values are made at once.
             if not _lazy.depth:
                 self.init_data()
             return
@@ -120,8 +121,10 @@ class Parameter(Tensor):
         self.raw = copied(to_array(source, dtype))
 
     def __getattr__(self, name: str) -> Any:
+        # A Parameter in files has no array in memory; reading it brings the whole back.
         if name == "raw" and (place := joint.slot(self, "filed")) is not None:
             return place.whole()
+        # Reached only where the form asked for is not there: it is converted from the one that is.
         if name == "joint" or (name == "raw" and self._initializer is None):
             return joint.change_form(self, name)
         return super().__getattr__(name)  # type: ignore[misc]  # defined for attribute access at run time
@@ -132,6 +135,7 @@ class Parameter(Tensor):
         return state.read(self)
 
     def _replace(self, array: jax.Array) -> None:
+        # A lazy Parameter that is assigned to needs no initializer any more.
         if state.current_frame() is None and self._initializer is not None:
             self._initializer = None
         state.write(self, array)
@@ -161,6 +165,7 @@ class Parameter(Tensor):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self._requires_grad = _flag("requires_grad", value)
+        # Compiled steps depend on it.
         state.touch()
 
     @property
@@ -222,6 +227,7 @@ class Parameter(Tensor):
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled gradient takes as fixed."""
         hooks = getattr(self, "gradient_hooks", None)
+        # The keys of hooks are never used twice, so they tell one set of hooks from another.
         return {"requires_grad": self._requires_grad, "hooks": tuple(hooks.entries) if hooks else ()}
 
     def describe(self) -> str:
@@ -250,6 +256,7 @@ class Parameter(Tensor):
             twin = Parameter(self, self.name)
         else:
             twin = Parameter(initializer(init, self.shape, self.dtype), self.name)
+        # Marks, not forms of storage: the clone is a Parameter of its own.
         for mark in ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion", "by_initializer"):
             setattr(twin, mark, getattr(self, mark))
         return twin
@@ -271,6 +278,7 @@ class Parameter(Tensor):
             raise SporaxTypeError(
                 f"For 'Parameter.set_data', 'data' must be a Tensor or a number, but got {type(data).__name__}."
             )
+        # A number takes the Parameter's dtype; a Tensor's is checked.
         array = to_array(data, None if isinstance(data, Tensor) else self.dtype)
         self._check_dtype(array.dtype)
         if not slice_shape and tuple(array.shape) != self.shape:
@@ -278,11 +286,13 @@ class Parameter(Tensor):
                 f"For 'Parameter.set_data', the shape of parameter '{self.name}' is {self.shape}, "
                 f"but the shape of 'data' is {tuple(array.shape)}."
             )
+        # Copied: the buffer of `data` belongs to another Tensor, and this one is given away.
         self._replace(jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
         return self
 
     def _check_dtype(self, given: Any) -> None:
         mine = self.dtype.np_dtype
+        # A float into an integer would lose its fraction; the other way is allowed.
         if jnp.issubdtype(given, jnp.floating) and not jnp.issubdtype(mine, jnp.floating):
             raise SporaxTypeError(
                 f"For 'Parameter.set_data', parameter '{self.name}' has dtype {self.dtype}, "
@@ -302,10 +312,12 @@ class Parameter(Tensor):
             raise SporaxRuntimeError(
                 f"For 'Parameter.take_later', parameter '{self.name}' must not be in use by a step that is being traced."
             )
+        # Of the forms only one exists.
         for form in ("raw", "joint", "parts", "row"):
             with suppress(AttributeError):  # it is in one of them
                 object.__delattr__(self, form)
         self._initializer = values
+        # Steps that hold the old array are stale.
         state.touch()
 
     def assign_value(self, value: Any) -> Parameter:
@@ -370,6 +382,7 @@ class ParameterTuple(tuple[Parameter, ...]):
                 raise SporaxTypeError(
                     f"For 'ParameterTuple', every element must be a Parameter, but got {type(parameter).__name__}."
                 )
+            # The same Parameter may occur twice.
             if named.setdefault(parameter.name, parameter) is not parameter:
                 raise SporaxValueError(
                     f"For 'ParameterTuple', two different parameters are called '{parameter.name}'; give one another name."
@@ -394,6 +407,7 @@ class no_init_parameters:  # noqa: N801 - MindSpore's name
 def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:
     """Raise unless servers can keep this Parameter under the present settings."""
     config = context.ps_snapshot()
+    # The environment wins over the context.
     role = os.environ.get("MS_ROLE") or config.ms_role
     problem = ""
     if not config.enable_ps:
@@ -414,7 +428,8 @@ def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:
         raise SporaxRuntimeError(f"For 'set_param_ps', {problem}.")
 
 
-_MOST_SERVED_BYTES = 2**31 - 1  # MindSpore's limit for one weight
+# MindSpore's limit for one weight, 2 GiB.
+_MOST_SERVED_BYTES = 2**31 - 1
 
 
 def _renamed(parameter: Parameter, name: str) -> Parameter:
@@ -436,6 +451,7 @@ def _checked_name(name: Any) -> str:
     """`name`, or a numbered one for None and the empty string."""
     if name is not None and not isinstance(name, str):
         raise SporaxValueError(f"For 'Parameter', 'name' must be a string or None, but got {type(name).__name__}.")
+    # MindSpore's limit.
     if name and len(name) > 1024:
         raise SporaxValueError(f"For 'Parameter', 'name' must have at most 1024 characters, but got {len(name)}.")
     return name or f"Parameter#{next(_unnamed)}"

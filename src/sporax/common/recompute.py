@@ -83,6 +83,7 @@ def offloading(prefetch: int) -> Iterator[None]:
         prefetch: how many calls earlier values are brought back.
     """
     state.note_tag("offload")
+    # The number of the scope tells the pass which call it was.
     with jax.named_scope(offload_scope(next_number() + 1, prefetch)):
         yield
 
@@ -91,8 +92,10 @@ def run_recomputed(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Mapping[str, bool]
 ) -> Any:
     """``call(*args, **kwargs)``, whose inside is computed again for the gradient."""
+    # Only in compiled steps a pass can decide operator by operator.
     if state.compiling():
         return _tagged(call, args, kwargs, settings)
+    # Outside of any frame there is no gradient that would keep anything.
     return call(*args, **kwargs) if state.current_frame() is None else _checkpointed(call, args, kwargs)
 
 
@@ -102,6 +105,7 @@ def _tagged(
     state.note_tag("recompute")
     with jax.named_scope(new_tag(**settings).scope):
         result = call(*args, **kwargs)
+    # Then the result is computed again, too, and needs no mark.
     if settings["output_recompute"]:
         return result
     leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
@@ -115,12 +119,14 @@ def _checkpointed(call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
     """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    # Filled while the function is traced: these are no arrays.
     static: dict[str, Any] = {}
 
     def inside(arrays: list[jax.Array]) -> tuple[list[Any], list[Any]]:
         for place, array in zip(places, arrays, strict=True):
             leaves[place] = array
         inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
+        # Writes leave as outputs, so that `jax.checkpoint` sees a pure function.
         result, updates = state.isolate(lambda: call(*inner_args, **inner_kwargs))
         outputs, static["tree"] = jax.tree.flatten(result)
         static["written"] = tuple(updates)

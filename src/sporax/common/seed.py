@@ -29,6 +29,7 @@ def set_seed(seed: int) -> None:
     if seed < 0:
         raise SporaxValueError(f"For 'set_seed', the argument 'seed' must be >= 0, but got {seed}.")
     SESSION.seed = seed
+    # numpy takes 32 bits.
     np.random.seed(seed % 2**32)
     operators.seed(seed)
     initializers.seed(seed)

@@ -73,6 +73,7 @@ class RowTensor:
     def _check(self) -> None:
         if not jax.numpy.issubdtype(self.indices.array.dtype, jax.numpy.integer):
             raise SporaxTypeError(f"For 'RowTensor', 'indices' must be integers, but got {self.indices.dtype}.")
+        # Values without dimensions fit no rows.
         rows, *rest = self.values.shape or (None,)
         if self.indices.shape != (rows,) or tuple(rest) != self.dense_shape[1:]:
             raise SporaxValueError(
@@ -86,6 +87,8 @@ class RowTensor:
 
 class _Matrix:
     """What COO and CSR have in common."""
+
+    # No dict: pytree nodes are made very often.
 
     __slots__ = ("shape", "values")
     shape: tuple[int, ...]
@@ -165,6 +168,7 @@ class COOTensor(_Matrix):
         if len(shape) != 2:
             raise SporaxValueError(f"For 'COOTensor', the length of 'shape' must be 2, but got {shape}.")
         _check_index_type("COOTensor", indices=indices)
+        # An empty matrix says nothing about its entries.
         if not (indices.shape == (0,) and values.shape == (0,)):
             _check_room("COOTensor", shape, values)
             if values.ndim != 1 or indices.shape != (*values.shape, 2):
@@ -253,6 +257,7 @@ class CSRTensor(_Matrix):
                     "For 'CSRTensor', 'shape' must have at least 2 dims and 'indptr' length (1 + shape[0]), but got "
                     f"{shape} and shape {indptr.shape}."
                 )
+            # Entries may be blocks, which then follow the first two dimensions.
             if indices.shape != values.shape[:1] or values.shape[1:] != shape[2:]:
                 raise SporaxValueError(
                     "For 'CSRTensor', 'indices' must be (entries,) and 'values' (entries, *shape[2:]), but got "
@@ -283,6 +288,7 @@ class CSRTensor(_Matrix):
 def with_values(x: Any, values: Tensor) -> Any:
     """The sparse matrix `x` with other values."""
     return (
+        # All parts but values and shape stay.
         CSRTensor(*x.to_tuple()[:-2], values, x.shape)
         if isinstance(x, CSRTensor)
         else COOTensor(x.indices, values, x.shape)
@@ -348,5 +354,6 @@ jax.tree_util.register_pytree_node(
     RowTensor, lambda rows: ((rows.indices, rows.values), rows.dense_shape), _unflatten_rows
 )
 for _kind in (COOTensor, SparseTensor):
+    # The old name must come back as itself.
     jax.tree_util.register_pytree_node(_kind, lambda x: ((x.indices, x.values), (type(x), x.shape)), _unflatten_coo)
 jax.tree_util.register_pytree_node(CSRTensor, lambda x: ((x.indptr, x.indices, x.values), x.shape), _unflatten_csr)

@@ -44,6 +44,7 @@ class Symbol:
                 f"For 'Symbol', 'remainder' must be less than 'divisor', but got {remainder} and {divisor}."
             )
         self.max, self.min, self.divisor, self.remainder, self.unique = max, min, divisor, remainder, unique
+        # A rule that nothing fits is a mistake.
         if max and self.smallest > max:
             raise SporaxValueError(
                 f"For 'Symbol', some size must fit, but the smallest is {self.smallest} and 'max' {max}."
@@ -52,6 +53,7 @@ class Symbol:
     @property
     def smallest(self) -> int:
         """The smallest size that fits."""
+        # The first number from `min` on that leaves the remainder.
         return self.min + (self.remainder - self.min) % self.divisor
 
     def __repr__(self) -> str:
@@ -62,4 +64,5 @@ def smallest_shape(shape: Any) -> Any:
     """`shape` with the smallest sizes in place of Symbols and of None (any size)."""
     if not isinstance(shape, tuple | list):
         return shape
+    # None is MindSpore's way to leave a size open.
     return tuple(dim.smallest if isinstance(dim, Symbol) else 1 if dim is None else dim for dim in shape)

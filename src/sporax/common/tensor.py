@@ -83,7 +83,9 @@ class Tensor:
         else:
             array = to_array(input_data, dtype)
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
+            # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
             self.raw = copied(array) if isinstance(input_data, Tensor) else array
+            # The copy is as constant as what it was copied from.
             if self.raw is not array and state.current_frame() is not None:
                 constants.derive(self.raw, (array,), np.asarray)
 
@@ -101,6 +103,7 @@ class Tensor:
 
     def __getattr__(self, name: str) -> Any:
         # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
+        # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
         if name == "raw" and self._initializer is not None:
             return self.init_data().raw
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -113,6 +116,7 @@ class Tensor:
         """
         if self._initializer is None:
             raise SporaxTypeError("For 'init_data', the Tensor must have been created with 'init', but it has values.")
+        # A value that is first needed inside a step must not become part of its program.
         with jax.ensure_compile_time_eval():
             self.raw = self._initializer.make()
         self._initializer = None
@@ -154,6 +158,7 @@ class Tensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the dimensions."""
+        # A lazy Tensor answers without making its values.
         return self._initializer.shape if self._initializer is not None else tuple(self.array.shape)
 
     @property
@@ -202,6 +207,7 @@ class Tensor:
         return self.size
 
     def __repr__(self) -> str:
+        # Values that are known while a step is traced are printed as such.
         array = constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
         if array is None:
             return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value=<traced>)"
@@ -211,6 +217,7 @@ class Tensor:
     def __str__(self) -> str:
         values = constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
         if values is None:
+            # Others, such as the translation of Python code, may want to know.
             for meet in _when_unknown:
                 meet("str")
             return repr(self)
@@ -230,6 +237,7 @@ class Tensor:
 
         Differs from MindSpore, where the array may share the Tensor's memory: an XLA buffer must not change.
         """
+        # A copy: an XLA buffer must not change.
         return np.array(_concrete(self.array, "asnumpy"))
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -242,6 +250,7 @@ class Tensor:
         Raises:
             SporaxValueError: there is more than one element.
         """
+        # In a compiled step the value comes later, so a Tensor stands for it.
         if self.size == 1 and state.compiling() and constants.known(self.array) is None:
             return wrap(jnp.reshape(self.array, ()))
         return self._scalar("item").item()
@@ -276,6 +285,7 @@ class Tensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         values = np.asarray(_concrete(self.array, "numpy"))
+        # Always a copy, whatever numpy asks for.
         return np.array(values, dtype=dtype or values.dtype, copy=True)
 
     def __jax_array__(self) -> jax.Array:
@@ -322,8 +332,10 @@ class Tensor:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
+        # The length is known, so no index has to fail for the loop to end.
         return (self[index] for index in range(len(self)))
 
+    # By identity, since comparing gives a Tensor.
     __hash__ = object.__hash__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -336,9 +348,11 @@ class Tensor:
 
     def __getitem__(self, index: Any) -> Tensor:
         array = self.array
+        # Integers carry their slopes along.
         part = _integer_slopes.run(functools.partial(_indexing.get, index=index), (array,))
         if state.current_frame() is not None:
             constants.derive(part, (array, *_arrays_in(index)), lambda *_: _indexing.get(constants.known(array), index))
+        # Indexing everything gives the array itself, whose buffer may be given away.
         return wrap(jnp.array(part, copy=True) if part is array else part)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -361,6 +375,7 @@ class Tensor:
 
 def wrap(array: jax.Array) -> Tensor:
     """A Tensor around `array`, without copying or checking."""
+    # `__init__` would check and convert; every operator comes through here.
     tensor = _new(Tensor)
     tensor.raw = array
     tensor._initializer = None
@@ -384,7 +399,9 @@ def to_array(value: Any, dtype: DType | None) -> jax.Array:
     if isinstance(value, jax.Array):
         return value if target is None else _cast(value, target)
     if isinstance(value, np.ndarray | np.generic):
+        # Refuses dtypes that MindSpore does not have.
         dtypes.from_numpy(value.dtype)
+        # Copied, unless the cast has copied already.
         return _constant(np.array(value) if target is None else np.asarray(value).astype(target))
     if isinstance(value, _NUMBERS):
         return _constant(np.asarray(value).astype(target or _python_dtype([value])))
@@ -398,15 +415,18 @@ def to_array(value: Any, dtype: DType | None) -> jax.Array:
 
 def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
     leaves = list(_leaves(values))
+    # Tensors among numbers: all become arrays, which are stacked.
     if any(isinstance(leaf, Tensor | jax.Array) for leaf in leaves):
         parts, kind = [to_array(value, None) for value in values], target or _common_dtype(leaves)
         stacked = jnp.stack(parts).astype(kind)
         constants.derive(stacked, parts, lambda *pieces: np.stack(pieces).astype(kind))
         return stacked
+    # numpy complains of lists of different lengths.
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise SporaxTypeError(f"For 'Tensor', the nested sequence is ragged: {error}.") from None
+    # Strings and objects.
     if array.dtype == object or array.dtype.kind in "USV":
         raise SporaxTypeError(f"For 'Tensor', the elements must be numbers, but got {_odd_leaf(leaves)!r}.")
     return _constant(array.astype(target or _python_dtype(leaves)))
@@ -414,9 +434,11 @@ def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
 
 def _constant(array: np.ndarray[Any, Any]) -> jax.Array:
     """The `jax.Array` of a numpy array that no one will write to; outside steps nothing is compiled for it."""
+    # A transfer instead of a program.
     if state.current_frame() is None:
         return to_device(array)
     traced = jnp.asarray(array)
+    # Remembered, so that code can ask for the value while the step is traced.
     constants.note(traced, lambda: array)
     return traced
 
@@ -456,7 +478,9 @@ def _odd_leaf(leaves: Sequence[Any]) -> Any:
 
 def _python_dtype(leaves: Sequence[Any]) -> Any:
     """MindSpore's dtype for Python numbers: floats win and are 32 bits wide."""
+    # An empty list is float32.
     kind = np.asarray(leaves).dtype if leaves else np.dtype(np.float32)
+    # Floats win, and are 32 bits wide.
     if kind.kind == "f":
         return np.float32
     return np.int64 if kind.kind == "i" else kind
@@ -477,6 +501,7 @@ def _listing(array: Any) -> str:
     if not values.size:
         return ""
     if not values.ndim or values.dtype.kind != "f":
+        # MindSpore's notation of what is left out.
         return np.array2string(values, separator=", ").replace(", ...,", " ...").removesuffix(".")
     if np.asarray(array).dtype == dtypes.bfloat16.np_dtype:
         texts = {value: f"{value:g}" for value in values.ravel().tolist()}
@@ -484,6 +509,7 @@ def _listing(array: Any) -> str:
         digits = 4 if values.dtype == np.float16 else 8
         texts = {value: f"{value: .{digits}e}" for value in values.ravel().tolist()}
     width = max(map(len, texts.values()))
+    # By value: the texts have one width, so that columns align.
     formats = {"float_kind": lambda value: texts.get(float(value), "nan").rjust(width)}
     return np.array2string(values, separator=", ", formatter=cast("Any", formats)).replace(", ...,", " ...")
 
@@ -503,9 +529,11 @@ def _concrete(array: jax.Array, what: str) -> Any:
         if values is None:
             for meet in _when_unknown:
                 meet(what)
+            # A step that asks for numpy arrays can run operator by operator instead; other requests cannot.
             kind = state.ValueNeededError if what in _NUMPY_FORMS and state.compiling() else SporaxTypeError
             raise kind(_TRACED_VALUE.format(what=what))
         return values
+    # Other processes hold the rest of an array that is not fully addressable.
     return array if array.is_fully_addressable else joint.whole(array)
 
 

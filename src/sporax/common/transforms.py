@@ -93,6 +93,7 @@ def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
 def _find_grad(gradients: Any, key: int | str) -> Tensor | None:
     if not isinstance(gradients, tuple):
         return None
+    # A pair of name and gradient, not a tuple of gradients.
     if len(gradients) == 2 and isinstance(gradients[0], int | str):
         return gradients[1] if gradients[0] == key else None
     return next((match for gradient in gradients if (match := _find_grad(gradient, key)) is not None), None)
@@ -124,11 +125,14 @@ class GradOperation:
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
             args, sens = _without_sens(args, self.sens_param)
+            # Numbers and other arguments have no gradient.
             positions = tuple(index for index, arg in enumerate(args) if is_differentiable(arg))
             if not self.get_all:
+                # With weights alone no input is differentiated, as in MindSpore.
                 positions = () if self.get_by_list else positions[:1]
             pullback = Pullback(Call(fn, args, kwargs, positions, chosen or ()))
             by_input, by_weight = pullback(sens)
+            # A single gradient comes by itself.
             shaped = tuple(by_input) if self.get_all else next(iter(by_input), None)
             if chosen is None:
                 return shaped
@@ -151,6 +155,7 @@ def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> t
         SporaxTypeError: inputs or directions are not Tensors.
         SporaxValueError: not one direction of the same shape per input.
     """
+    # One Tensor and a tuple of one are the same.
     primals, directions = _tensor_tuple("jvp", inputs), _tensor_tuple("jvp", v)
     if len(primals) != len(directions):
         raise SporaxValueError(f"For 'jvp', v has invalid length: should be {len(primals)}, but got {len(directions)}.")
@@ -221,6 +226,7 @@ def _differentiated(
         outputs = (pullback.outputs, *pullback.rest) if has_aux else pullback.outputs
         by_input = _shaped_inputs(input_grads, call.positions, return_ids)
         by_weight = None if chosen is None else _shaped_weights(weight_grads, chosen, single, return_ids)
+        # MindSpore leaves the inputs out where none was requested.
         if positions is None:
             return answer(outputs, by_weight)
         return answer(outputs, by_input if chosen is None else (by_input, by_weight))
@@ -245,6 +251,7 @@ def _shaped_inputs(gradients: Sequence[Tensor], positions: Positions, ids: bool)
 def _shaped_weights(
     gradients: Mapping[Parameter, Tensor], weights: Sequence[Parameter], single: bool, ids: bool
 ) -> Any:
+    # Weights that do not require a gradient get zeros.
     tensors = [gradients[weight] if weight in gradients else zeros_like(weight) for weight in weights]
     labelled = tuple(zip((weight.name for weight in weights), tensors, strict=True)) if ids else tuple(tensors)
     return labelled[0] if single else labelled
@@ -263,6 +270,7 @@ def _positions(value: Any) -> Positions | None:
 
 def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
     if value is None:
+        # A single Parameter gets a gradient, not a tuple.
         return None, False
     if isinstance(value, Parameter):
         return (value,), True

@@ -36,6 +36,7 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     Example:
         >>> vmap(lambda x, y: (x * y).sum(), in_axes=(0, None))(matrix, vector)
     """
+    # By name: CellList is above this module.
     if type(fn).__name__ == "CellList":
         raise SporaxNotImplementedError("For 'vmap', 'fn' must be one function or Cell, but got a CellList.")
     _check_axes("in_axes", in_axes)
@@ -47,12 +48,14 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
         result, updates = state.isolate(lambda: values(*args))
         return result, Updates(updates)
 
+    # Writes are not mapped: one value per member has no place in a Parameter.
     mapped = jax.vmap(pure, in_axes=in_axes, out_axes=(out_axes, None))
 
     def over_members(*args: Any) -> Any:
         try:
             result, updates = mapped(*args)
         except ValueError as error:
+            # JAX's own messages about axes start so.
             if not str(error).startswith(("vmap ", "at vmap ", "axis ")):
                 raise
             raise SporaxRuntimeError(
@@ -116,6 +119,7 @@ def _jacobian(
             raise SporaxTypeError(
                 f"For '{what}', the argument {wrong} must be a Tensor, but got {type(call.values[wrong]).__name__}."
             )
+        # All inputs of the call are to be differentiated.
         numbers = tuple(range(len(positions)))
         slopes = transform(lambda *inputs: call.pure(inputs, []), argnums=numbers, has_aux=True)
         by_output, (updates, _, rest) = slopes(*call.inputs)

@@ -73,6 +73,7 @@ def reduce_scatter_tensor(
 def reduce(tensor: Tensor, dst: int, op: str = "sum", group: str = WORLD) -> Tensor:
     """All members' tensors combined, at world rank `dst`; elsewhere shape (1,) without meaning."""
     check_tensor("reduce", tensor, "tensor")
+    # The operator counts members, the function world ranks.
     members = groups.find(group, "reduce")
     position = members.ranks.index(primitives.check_member("reduce", members, check_int("reduce", "dst", dst)))
     return primitives.Reduce(position, _reduction("reduce", op), group)(tensor)
@@ -80,6 +81,7 @@ def reduce(tensor: Tensor, dst: int, op: str = "sum", group: str = WORLD) -> Ten
 
 def broadcast(tensor: Tensor, src: int = 0, group: str = WORLD) -> Tensor:
     """The tensor of world rank `src`, everywhere."""
+    # The operator takes and returns tuples.
     return primitives.Broadcast(src, group)((check_tensor("broadcast", tensor, "tensor"),))[0]
 
 
@@ -110,6 +112,7 @@ def send(tensor: Tensor, dst: int = 0, group: str = WORLD, tag: int = 0) -> None
         group: a group both belong to.
         tag: accepted for compatibility; messages between two ranks arrive in the order they are sent.
     """
+    # One request: the same path as several at once.
     _exchange([P2POp("isend", tensor, dst, group, tag)])
 
 
@@ -127,6 +130,7 @@ def isend(tensor: Tensor, dst: int = 0, group: str = WORLD, tag: int = 0) -> Com
 
 def irecv(tensor: Tensor, src: int = 0, group: str = WORLD, tag: int = 0) -> tuple[Tensor, CommHandle]:
     """As `recv`, carried out when the handle is waited for; the tensor has its values after that."""
+    # A copy, so that the argument keeps its values until the handle is waited for.
     target = Tensor(check_tensor("irecv", tensor, "tensor"))
     return target, CommHandle.of_request(P2POp("irecv", target, src, group, tag))
 
@@ -138,6 +142,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> tuple[Tensor, ...]:
         SporaxTypeError: not a list of `P2POp`, or of several groups.
     """
     operations = check_operations("batch_isend_irecv", p2p_op_list)
+    # A send has no result; a 0 keeps the places of the others.
     return tuple(Tensor(0.0) if tensor is None else tensor for tensor in _exchange(operations))
 
 
@@ -157,6 +162,7 @@ def all_to_all_with_output_shape(
     """
     name = "all_to_all_with_output_shape"
     tensors = [check_tensor(name, tensor) for tensor in input_tensor_list]
+    # The exchange has one dtype for all pieces.
     if len({tensor.dtype for tensor in tensors}) != 1:
         raise SporaxTypeError(f"For '{name}', the tensors must have one dtype, but got {[t.dtype for t in tensors]}.")
     members = groups.find(group, name)
@@ -166,6 +172,7 @@ def all_to_all_with_output_shape(
             f"For '{name}', there must be one tensor and one shape for each of the {members.size} members, "
             f"but got {len(tensors)} and {len(shapes)}."
         )
+    # Every member exchanges with every other, in the order of the group.
     positions = list(range(members.size))
     exchanged = messages.NeighborExchange(
         positions, positions, shapes, [tensor.shape for tensor in tensors], tensors[0].dtype, members.name
@@ -204,6 +211,7 @@ def all_to_all_v_c(
     """Exchange pieces of dim 0 by a matrix that says for all ranks what goes where; fills `output`."""
     check_tensor("all_to_all_v_c", output, "output")
     result = messages.AlltoAllVC(group)(check_tensor("all_to_all_v_c", input), send_count_matrix)
+    # In place, as in MindSpore.
     output.assign_value(result)
     return _handle("all_to_all_v_c", output, async_op)
 
@@ -217,4 +225,5 @@ def _reduction(function: str, op: Any) -> str:
 def _handle(function: str, result: Tensor, async_op: bool) -> CommHandle | None:
     if not isinstance(async_op, bool):
         raise SporaxTypeError(f"For '{function}', 'async_op' must be a bool, but got {type(async_op).__name__}.")
+    # Without `async_op` the result is as good as there: JAX waits for it when it is looked at.
     return CommHandle.of_result(result) if async_op else None

@@ -48,11 +48,14 @@ def init(backend_name: str | None = None) -> None:
         raise SporaxRuntimeError(
             f"For 'init', 'backend_name' must be one of {list(_BACKENDS)}, but got '{backend_name}'."
         )
+    # With parameter servers, the job's scheduler says who is who.
     if context.ps_snapshot().enable_ps:
         _join_parameter_servers()
         return
+    # All ranks have to come here: joining is a collective operation.
     world = collectives.meet()
     on_gpu = jax.default_backend() == "gpu"
+    # After joining, since asking for the backend starts JAX.
     if backend_name == "nccl" and not on_gpu:
         raise SporaxRuntimeError("For 'init', 'backend_name' is 'nccl', which needs GPUs, but JAX found none here.")
     context.set_world(world.size, world.rank)
@@ -67,9 +70,11 @@ def _join_parameter_servers() -> None:
     Workers exchange data with each other in parallel modes that need it. In STAND_ALONE they do not know each other, so
     one of them can die and come back.
     """
+    # Without a parallel mode workers know only the servers.
     with_ranks = context.snapshot().parallel_mode != "stand_alone"
     rank, size = parameter_server.start(context.ps_snapshot(), with_ranks=with_ranks)
     if with_ranks and size > 1:
+        # One worker alone has nobody to meet.
         collectives.meet()
         context.set_world(size, rank)
     GlobalComm.BACKEND = "nccl" if jax.default_backend() == "gpu" else "mccl"
@@ -87,6 +92,7 @@ def release() -> None:
     distributed.stop()
     groups.forget_all()
     context.set_world(1, 0)
+    # As before `init`.
     GlobalComm.BACKEND, GlobalComm.WORLD_COMM_GROUP, GlobalComm.INITED = "hccl", HCCL_WORLD_COMM_GROUP, False
 
 
@@ -98,6 +104,7 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxRuntimeError: no such group, or this rank is not a member.
     """
     members = _find("get_rank", group)
+    # Workers that do not know each other have their ranks from the scheduler.
     if (session := parameter_server.connection()) is not None and distributed.world() is None:
         return session.store.rank
     return _from_environ("RANK_ID", 0) if _before_init(members) else members.position()
@@ -113,9 +120,11 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
     members = _find("get_group_size", group)
+    # Likewise the number of workers is the environment's.
     if parameter_server.connection() is not None and distributed.world() is None:
         return _from_environ("MS_WORKER_NUM", 1)
     size = _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
+    # One process with several devices is as many ranks as it has devices.
     return context.devices_of_only_process() if size == 1 and members.name in groups.WORLD_GROUPS else size
 
 
@@ -127,6 +136,7 @@ def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """
     _only_world("get_local_rank", group)
     world = distributed.world()
+    # Before joining, the launcher's variables say it.
     return _from_environ("LOCAL_RANK", 0) if world is None else world.local_rank
 
 
@@ -232,11 +242,13 @@ def _find(function: str, group: Any) -> groups.Group:
 
 
 def _before_init(members: groups.Group) -> bool:
+    # The group of all ranks is known before `init`; others do not exist yet.
     return distributed.world() is None and members.name in groups.WORLD_GROUPS
 
 
 def _from_environ(name: str, default: int) -> int:
     text = os.environ.get(name, "")
+    # A value that is no number counts as missing.
     return int(text) if text.isdigit() else default
 
 

@@ -25,6 +25,7 @@ def set_comm_fusion(config: ParallelConfig, value: Any, function: str = "set_aut
         SporaxValueError: a negative size, or positions that are empty, repeated or not ascending.
     """
     _require(function, "comm_fusion", value, dict)
+    # MindSpore opens fusion as soon as a rule is given.
     changes: dict[str, Any] = {"openstate": True}
     for kind, setting in value.items():
         if kind == "openstate":
@@ -36,6 +37,7 @@ def set_comm_fusion(config: ParallelConfig, value: Any, function: str = "set_aut
                 f"For '{function}', the keys of 'comm_fusion' are {['openstate', *_MODES]}, but got {kind!r}."
             )
     changed = dataclasses.replace(config, comm_fusion=dataclasses.replace(config.comm_fusion, **changes))
+    # The positions are also a setting of their own, as in MindSpore.
     positions = changed.comm_fusion.allreduce.config
     if "allreduce" in changes and isinstance(positions, tuple):
         changed = dataclasses.replace(changed, all_reduce_fusion_config=positions)
@@ -46,6 +48,7 @@ def as_dict(fusion: CommFusion) -> dict[str, Any]:
     """The dict that `get_auto_parallel_context("comm_fusion")` gives."""
     rules = {kind: getattr(fusion, kind) for kind in _MODES}
     return {"openstate": fusion.openstate} | {
+        # Lists, as the user gave them: the config holds tuples so that it can be hashed.
         kind: {"mode": rule.mode, "config": list(rule.config) if isinstance(rule.config, tuple) else rule.config}
         for kind, rule in rules.items()
     }
@@ -61,6 +64,7 @@ def check_positions(function: str, key: str, value: Any) -> tuple[int, ...]:
     _require(function, key, value, list)
     for position in value:
         _require(function, f"an element of {key}", position, int)
+    # `strict=False`: the second list is one shorter by design.
     if not value or value[0] < 0 or any(b <= a for a, b in zip(value, value[1:], strict=False)):
         raise SporaxValueError(
             f"For '{function}', '{key}' must be a list of ascending positions >= 0, not empty, but got {value}."
@@ -88,12 +92,15 @@ def _rule(function: str, kind: str, setting: Any) -> FusionRule:
             )
     if extra := setting.keys() - {"mode", "config"}:
         warnings.warn(
-            f"For '{function}', the keys {sorted(map(str, extra))} of '{name}' have no meaning.", stacklevel=7
+            # The line that called set_auto_parallel_context.
+            f"For '{function}', the keys {sorted(map(str, extra))} of '{name}' have no meaning.",
+            stacklevel=7,
         )
     mode, value = setting["mode"], setting["config"]
     if mode not in _MODES[kind]:
         raise SporaxKeyError(f"For '{function}', the mode of '{name}' must be one of {_MODES[kind]}, but got {mode!r}.")
     if mode == "auto":
+        # "auto" takes its size from the system; what 'config' says has no meaning then.
         return FusionRule(configured=True)
     if mode == "index":
         return FusionRule("index", check_positions(function, f"{name}['config']", value), configured=True)
@@ -105,6 +112,7 @@ def _rule(function: str, kind: str, setting: Any) -> FusionRule:
 
 
 def _require(function: str, what: str, value: Any, kind: type) -> Any:
+    # bool is an int in Python, but no size or position.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise SporaxTypeError(f"For '{function}', {what} must be {kind.__name__}, but got {type(value).__name__}.")
     return value

@@ -86,10 +86,12 @@ def set_context(**kwargs: Any) -> None:
         SporaxTypeError: a value of the wrong type.
         SporaxRuntimeError: ``device_target`` names hardware this process does not have.
     """
-    if "device_target" in kwargs:  # first, since the number of the device is one of that kind
+    # First, since the number of the device is one of that kind.
+    if "device_target" in kwargs:
         kwargs = {"device_target": kwargs["device_target"]} | kwargs
     _settings.set(kwargs)
     if "device_target" in kwargs or "device_id" in kwargs:
+        # JAX keeps a default device of its own.
         _use_device()
 
 
@@ -137,6 +139,7 @@ def device_limit() -> int:
     """Bytes that ``max_device_memory`` and `runtime.set_memory` allow on one device; 0 where both are at their defaults."""
     value = _settings.current["max_device_memory"]
     said = 0 if value == _DEFAULTS["max_device_memory"] else int(float(value.removesuffix("GB")) * 2**30)
+    # The smaller of both limits; 0 means that there is none.
     return min((limit for limit in (said, pool_limit()) if limit), default=0)
 
 
@@ -157,10 +160,12 @@ def _present_target() -> str:
 def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
     one_of(*_TARGETS)(_SET, "device_target", target)
     if target == "Ascend":
+        # Scripts for Ascend run unchanged, on what JAX finds.
         _warn_once(
             "device_target='Ascend'", "is accepted for compatibility; this process runs on what JAX finds instead."
         )
     elif target != "CPU" and target != _present_target():
+        # A CPU is always there.
         raise SporaxRuntimeError(
             f"For '{_SET}', 'device_target' is '{target}', but JAX found only {_present_target()} in this process. "
             f"Install JAX for {target}, or choose '{_present_target()}'."
@@ -186,6 +191,7 @@ def _names_own_device(index: int, target: str | None) -> bool:
 def _local_devices(target: str | None) -> Sequence[Any]:
     import jax
 
+    # None asks for the devices of JAX's default backend.
     devices: Sequence[Any] = jax.local_devices(backend="cpu" if target == "CPU" else None)
     return devices
 
@@ -197,6 +203,7 @@ def _use_device() -> None:
     target, index = _settings.current["device_target"], _settings.current["device_id"]
     if index and _names_own_device(index, target):
         index = 0
+    # "cpu" by name needs no device object, and None is JAX's own choice.
     default = _local_devices(target)[index] if index else "cpu" if target == "CPU" else None
     jax.config.update("jax_default_device", default)
 
@@ -205,6 +212,7 @@ def _use_device() -> None:
 
 
 def _warn_once(name: str, text: str) -> None:
+    # Once per switch: a script may set it in a loop.
     if name not in _warned:
         _warned.add(name)
         warnings.warn(f"{name} {text}", UserWarning, stacklevel=6)  # the line that called set_context
@@ -230,6 +238,7 @@ def _idle_switch(key: str, default: Any, check: Check) -> Setter:
 
 def _set_deterministic(values: dict[str, Any], value: Any) -> dict[str, Any]:
     one_of("ON", "OFF")(_SET, "deterministic", value)
+    # XLA reads the flag at its start, so it is too late to set it here.
     missing = "xla_gpu_deterministic_ops=true" not in os.environ.get("XLA_FLAGS", "")
     if value == "ON" and values["device_target"] == "GPU" and missing:
         _warn_once("deterministic='ON'", "needs XLA_FLAGS=--xla_gpu_deterministic_ops=true before the program starts.")

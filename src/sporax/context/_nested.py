@@ -26,6 +26,7 @@ def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, .
         return one_of("full_batch", "data_parallel")(function, "dataset_strategy", value), None
     kind(str, tuple)(function, "dataset_strategy", value)
     if value and all(isinstance(entry, HasLayout) for entry in value):
+        # Layouts are kept as they were given, since `get_auto_parallel_context` returns them.
         layouts = tuple(entry.__layout__() for entry in value)
         if any(layout.device_matrix.interleaved for layout in layouts):
             raise SporaxValueError(
@@ -57,6 +58,7 @@ def set_pipeline_config(config: ParallelConfig, value: Any) -> ParallelConfig:
             raise SporaxKeyError(
                 f"For '{_SET}', 'pipeline_config' must have the keys {[*_PIPELINE]}, '{key}' is missing."
             )
+    # Other schedules need several chunks per stage.
     if not checked["pipeline_interleave"] and checked["pipeline_scheduler"] != "1f1b":
         raise SporaxTypeError(
             f"For '{_SET}', 'pipeline_scheduler' must be '1f1b' when 'pipeline_interleave' is False, but got "
@@ -70,6 +72,7 @@ def set_shard_size(config: ParallelConfig, value: Any) -> ParallelConfig:
     kind(int)(_SET, "optimizer_weight_shard_size", value)
     if value <= 1 and value != -1:
         warnings.warn(
+            # MindSpore ignores such a number, too.
             f"For '{_SET}', 'optimizer_weight_shard_size' must be larger than 1 to have a meaning; {value} is ignored.",
             stacklevel=6,
         )
@@ -85,6 +88,7 @@ def set_optimizer_config(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 def _consistent_level(config: ParallelConfig, changes: Mapping[str, Any]) -> ParallelConfig:
     """Level 2 shards accumulated gradients, the others must not; the flag stays from one call to the next."""
+    # Only an explicit level is checked: the flag alone may be set before it.
     if changes.get("optimizer_level") == "level2":
         return dataclasses.replace(config, gradient_accumulation_shard=True)
     if "optimizer_level" in changes and config.gradient_accumulation_shard:
@@ -104,6 +108,7 @@ def _checked_dict(name: str, value: Any, checks: Mapping[str, Check]) -> dict[st
 
 
 def _all_or_a_number(function: str, key: str, value: Any) -> Any:
+    # -1 stands for all ranks.
     return value if value == -1 else number(1)(function, key, value)
 
 

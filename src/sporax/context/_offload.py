@@ -32,6 +32,7 @@ def set_offload_context(offload_config: dict[str, Any]) -> None:
         raise SporaxTypeError(f"For '{_SET}', the argument must be a dict, but got {type(offload_config).__name__}.")
     _settings.set(offload_config)
     for key in offload_config:
+        # Told once, and only where a flag asks for something that does not happen.
         if key in _WITHOUT_EFFECT and key not in _warned and getattr(_settings.current, key) is not True:
             _warned.add(key)
             warnings.warn(f"For '{_SET}', '{key}' {_WITHOUT_EFFECT[key]}", UserWarning, stacklevel=2)
@@ -61,6 +62,7 @@ def gigabytes(function: str, key: str, value: Any) -> str:
     """
     kind(str)(function, key, value)
     match = _SIZE.fullmatch(value)
+    # 0 GB would be no memory at all, which nobody means.
     if match is None or float(match.group(1)) == 0:
         raise SporaxValueError(
             f"For '{function}', '{key}' must be a number above 0 followed by 'GB', but got '{value}'."
@@ -81,6 +83,7 @@ _SIZES = ("offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_b
 _FLAGS = ("enable_aio", "enable_pinned_mem", "auto_offload")
 _RATIOS = ("cpu_ratio", "hbm_ratio")
 
+# MindSpore's names of places; "" is the device.
 _CHECKS: dict[str, Check] = {
     **dict.fromkeys(_PLACES, one_of("cpu", "disk", "")),
     **dict.fromkeys(_SIZES, gigabytes),

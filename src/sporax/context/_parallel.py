@@ -57,6 +57,7 @@ def set_world(num_ranks: int, rank: int) -> None:
     if not 0 <= rank < num_ranks:
         raise SporaxValueError(f"For 'set_world', 'rank' must be in [0, {num_ranks - 1}], but got {rank}.")
     SESSION.job = (num_ranks, rank)
+    # Compiled steps check their settings again.
     state.touch()
 
 
@@ -67,6 +68,7 @@ def world_size() -> int:
 
 def num_devices() -> int:
     """How many devices a step of the global view is sharded over: as the user said, else all that the job has."""
+    # What the user said is taken even where it is not what JAX sees: plans are made for other machines.
     given = "device_num" in _settings.current.given
     return _settings.current.config.device_num if given else max(SESSION.job[0], distributed.num_devices())
 
@@ -74,6 +76,7 @@ def num_devices() -> int:
 def devices_of_only_process() -> int:
     """Devices that a process without others acts for: all of them in the global view, else 1, as in any larger job."""
     in_global_view = parallel_mode() in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
+    # In a job of several processes each one acts for one rank.
     return num_devices() if in_global_view and distributed.num_feeders() == 1 else 1
 
 
@@ -123,6 +126,7 @@ def reset_auto_parallel_context() -> None:
 def using(config: ParallelConfig) -> Iterator[None]:
     """Context in which `config` is the present setting. For code that is being traced: it makes no program stale."""
     before = _settings.current
+    # As if the user had given both, so that the job's own numbers do not replace them.
     _settings.current = _Context(config, frozenset(("device_num", "global_rank")))
     try:
         yield
@@ -135,6 +139,7 @@ class _ParallelGuard:
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """The settings by name."""
+        # By key, so that a message can name the setting that has changed.
         return snapshot().by_key()
 
     def describe(self) -> str:
@@ -159,6 +164,7 @@ def _resolved(context: _Context) -> ParallelConfig:
     devices = num_devices() if config.in_global_view else num_ranks
     job: dict[str, Any] = {"device_num": devices, "global_rank": rank}
     missing = {name: value for name, value in job.items() if name not in context.given}
+    # The same object where nothing is missing: it is compared at every step.
     if all(getattr(config, name) == value for name, value in missing.items()):
         return config
     return dataclasses.replace(config, **missing)
@@ -170,6 +176,7 @@ def _on_config(setter: Setter) -> Setter:
 
 
 def _given(key: str, setter: Setter) -> Setter:
+    # From now on the job's own number does not replace it.
     return lambda context, value: dataclasses.replace(
         context, config=setter(context.config, value), given=context.given | {key}
     )
@@ -177,6 +184,7 @@ def _given(key: str, setter: Setter) -> Setter:
 
 def _set_full_batch(context: _Context, value: Any) -> _Context:
     kind(bool)(_SET, "full_batch", value)
+    # Shardings say more than 'full_batch' does, so they win.
     if not isinstance(context.config.dataset_strategy, str):
         warnings.warn(
             f"'full_batch' is the old spelling of 'dataset_strategy'; the shardings {context.config.dataset_strategy} given "
@@ -197,6 +205,7 @@ def _set_sharding_propagation(config: ParallelConfig, value: Any) -> ParallelCon
     kind(bool)(_SET, "sharding_propagation", value)
     if value:
         return dataclasses.replace(config, search_mode="sharding_propagation")
+    # Switching it off must not change another search mode.
     return dataclasses.replace(config, search_mode=_DEFAULT_SEARCH) if config.sharding_propagation else config
 
 
@@ -212,6 +221,7 @@ def _set_accumulation(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
     one_of(*COMMUNI_PARALLEL_MODES)(_SET, "communi_parallel_mode", value)
+    # The first mode is the default.
     if value != COMMUNI_PARALLEL_MODES[0]:
         warnings.warn(
             "'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
@@ -303,6 +313,7 @@ _READERS: dict[str, Reader] = {
     "grad_accumulation_step": lambda context: 1,
 }
 for _key in _ONLY_SET:
+    # They are fields of the config, which has entered them above.
     _READERS.pop(_key, None)
 
 _settings: Settings[_Context] = Settings("auto_parallel_context", _Context(), _SETTERS, _READERS)

@@ -11,6 +11,7 @@ from sporax.ir.placement_config import DURABILITIES, PsConfig
 
 _SET = "set_ps_context"
 ROLES = ("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED", "MS_NOT_PS")
+# The largest TCP port.
 _MAX_PORT = 65535
 
 
@@ -58,6 +59,7 @@ def _flag_or_number(function: str, key: str, value: Any) -> bool:
 def _unsigned(limit: int | None = None) -> Any:
     def check(function: str, key: str, value: Any) -> int:
         kind(int)(function, key, value)
+        # Numbers out of range are a TypeError in MindSpore.
         if value < 0 or (limit is not None and value > limit):
             bounds = ">= 0" if limit is None else f"in [0, {limit}]"
             raise SporaxTypeError(f"For '{function}', '{key}' must be {bounds}, but got {value}.")
@@ -70,6 +72,7 @@ def _member(*allowed: str) -> Any:
     def check(function: str, key: str, value: Any) -> str:
         kind(str)(function, key, value)
         if value not in allowed:
+            # Unknown roles and modes are a RuntimeError in MindSpore.
             raise SporaxRuntimeError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got '{value}'.")
         return str(value)
 
@@ -98,6 +101,7 @@ _CHECKS = {
     "staleness": _staleness,
     "durability": _member(*DURABILITIES),
 }
+# Passwords can be set, and never read.
 _PASSWORDS = ("client_password", "server_password")
 
 _settings: Settings[PsConfig] = Settings(

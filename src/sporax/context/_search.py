@@ -70,6 +70,7 @@ def reset_cost_model_context() -> None:
 
 def search_snapshot() -> tuple[SearchConfig, CostModelConfig]:
     """The present settings of the search and of the cost model, for a step that is being planned."""
+    # Both are frozen, so a plan that takes long sees no later change.
     return _algo.current, _cost_model.current
 
 
@@ -98,11 +99,13 @@ _algo: Settings[SearchConfig] = Settings(
     {field.name: read(field.name) for field in dataclasses.fields(SearchConfig)},
 )
 
+# The kind of a number follows from its default; those with other bounds come after.
 _COST_CHECKS: dict[str, Check] = {
     **{
         field.name: _real() if isinstance(field.default, float) else kind(type(field.default))
         for field in dataclasses.fields(CostModelConfig)
     },
+    # 0 would mean that memory or communication costs nothing.
     **dict.fromkeys(["device_memory_capacity", "costmodel_alpha", "costmodel_beta"], _real(above=True)),
     "costmodel_gamma": _real(1),
     "run_phase": number(0, 1),

@@ -47,7 +47,9 @@ class Settings(Generic[Config]):
         Raises:
             SporaxValueError: unknown key; and whatever the check of a key raises.
         """
+        # Assigned at once: if a later key is refused, no earlier one has changed anything.
         self.current = self.changed(self.current, settings)
+        # Compiled steps look whether their settings still hold.
         state.touch()
 
     def changed(self, config: Config, settings: Mapping[str, Any]) -> Config:
@@ -67,6 +69,7 @@ class Settings(Generic[Config]):
             SporaxValueError: unknown key, or one that can only be set.
         """
         if key not in self._readers:
+            # Passwords, for example.
             only_set = " (it can be set, not read)" if key in self._setters else ""
             raise SporaxValueError(
                 f"For 'get_{self.name}', the key must be one of {sorted(self._readers)}, but got {key!r}{only_set}."
@@ -102,6 +105,7 @@ def kind(*types: type) -> Check:
     expected = " or ".join(type_.__name__ for type_ in types)
 
     def check(function: str, key: str, value: Any) -> Any:
+        # bool is a subclass of int.
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise SporaxTypeError(f"For '{function}', '{key}' must be {expected}, but got {type(value).__name__}.")
         return value
@@ -114,6 +118,7 @@ def one_of(*allowed: Any, type_error: bool = True) -> Check:
 
     def check(function: str, key: str, value: Any) -> Any:
         if type_error:
+            # MindSpore distinguishes a wrong type from a wrong value for most keys.
             kind(str)(function, key, value)
         if value not in allowed:
             raise SporaxValueError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}.")
@@ -139,6 +144,7 @@ def number(
     def check(function: str, key: str, value: Any) -> Any:
         kind(*types)(function, key, value)
         inside = low <= value and not (above and value == low) and (high is None or value <= high)
+        # nan is in no interval, and infinity in those without an upper bound.
         if not inside or not math.isfinite(value):
             finite = "" if math.isfinite(value) else "finite and "
             raise error(f"For '{function}', '{key}' must be {finite}{bounds}, but got {value}.")

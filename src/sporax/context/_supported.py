@@ -38,16 +38,19 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
     Raises:
         SporaxRuntimeError: the settings contradict each other or the job, or ask for something that is not offered yet.
     """
+    # Each stage gets the same number of devices.
     if config.device_num % config.pipeline_stages:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', 'device_num' must be divisible by 'pipeline_stages', but got "
             f"{config.device_num} and {config.pipeline_stages}."
         )
+    # Stages are made by the plan, which only these modes have.
     if config.pipeline_stages > 1 and not config.in_global_view:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must come with 'parallel_mode' "
             f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
         )
+    # In the modes by rank, each rank runs a program of its own, so their numbers must agree.
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
         raise SporaxRuntimeError(
@@ -59,8 +62,10 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
 def plan_settings() -> PlanSettings | None:
     """The settings under which a step is sharded by a plan; None when it is not."""
     config = snapshot()
+    # On one device there is nothing to divide.
     if not config.in_global_view or config.device_num == 1:
         return None
+    # Environment variables may change a plan, too.
     return _settings_of(config).under(os.environ)
 
 
@@ -76,8 +81,10 @@ def plan_settings_of_training() -> PlanSettings | None:
     Raises:
         SporaxRuntimeError: there is one device.
     """
+    # A script that shards itself is planned under its own settings.
     if not SESSION.plans_all or plan_settings() is not None:
         return None
+    # `--devices` simulates more devices than there are.
     devices = max(snapshot().device_num, jax.device_count())
     if devices == 1:
         raise SporaxRuntimeError(
@@ -129,8 +136,10 @@ class _StepGuard:
 
     def fingerprint(self) -> dict[str, Hashable]:
         """The switches by name; how to search, where plans are searched for."""
+        # How to search matters only where plans are searched for.
         searches = snapshot().parallel_mode == ParallelMode.AUTO_PARALLEL
         return {
+            # Each entry changes what a step is compiled to.
             "enable_ps": ps_snapshot().enable_ps,
             "memory_offload": offload_tags(),
             "repeated blocks": (wants_loops(os.environ), os.environ.get(VARIABLE)),
@@ -154,12 +163,14 @@ def enter_step() -> None:
     Raises:
         SporaxRuntimeError: as `check_step`.
     """
+    # From now on a change of these settings makes the step stale.
     check_step()
     state.depend_on(PARALLEL_GUARD)
     state.depend_on(_STEP_GUARD)
     if wants_loops(os.environ):
         state.note_tag("blocks")
     if snapshot().recompute == "auto":
+        # Tags become part of the step's key, since a limit changes what is recomputed.
         state.note_tag("recompute auto")
         state.note_tag(f"recompute within {_recompute_limit()}")
     for tag in offload_tags():
@@ -169,6 +180,7 @@ def enter_step() -> None:
 def _recompute_limit() -> int:
     """Bytes of one device that the user allows for; 0 for all there are."""
     cost = search_snapshot()[1]
+    # The default of the cost model is no statement about this machine.
     said = int(cost.device_memory_capacity) if "device_memory_capacity" in cost.changed else 0
     limits = [limit for limit in (device_limit(), said) if limit]
     return min(limits, default=0)
@@ -181,9 +193,11 @@ def offload_tags() -> tuple[str, ...]:
     config = offload_snapshot()
     above: int | None
     if config.auto_offload:
+        # Without a limit the switch's own default decides.
         limit = device_limit() or get_context("max_device_memory") * 2**30
         above = int(limit * config.hbm_ratio)
     else:
+        # 0: everything goes to the host; None: nothing does.
         above = 0 if config.offload_param else None
     tags: list[str] = []
     if "disk" in (config.offload_param, config.offload_checkpoint):
@@ -192,6 +206,7 @@ def offload_tags() -> tuple[str, ...]:
         tags.append(filed_variables.above_tag(above))
     elif above is not None:
         size = config.offload_cpu_size.removesuffix("GB")
+        # -1 stands for no limit.
         within = int(float(size) * 2**30 * config.cpu_ratio) if size else -1
         tags += ["host", f"offload above {above} within {within}"]
     kept = {"": (), "cpu": ("offload kept",), "disk": (KEPT_IN_FILES,)}[config.offload_checkpoint]

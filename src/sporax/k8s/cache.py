@@ -40,7 +40,8 @@ class JobCache:
     def __init__(self) -> None:
         self._jobs: dict[JobKey, Entry] = {}
         self._pods: dict[JobKey, dict[str, Entry]] = {}
-        self._complete_since = 0  # version of the last full list: an unknown object that is older was deleted before it
+        # The version of the last full list: an unknown object that is older was deleted before it.
+        self._complete_since = 0
 
     def job(self, key: JobKey) -> Body | None:
         """A job; None if there is none."""
@@ -53,7 +54,8 @@ class JobCache:
 
     def put_job(self, body: Mapping[str, Any]) -> None:
         """Enter a job that was seen or written."""
-        metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}  # long, never read
+        # The field is long, and nothing reads it.
+        metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
         self._enter(self._jobs, key_of_job(body), _version(body), {**body, "metadata": metadata})
 
     def put_pod(self, body: Mapping[str, Any]) -> None:
@@ -63,6 +65,7 @@ class JobCache:
 
     def remove_job(self, body: Mapping[str, Any]) -> None:
         """A job was deleted, and was this then."""
+        # A deletion has a version, too, so a notice of an earlier change cannot revive the object.
         self._enter(self._jobs, key_of_job(body), _version(body), None)
         self._drop_if_empty(key_of_job(body))
 
@@ -75,7 +78,8 @@ class JobCache:
     def miss_job(self, key: JobKey) -> None:
         """A job was asked for and is not there."""
         if (entry := self._jobs.get(key)) is not None:
-            self._jobs[key] = Entry(entry.version + 1, None)  # it was deleted later than it was seen
+            # It was deleted later than it was seen.
+            self._jobs[key] = Entry(entry.version + 1, None)
             self._drop_if_empty(key)
 
     def replace(self, jobs: Iterable[Body], pods: Iterable[Body], version: int) -> set[JobKey]:
@@ -84,12 +88,14 @@ class JobCache:
         listed_jobs, listed_pods = list(jobs), list(pods)
         present = {(key_of_job(body), "") for body in listed_jobs}
         present |= {(key_of_pod(body), body["metadata"]["name"]) for body in listed_pods}
+        # Objects that were written after the list was made may be missing in it.
         for key in [key for key, entry in self._jobs.items() if entry.version <= version and (key, "") not in present]:
             del self._jobs[key]
         for key, entries in list(self._pods.items()):
             for name in [n for n, entry in entries.items() if entry.version <= version and (key, n) not in present]:
                 del entries[name]
             if not entries:
+                # Looked at last: an empty table of a job without pods would stay for ever.
                 del self._pods[key]
         for body in listed_jobs:
             self.put_job(body)
@@ -101,6 +107,7 @@ class JobCache:
     def _enter(self, entries: dict[Any, Entry], key: Any, version: int, value: Any) -> None:
         """Enter an object unless something newer is known."""
         entry = entries.get(key)
+        # An unknown object is news only if it is newer than the last full list.
         is_news = version > self._complete_since if entry is None else version >= entry.version
         if is_news:
             entries[key] = Entry(version, value)

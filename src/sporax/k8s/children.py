@@ -23,7 +23,8 @@ Manifest = dict[str, Any]
 _MS_ROLES = {Role.SCHEDULER: "MS_SCHED", Role.SERVER: "MS_PSERVER", Role.WORKER: "MS_WORKER"}
 _KEYS_PATH = "/etc/sporax/keys"
 _TOKEN_KEY = "token"  # of the Secret that holds a job's token
-_SERVER_GRACE_SECONDS = 60  # a server writes its log and hands its slots over before it goes
+# A server writes its log and hands its slots over before it goes.
+_SERVER_GRACE_SECONDS = 60
 
 
 def service_host(job: Job) -> str:
@@ -35,15 +36,19 @@ def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | N
     """One pod of a job."""
     part = job.spec.replica_spec(role)
     assert part is not None  # only pods of roles that the job has are created
+    # Copied: the spec of the job must not change while its pods are made.
     template: Manifest = copy.deepcopy(part.template)
     metadata = template.get("metadata") or {}
     name = names.pod_name(job.name, role.value, index)
     labels = names.job_selector(job.name, role.value) | {names.LABEL_INDEX: str(index)}
     body: Manifest = template["spec"]
+    # The operator decides about restarts where the kubelet cannot know the exit code's meaning.
     body["restartPolicy"] = _kubelet_policy(part.restart_policy)
+    # Host name and subdomain give the pod a DNS name under the job's headless service.
     body["hostname"], body["subdomain"] = name, job.name
     container = next(item for item in body["containers"] if item["name"] == names.CONTAINER)
     _add_port(container)
+    # One worker on its own has nobody to find.
     if job.spec.replica_spec(Role.SCHEDULER) is not None:
         variables = [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job), *_token(job)]
         _add_environment(container, variables)
@@ -56,6 +61,7 @@ def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | N
     return {
         "apiVersion": "v1",
         "kind": "Pod",
+        # Our labels win: the operator finds its pods by them.
         "metadata": _metadata(job, name, {**(metadata.get("labels") or {}), **labels})
         | ({"annotations": annotations} if annotations else {}),
         "spec": body,
@@ -92,7 +98,8 @@ def _server_settings(job: Job) -> list[Manifest]:
     settings: list[Manifest] = []
     if policy is not None and policy.curve is not None:
         settings.append({"name": "MS_PS_KEYS", "value": _KEYS_PATH})
-    elif policy is None or policy.token is None:  # as in the original: the cluster's network is trusted
+    # As in the original: the cluster's network is trusted.
+    elif policy is None or policy.token is None:
         settings.append({"name": "MS_PS_INSECURE", "value": "1"})
     if claim is not None:
         settings += [
@@ -134,6 +141,7 @@ def service(job: Job) -> Manifest:
         "metadata": _metadata(job, job.name, names.job_selector(job.name)),
         "spec": {
             "clusterIP": "None",
+            # A scheduler must be reachable before its pod counts as ready.
             "publishNotReadyAddresses": True,
             "selector": names.job_selector(job.name),
             "ports": [{"name": names.PORT_NAME, "port": scheduler_port(job.spec)}],
@@ -147,6 +155,7 @@ def disruption_budget(job: Job, version: str) -> Manifest:
         "apiVersion": version,
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(job, budget_name(job.name), names.job_selector(job.name)),
+        # Two lost servers at once could be both copies of a slot.
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.job_selector(job.name, Role.SERVER.value)}},
     }
 
@@ -158,6 +167,7 @@ def budget_name(job_name: str) -> str:
 
 def network_policy(job: Job) -> Manifest:
     """Only pods of the job, and the operator, may connect to the job's pods."""
+    # The operator asks schedulers about membership, from another namespace.
     operator = {
         "namespaceSelector": {},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "sporax-operator"}},
@@ -181,6 +191,7 @@ def volume_claim(job: Job, role: Role, index: int) -> Manifest | None:
     if template is None:
         return None
     name = names.pod_name(job.name, role.value, index)
+    # Labels of the user first, ours last.
     labels = {**(template.metadata.get("labels") or {}), **names.job_selector(job.name, role.value)}
     return {
         "apiVersion": "v1",
@@ -194,6 +205,7 @@ def pod_group(job: Job, gang: Gang, total: int) -> Manifest:
     """The gang of a job, as its scheduler wants it written."""
     policy = job.spec.run_policy.scheduling_policy
     assert policy is not None  # a gang is asked for by it
+    # Without a number the gang is the whole job.
     spec: Manifest = {"minMember": policy.min_available or total}
     if policy.min_resources:
         spec["minResources"] = policy.min_resources
@@ -217,6 +229,7 @@ def _join_gang(
     if gang is None or policy is None:
         return
     if policy.priority_class:
+        # `setdefault`: what the user's template says stays.
         body.setdefault("priorityClassName", policy.priority_class)
     if gang is Gang.VOLCANO:
         body.setdefault("schedulerName", "volcano")
@@ -233,6 +246,7 @@ def _metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
         "kind": names.KIND,
         "name": job.name,
         "uid": job.uid,
+        # "controller" lets the garbage collector delete what the job owns.
         "controller": True,
     }
     return {"name": name, "namespace": job.namespace, "labels": labels, "ownerReferences": [owner]}
@@ -245,6 +259,7 @@ def _kubelet_policy(policy: RestartPolicy) -> str:
 
 def _add_port(container: Manifest) -> None:
     """Give the container its port, if it has none of that name."""
+    # One of the same name is the user's choice of port.
     ports = container.setdefault("ports", [])
     if not any(port.get("name") == names.PORT_NAME for port in ports):
         ports.append({"name": names.PORT_NAME, "containerPort": names.DEFAULT_PORT})
@@ -253,6 +268,7 @@ def _add_port(container: Manifest) -> None:
 def _add_environment(container: Manifest, variables: list[Manifest]) -> None:
     """Set variables; one that the user set to something else is ours, since a wrong place breaks the job."""
     ours = {variable["name"] for variable in variables}
+    # A wrong place in the job breaks it, so the user's values of these variables are dropped.
     kept = [variable for variable in container.get("env") or [] if variable["name"] not in ours]
     container["env"] = [*variables, *kept]
 
@@ -262,6 +278,7 @@ def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:
     policy = job.spec.security_policy
     if policy is None or policy.curve is None:
         return
+    # Readable by its owner alone.
     secret = {"secretName": policy.curve.secret_ref.name, "defaultMode": 0o400}
     volume = {"name": "sporax-keys", "secret": secret}
     body.setdefault("volumes", []).append(volume)

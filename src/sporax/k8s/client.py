@@ -27,6 +27,7 @@ class JobClient:
 
     def __init__(self, namespace: str = "") -> None:
         try:
+            # The field manager names who has set a field, for server-side apply.
             self._client = Client(namespace=namespace or None, field_manager="sporax")
         except ConfigError as error:
             raise SporaxRuntimeError(
@@ -40,6 +41,7 @@ class JobClient:
 
     def own_config_maps(self, objects: list[Body], job: Body) -> None:
         """Let a job own the ConfigMaps that were submitted with it, so that they are deleted together."""
+        # Read back: the owner's uid exists only in the cluster.
         stored = self.job(job["metadata"]["name"])
         owner = {
             "apiVersion": names.API_VERSION,
@@ -81,6 +83,7 @@ class JobClient:
 
     def pods(self, job_name: str) -> list[str]:
         """Names of a job's pods."""
+        # The label selector does the work in the API server.
         labels: Any = names.job_selector(job_name)
         with _explained(f"listing pods of job '{job_name}'"):
             listed = self._client.list(Pod, namespace=self.namespace, labels=labels)
@@ -88,6 +91,7 @@ class JobClient:
 
     def delete(self, name: str) -> None:
         """Delete a job and all it owns."""
+        # A clear message for a job that is not there.
         self.job(name)
         with _explained(f"deleting job '{name}'"):
             self._client.delete(_JOB, name, namespace=self.namespace, cascade=CascadeType.BACKGROUND)
@@ -98,7 +102,9 @@ class JobClient:
         with _explained(f"applying {body['kind']} '{name}'"):
             resource = _resource(body["apiVersion"], body["kind"])
             namespace = body["metadata"].get("namespace") or self.namespace
+            # Cluster-wide objects, such as a namespace, have no namespace themselves.
             place = {"namespace": namespace} if issubclass(resource, NamespacedResource) else {}
+            # Fields that another tool has set are taken over.
             self._client.patch(resource, name, body, patch_type=PatchType.APPLY, force=True, **place)
         return f"{body['kind'].lower()}/{name} applied"
 

@@ -20,7 +20,8 @@ Body = dict[str, Any]
 
 # lightkube's ApiError is one of these, for answers in JSON; what a proxy answers is not.
 CONFLICT, NOT_FOUND = 409, 404
-_GANG_MEMORY_SECONDS = 60.0  # a scheduler that is installed later is noticed after this time
+# Seconds; a scheduler that is installed later is noticed after this time.
+_GANG_MEMORY_SECONDS = 60.0
 
 JOB: Any = create_namespaced_resource(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 _KINDS: dict[tuple[str, str], Any] = {
@@ -64,6 +65,7 @@ class Cluster:
     async def knows_jobs(self) -> bool:
         """Whether the definition of our jobs is installed."""
         try:
+            # One item is enough to see that the kind is known.
             async for _ in self._client.list(JOB, namespace=self._scopes[0], chunk_size=1):
                 break
         except httpx2.HTTPStatusError as error:
@@ -89,9 +91,11 @@ class Cluster:
         versions = []
         for scope in self._scopes:
             for kind, labels, bodies in ((JOB, None, jobs), (_POD, _ANY_JOB, pods)):
+                # With the label alone: pods of other programs are none of the operator's business.
                 listing = self._client.list(kind, namespace=scope, labels=labels)
                 bodies += [body async for body in listing]
                 versions.append(int(listing.resourceVersion))
+        # The oldest version: both lists are at least as new.
         return jobs, pods, min(versions)
 
     async def patch_status(self, body: Mapping[str, Any], patch: Body) -> Body:
@@ -101,6 +105,7 @@ class Cluster:
             ConflictError: it is not.
         """
         metadata = body["metadata"]
+        # The version makes the API server refuse the patch if the job has changed since.
         change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
         try:
             changed: Body = await self._client.patch(
@@ -118,6 +123,7 @@ class Cluster:
         try:
             created: Body = await self._client.create(resource(manifest))
         except httpx2.HTTPStatusError as error:
+            # It was there already, from an earlier attempt with the same name.
             if error.response.status_code == CONFLICT:
                 return None
             raise
@@ -129,6 +135,7 @@ class Cluster:
             try:
                 await self.create(manifest)
             except httpx2.HTTPStatusError as error:
+                # Every cluster has this kind; only its version differs.
                 if manifest["kind"] != "PodDisruptionBudget" or error.response.status_code != NOT_FOUND:
                     raise
                 self._budget_version = "policy/v1beta1"  # an API server before 1.21
@@ -152,6 +159,7 @@ class Cluster:
     async def limit_evictions(self, job: Job, allowed: bool) -> None:
         """Set how many of a job's servers may be evicted at once."""
         resource = _KINDS[self._budget_version, "PodDisruptionBudget"]
+        # 0 or 1: how many servers may be missing.
         change = {"spec": {"maxUnavailable": int(allowed)}}
         try:
             await self._client.patch(
@@ -164,15 +172,18 @@ class Cluster:
         except httpx2.HTTPStatusError as error:
             if error.response.status_code != NOT_FOUND:
                 raise
+            # The budget was deleted, or the operator died before it was made.
             await self.create_shared(job, None)
 
     async def report(self, job_body: Mapping[str, Any], kind: str, reason: str, message: str) -> None:
         """Write an event about a job."""
         metadata = job_body["metadata"]
+        # Kubernetes wants times in UTC with seconds.
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "apiVersion": "v1",
             "kind": "Event",
+            # A name of its own for each event.
             "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
             "involvedObject": {
                 "apiVersion": names.API_VERSION,
@@ -183,6 +194,7 @@ class Cluster:
             },
             "type": kind,
             "reason": reason,
+            # Kubernetes refuses an event with a message of more than 1024 characters.
             "message": message[:1000],
             "firstTimestamp": now,
             "lastTimestamp": now,
@@ -194,6 +206,7 @@ class Cluster:
     async def find_gang(self) -> Gang | None:
         """The gang scheduler that the cluster has; Volcano if it has both."""
         now = time.monotonic()
+        # Asked seldom: a look at one job must not cost two more requests.
         if self._gang_asked_at is None or now - self._gang_asked_at > _GANG_MEMORY_SECONDS:
             self._gang = next([gang async for gang in self._gangs()].__iter__(), None)
             self._gang_asked_at = now
@@ -214,6 +227,7 @@ class Cluster:
     async def _delete(self, resource: Any, namespace: str, name: str) -> None:
         """Delete an object, if it is there."""
         try:
+            # In the background: the API server answers at once.
             await self._client.delete(resource, name, namespace=namespace, cascade=CascadeType.BACKGROUND)
         except httpx2.HTTPStatusError as error:
             if error.response.status_code != NOT_FOUND:

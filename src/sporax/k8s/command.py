@@ -14,6 +14,7 @@ from rich.console import Console
 
 from sporax.ir.errors import SporaxImportError, SporaxValueError
 
+# The extra's packages are missing: a clear message in place of a traceback.
 try:
     from sporax.k8s import manifests, operator, submission, view
     from sporax.k8s.client import JobClient
@@ -101,6 +102,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     client = JobClient(arguments.namespace)
     for line in client.apply(objects):
         print(line)
+    # A script travels in a ConfigMap, which the job must own to be deleted with it.
     if not submission.is_job_file(arguments.target):
         client.own_config_maps(objects, objects[-1])
     return 0
@@ -112,6 +114,7 @@ def _objects(arguments: argparse.Namespace) -> list[submission.Manifest]:
         flags = {"--name": arguments.name, "--workers": arguments.workers, "--servers": arguments.servers}
         flags |= {"--image": arguments.image, "arguments": arguments.target_arguments}
         for flag, value in flags.items():
+            # A flag without effect would be ignored silently.
             if value:
                 raise SporaxValueError(
                     f"For 'sporax k8s submit', {flag} belongs to a script's job, but '{arguments.target}' is a job file."
@@ -135,6 +138,7 @@ def _objects(arguments: argparse.Namespace) -> list[submission.Manifest]:
 def _status(arguments: argparse.Namespace) -> int:
     """Show jobs."""
     client, now = JobClient(arguments.namespace), datetime.now(UTC)
+    # Without a terminal lines are as long as tables need.
     console = Console(width=None if sys.stdout.isatty() else 160)
     if arguments.name:
         console.print(view.job_page(client.job(arguments.name), now))
@@ -151,6 +155,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _logs(arguments: argparse.Namespace) -> int:
     """Print a log."""
     client = JobClient(arguments.namespace)
+    # An unknown job gets its own message before an unknown pod does.
     client.job(arguments.name)
     pod, pods = f"{arguments.name}-{arguments.role}-{arguments.index}", client.pods(arguments.name)
     if pod not in pods:
@@ -158,6 +163,7 @@ def _logs(arguments: argparse.Namespace) -> int:
             f"For 'sporax k8s logs', the job must have pod '{pod}', but it has {', '.join(pods) or 'none'}."
         )
     for line in client.logs(pod, arguments.follow, arguments.tail):
+        # A log's lines may come with their ends already.
         print(line, end="" if line.endswith("\n") else "\n", flush=arguments.follow)
     return 0
 
@@ -184,6 +190,7 @@ def _operator(arguments: argparse.Namespace) -> int:
     logging.basicConfig(
         level=logging.DEBUG if arguments.verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
+    # They report every request and every notice.
     if not arguments.verbose:
         for noisy in ("httpx2", "kopf.objects"):
             logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -15,8 +15,10 @@ from sporax.k8s.observed import Gang, Membership, Pod
 from sporax.k8s.spec import Job, Role
 from sporax.k8s.status import Condition, PodRecord, Status, Truth
 
-_SETTLED_SECONDS = 30.0  # a pod that lived this long did not fail at once: its next restart is not delayed
-_LONGEST_DELAY_SECONDS = 300.0  # as the kubelet's longest delay between restarts
+# Seconds; a pod that lived this long did not fail at once: its next restart is not delayed.
+_SETTLED_SECONDS = 30.0
+# Five minutes, as the kubelet's longest delay between restarts.
+_LONGEST_DELAY_SECONDS = 300.0
 
 
 class Draft:
@@ -45,6 +47,7 @@ class Draft:
     def finish(self) -> Plan:
         """The finished plan. A status that says nothing new is the old one, so that it is not written again."""
         status = self.status
+        # Times alone are no news, so that a quiet job's status is not written at every look.
         if status != self.before:
             status = replace(status, last_reconcile_time=self.now)
         return Plan(tuple(self.actions), status, min(self._wake_at, default=None))
@@ -57,7 +60,7 @@ class Draft:
         """The pods of a role, by index."""
         return sorted((pod for pod in self.pods.values() if pod.role is role), key=lambda pod: pod.index)
 
-    def wanted(self, role: Role) -> list[str]:
+    def target_names(self, role: Role) -> list[str]:
         """Names of the pods that a role is to have."""
         return [self.name(role, index) for index in range(self.status.size(role))]
 
@@ -91,6 +94,7 @@ class Draft:
         if old is not None and (old.status, old.reason, old.message) == (truth, reason, message):
             return False
         changed = old is None or old.status != truth
+        # The time of the last change of truth, as Kubernetes defines it.
         since = self.now if changed or old is None else old.last_transition_time
         new = Condition(
             type=kind,
@@ -101,11 +105,13 @@ class Draft:
             last_transition_time=since,
         )
         others = [item for item in self.status.conditions if item.type != kind]
+        # These are not the job's state, which the printer column reads from the end.
         if kind not in facts.STATES:
             conditions = [new, *others]
         elif changed and truth == "True":
             conditions = [*others, new]
         else:  # a statement that stopped to hold is not the job's state: it goes where it does not stand last
+            # A statement that stopped to hold keeps its place.
             position = next((i for i, item in enumerate(self.status.conditions) if item.type == kind), 0)
             conditions = [*others[:position], new, *others[position:]]
         self.update(conditions=conditions)
@@ -129,9 +135,11 @@ class Draft:
         record = self.record(name)
         lasted = record.since is not None and (self.now - record.since).total_seconds() >= _SETTLED_SECONDS
         quick = 0 if lasted or not failed else record.quick_failures
+        # Doubled for each failure in a row, from one second on.
         delay = min(2.0 ** (quick - 1), _LONGEST_DELAY_SECONDS) if quick else 0.0
         self.remember(
             name,
+            # Noted in the status, so that an operator that dies now does not count it again.
             settled_uid=record.uid,
             restarts=record.restarts + 1,
             quick_failures=quick + 1 if failed else quick,
@@ -141,6 +149,7 @@ class Draft:
 
     def _end(self, kind: str, event: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Set a final condition."""
+        # A finished job neither runs nor restarts.
         self.retract(facts.RUNNING, reason, message)
         self.retract(facts.RESTARTING, reason, message)
         self.state(kind, "True", reason, message)

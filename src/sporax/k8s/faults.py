@@ -1,6 +1,6 @@
 """Which pods have ended, how, and what follows: each end is counted once, then replaced, ignored, or the job's end.
 
-What follows is asked of, in this order: the job's failure policy, the promise that a server whose process was killed or
+These decide what follows, in this order: the job's failure policy, the promise that a server whose process was killed or
 whose node is gone is replaced, the restart policy of the role, and `enableDynamicWorker`.
 """
 
@@ -17,7 +17,8 @@ def settle_faults(draft: Draft) -> Failure | None:
     """Bring the records up to date with the pods; why the job has failed, if it has."""
     failure: Failure | None = None
     for role in Role:
-        for name in draft.wanted(role):
+        for name in draft.target_names(role):
+            # All pods are brought up to date, even after one has ended the job.
             failure = _settle(draft, name) or failure
     return failure or _too_many_failures(draft) or _too_few_workers(draft)
 
@@ -27,18 +28,22 @@ def _settle(draft: Draft, name: str) -> Failure | None:
     pod, record = draft.pods.get(name), draft.record(name)
     if record.result:
         return None
+    # It was not deleted by the operator, which settles an incarnation before it deletes it.
     if record.uid and record.uid != record.settled_uid and (pod is None or pod.uid != record.uid):
         draft.count_restart(name, failed=False)
-        draft.report("Warning", "PodVanished", f"Pod {name} was deleted by somebody else; it is created again.")
+        draft.report("Warning", "PodVanished", f"Pod {name} was deleted by another client; it is created again.")
     if pod is None:
         return None
     if pod.uid != record.uid:
-        settled = pod.uid if pod.is_deleting else draft.record(name).settled_uid  # one we deleted, and forgot
+        # One that is being deleted was settled by an operator that died before it wrote so.
+        settled = pod.uid if pod.is_deleting else draft.record(name).settled_uid
         draft.remember(name, uid=pod.uid, settled_uid=settled, since=draft.now, container_restarts=0, not_before=None)
+    # The kubelet restarts containers by itself under OnFailure; the operator only counts.
     if pod.restarts > draft.record(name).container_restarts:
         again = pod.restarts - draft.record(name).container_restarts
         draft.remember(name, container_restarts=pod.restarts)
         draft.update(restarts=draft.status.restarts + again, failures=draft.status.failures + again)
+    # A pod that has succeeded is never created again.
     if pod.phase is Phase.SUCCEEDED:
         draft.remember(name, result="Succeeded")
     elif pod.phase is Phase.FAILED and not pod.is_deleting and draft.record(name).settled_uid != pod.uid:
@@ -69,6 +74,7 @@ def _verdict(draft: Draft, pod: Pod) -> FailureAction:
     for rule in policy.rules if policy is not None else ():
         if rule.matches(pod.role, pod.exit_code, pod.reason):
             return rule.action
+    # Neither is the program's own error.
     was_taken = pod.was_killed or pod.is_lost
     part = draft.spec.replica_spec(pod.role)
     assert part is not None  # only pods of roles that the job has are wanted
@@ -78,6 +84,7 @@ def _verdict(draft: Draft, pod: Pod) -> FailureAction:
         case RestartPolicy.EXIT_CODE if was_taken:
             return FailureAction.RESTART
         case _ if was_taken and pod.role is Role.SERVER:
+            # The promise of elastic servers: copies of its slots are elsewhere.
             return FailureAction.RESTART
         case _ if pod.role is Role.WORKER and draft.spec.enable_dynamic_worker:
             return FailureAction.IGNORE
@@ -95,9 +102,10 @@ def _too_many_failures(draft: Draft) -> Failure | None:
 
 def _too_few_workers(draft: Draft) -> Failure | None:
     """Whether an elastic job has lost more workers than it can do without."""
-    workers, part = draft.wanted(Role.WORKER), draft.spec.replica_spec(Role.WORKER)
+    workers, part = draft.target_names(Role.WORKER), draft.spec.replica_spec(Role.WORKER)
     left = sum(draft.record(name).result != "Failed" for name in workers)
     least = max(1, (part.min_replicas or 0) if part is not None else 0)
+    # As long as enough are left, an elastic job goes on.
     if not workers or left == len(workers) or left >= least:
         return None
     return "TooFewWorkers", f"{len(workers) - left} of {len(workers)} workers failed for good; {least} must be left."

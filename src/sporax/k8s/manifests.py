@@ -25,6 +25,7 @@ _LABELS = {"app.kubernetes.io/name": OPERATOR}
 class _PlainDumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
     """Writes equal parts twice, where YAML's own way would be a reference that few people read."""
 
+    # References of YAML are correct, but few people read them.
     def ignore_aliases(self, data: Any) -> bool:
         """Never write a reference."""
         return True
@@ -32,6 +33,7 @@ class _PlainDumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no type
 
 def files(image: str = IMAGE, *, with_expressions: bool = False) -> dict[str, str]:
     """The contents of `deploy/`, by file name; applied in the order of their names."""
+    # `kubectl apply` goes through a folder in the order of names.
     return {
         "1-crd.yaml": _text([custom_resource_definition(with_expressions=with_expressions)]),
         "2-rbac.yaml": _text([_namespace(), _account(), cluster_role(), _binding(), *_user_roles()]),
@@ -109,6 +111,7 @@ def _user_roles() -> list[Manifest]:
             "kind": "ClusterRole",
             "metadata": {
                 "name": f"msjob-{name}",
+                # Kubernetes adds rules with these labels to its own roles.
                 "labels": {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets},
             },
             "rules": [
@@ -143,6 +146,7 @@ def deployment(image: str) -> Manifest:
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
+            # The operator needs none of these rights.
             "capabilities": {"drop": ["ALL"]},
         },
     }
@@ -150,6 +154,7 @@ def deployment(image: str) -> Manifest:
         "serviceAccountName": OPERATOR,
         "securityContext": {
             "runAsNonRoot": True,
+            # The user "nonroot" of distroless images.
             "runAsUser": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -162,6 +167,7 @@ def deployment(image: str) -> Manifest:
         "metadata": {"name": OPERATOR, "namespace": NAMESPACE, "labels": _LABELS},
         "spec": {
             "replicas": 1,
+            # Two operators would do everything twice, so the old one ends first.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": _LABELS},
             "template": {"metadata": {"labels": _LABELS}, "spec": pod},

@@ -49,9 +49,11 @@ class ParameterServerMembership:
         until, wait = self._silent.get(place, (0.0, _FIRST_PEACE_SECONDS / 2))
         if now < until:
             return None
+        # ZeroMQ blocks, so it runs in a thread and other jobs go on.
         answer = await asyncio.to_thread(read_membership, place)
         if answer is None:
             wait = min(2 * wait, _LONGEST_PEACE_SECONDS)
+            # Twice as long each time, so that a foreign scheduler costs next to nothing.
             self._silent[place] = (now + wait, wait)
         else:
             self._silent.pop(place, None)
@@ -75,6 +77,7 @@ def read_membership(place: str) -> Membership | None:
     if state is None or target is None:
         return None
     facts = json.loads(state.text)
+    # With one server, or without replicas, there are no copies to wait for.
     needs_copies = facts["durability"] == "replica" and target.servers > 1
     slots = facts["slots"]  # none before the first server has come
     is_replicated = not needs_copies or (bool(slots) and all(backup >= 0 and synced for _, backup, synced in slots))

@@ -7,6 +7,7 @@ from collections import Counter
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as CounterMetric
 
+# Seconds; most looks take milliseconds.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _PREFIX = "sporax_operator"
 
@@ -54,5 +55,6 @@ class Metrics:
     def _write_states(self, also: str) -> None:
         """Set the gauge of every state; one that no job is in any more is 0."""
         counts = Counter(self._states.values())
+        # A state without jobs must be set to 0, or Prometheus would keep its last number.
         for labels in [*counts, also, *(item[0] for item in list(self._jobs._metrics))]:
             self._jobs.labels(labels).set(counts[labels])

@@ -10,6 +10,7 @@ from typing import Any
 from sporax.k8s import names
 from sporax.k8s.spec import Role
 
+# Shells and Kubernetes add 128 to the number of the signal.
 SIGNAL_EXIT_CODES = range(128, 256)
 
 
@@ -96,8 +97,10 @@ def read_pod(body: Mapping[str, Any]) -> Pod | None:
     roles = {role.value.lower(): role for role in Role}
     role = roles.get(labels.get(names.LABEL_ROLE, ""))
     index = labels.get(names.LABEL_INDEX, "")
+    # Other pods may carry a label of the same name.
     if role is None or not index.isdigit():
         return None
+    # The container that trains; sidecars do not count.
     containers: dict[str, Any] = {item["name"]: item for item in status.get("containerStatuses") or []}
     container = containers.get(names.CONTAINER, {})
     ended = (container.get("state") or {}).get("terminated") or {}
@@ -109,9 +112,11 @@ def read_pod(body: Mapping[str, Any]) -> Pod | None:
         phase=Phase(status.get("phase") or "Pending"),
         is_ready=any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or []),
         exit_code=ended.get("exitCode"),
+        # The pod's own reason first: an evicted pod's container says nothing of that.
         reason=status.get("reason") or ended.get("reason") or "",
         restarts=int(container.get("restartCount", 0)),
         is_deleting=bool(metadata.get("deletionTimestamp")),
         address=status.get("podIP") or "",
+        # The controller is the first owner of pods that the operator has made.
         owner_uid=str((metadata.get("ownerReferences") or [{}])[0].get("uid", "")),
     )

@@ -71,11 +71,13 @@ class Workforce:
 
     def wake(self, key: JobKey) -> None:
         """Look at a job soon."""
+        # The task of a job begins with its first notice.
         if key not in self._notices:
             self._notices[key] = asyncio.Event()
             task = asyncio.create_task(self._serve(key), name=f"msjob {key.namespace}/{key.name}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        # Also for a task that is busy: it looks once more afterwards.
         self._notices[key].set()
 
     async def stop(self) -> None:
@@ -92,6 +94,7 @@ class Workforce:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(notice.wait(), wait)
+            # Cleared before the look: a notice during it must cause another one.
             notice.clear()
             try:
                 wait = await self._look(key)
@@ -104,7 +107,9 @@ class Workforce:
                 failures += 1
                 self._metrics.count_error()
                 _log.warning("%s/%s: a look failed and is tried again: %r", *key, error)
+                # Doubled after each failure, up to half a minute.
                 wait = min(_FIRST_RETRY_SECONDS * 2 ** (failures - 1), _LONGEST_RETRY_SECONDS)
+                # What woke it up is part of the look that is tried again.
                 notice.clear()
             else:
                 failures = 0
@@ -130,6 +135,7 @@ async def serve(
 ) -> None:
     """Run an operator until it is told to stop."""
     metrics = metrics or Metrics()
+    # Before anything else, so that a failing start can be seen.
     if options.metrics_port is not None:
         start_http_server(options.metrics_port, registry=metrics.registry)
     client = client or AsyncClient(field_manager="sporax-operator")
@@ -162,6 +168,7 @@ async def _resync(
 ) -> None:
     """Compare the cache with everything there is, and look at every job, now and then."""
     while True:
+        # Not at the same moment as other operators.
         await asyncio.sleep(pause_seconds * random.uniform(0.8, 1.2))
         try:
             keys = cache.replace(*await cluster.read_all())
@@ -181,6 +188,7 @@ async def _wait_for_definition(cluster: Cluster, stop: asyncio.Event | None) -> 
                 return
             _log.warning("The API server knows no %s: apply deploy/1-crd.yaml.", names.KIND)
         except httpx2.HTTPError as error:
+            # Not an error: the definition may be applied after the operator.
             _log.warning("The API server does not answer: %r", error)
         await asyncio.sleep(_DEFINITION_POLL_SECONDS)
 
@@ -188,8 +196,10 @@ async def _wait_for_definition(cluster: Cluster, stop: asyncio.Event | None) -> 
 def _settings() -> kopf.OperatorSettings:
     """kopf's settings: it watches, and writes nothing of its own."""
     settings = kopf.OperatorSettings()
+    # Writing events into users' objects is the reconciler's work.
     settings.posting.enabled = False
     settings.scanning.disabled = True  # rights on all definitions and namespaces, for resources that appear later
+    # Seconds; shorter than what proxies in between allow.
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
@@ -212,6 +222,7 @@ def _handlers(workforce: Workforce, cache: JobCache) -> kopf.OperatorRegistry:
     kopf calls functions of an index for every object there is before it calls any other: the cache is complete when
     the first job is looked at. They return nothing, since kopf's own index cannot hold what the operator writes itself.
     """
+    # An index comes first at the start, so the cache is complete before the first look.
     registry = kopf.OperatorRegistry()
     job = (names.GROUP, names.VERSION, names.PLURAL)
     pod, pod_labels = ("", "v1", "pods"), {names.LABEL_JOB: kopf.PRESENT}

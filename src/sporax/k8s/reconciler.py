@@ -67,6 +67,7 @@ class Reconciler:
         if body is None:
             self._metrics.forget(key)
             raise JobGoneError(f"{key.namespace}/{key.name}")
+        # It is being deleted, or another controller takes care of it.
         if body["metadata"].get("deletionTimestamp") or managed_elsewhere(body):
             return None
         before = read_status(body.get("status"))
@@ -75,6 +76,7 @@ class Reconciler:
         try:
             job = read_job(body)
         except InvalidSpecError as error:
+            # The user sees the reason as the job's condition.
             await self._apply(body, before, refuse(key.name, _generation(body), before, str(error), self._clock()))
             return None
         address = _scheduler_address(pods)
@@ -102,8 +104,10 @@ class Reconciler:
         gang: Gang | None = None,
     ) -> None:
         """Store the status, then act. An action that fails is planned again at the next look."""
+        # Stored first: an action that is lost is planned again, one that was not noted would be repeated.
         if result.status != before:
             patch = status_patch(read_status(body.get("status")), result.status)
+            # Entered at once, so that the next look does not plan from an old status.
             self._cache.put_job(await self._cluster.patch_status(body, patch))
         key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
         self._metrics.set_state(key, _state(result.status))
@@ -122,9 +126,11 @@ class Reconciler:
                 await self._cluster.create_shared(job, wanted)
             case CreatePod(role, index, sizes, wanted):
                 claim = children.volume_claim(job, role, index)
+                # The claim before its pod, which would wait for it.
                 if claim is not None:
                     await self._cluster.create(claim)
                 created = await self._cluster.create(children.pod(job, role, index, dict(sizes), wanted))
+                # None: it was there already, and the watch tells of it.
                 if created is not None:
                     self._cache.put_pod(created)
             case DeletePod(name, _):
@@ -141,16 +147,18 @@ class Reconciler:
     async def _ask(self, job: Job, status: Status, address: str) -> Membership | None:
         """What the job's scheduler says, where it matters: in a running job with servers."""
         if self._membership is None or not address or status.is_finished or not status.size(Role.SERVER):
+            # Only jobs with servers change their membership.
             return None
         return await self._membership.read(job, address)
 
 
 async def reconcile_until_stored(reconciler: Reconciler, key: JobKey, attempts: int = 5) -> float | None:
-    """Look again at once when somebody changed the job in between."""
+    """Look again at once when another client changed the job in between."""
     for _ in range(attempts - 1):
         try:
             return await reconciler.reconcile(key)
         except ConflictError:
+            # Another writer changed the job, so the plan is made again from its newest form.
             await reconciler.refresh(key)
     return await reconciler.reconcile(key)
 

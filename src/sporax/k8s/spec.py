@@ -20,6 +20,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.k8s import names
 
 Count = Annotated[int, Meta(ge=0)]
+# Of Kubernetes' names: lower case, digits and hyphens.
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _MAX_NAME_LENGTH = 63
 
@@ -68,6 +69,7 @@ class FailureAction(StrEnum):
     IGNORE = "Ignore"
 
 
+# Unknown fields are errors, since a misspelled one would be ignored silently.
 class _Spec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What every part of a spec has in common: camelCase names, no unknown ones."""
 
@@ -220,6 +222,7 @@ def read_job(body: Mapping[str, Any]) -> Job:
     """
     metadata = body["metadata"]
     try:
+        # Strict: a text is no number, as in the API server's schema.
         spec = msgspec.convert(_normalised(body.get("spec") or {}), JobSpec)
     except msgspec.ValidationError as error:
         raise InvalidSpecError(_readable(str(error))) from error
@@ -238,6 +241,7 @@ def managed_elsewhere(body: Mapping[str, Any]) -> bool:
     """Whether a job belongs to another controller (Kueue's MultiKueue uses this)."""
     policy = (body.get("spec") or {}).get("runPolicy")
     manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
+    # Kueue leaves the field to its own value for jobs that run in another cluster.
     return manager not in (None, "", names.OPERATOR_NAME)
 
 
@@ -249,6 +253,7 @@ def _normalised(spec: Mapping[str, Any]) -> dict[str, Any]:
     usual = {role.value.lower(): role.value for role in Role}
     renamed: dict[str, Any] = {}
     for key, value in roles.items():
+        # The original takes role names in any case.
         name = usual.get(key.lower())
         if name is None:
             raise InvalidSpecError(
@@ -262,11 +267,13 @@ def _normalised(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_nulls(part: Any) -> Any:
     """An object without the fields that are null: YAML's way to leave a field empty."""
+    # `field:` without a value is null in YAML.
     return {key: value for key, value in part.items() if value is not None} if isinstance(part, Mapping) else part
 
 
 def _readable(message: str) -> str:
     """The reader's error as `field: what is wrong`."""
+    # msgspec's messages end with the path of the value.
     what, _, path = message.partition(" - at ")
     where = path.strip("`").replace("$", "spec", 1) or "spec"
     if unknown := re.search(r"unknown field `(\w+)`", what):
@@ -284,6 +291,7 @@ def _check_name(name: str, spec: JobSpec) -> None:
             f"and start with a letter, but is '{name}'"
         )
     for role in Role:
+        # The highest index has the longest name.
         longest = names.pod_name(name, role.value, max(0, spec.replicas(role) - 1))
         if spec.replica_spec(role) is not None and len(longest) > _MAX_NAME_LENGTH:
             raise InvalidSpecError(
@@ -301,6 +309,7 @@ def _check_roles(spec: JobSpec) -> None:
         raise InvalidSpecError(
             f"{where}.Scheduler.replicas: a job has 1 scheduler, but {spec.replicas(Role.SCHEDULER)} are asked for"
         )
+    # Servers and workers find each other by the scheduler.
     if spec.replicas(Role.SERVER) > 0 and spec.replica_spec(Role.SCHEDULER) is None:
         raise InvalidSpecError(f"{where}.Scheduler: a job with parameter servers (PS) must have a scheduler")
     if spec.replicas(Role.WORKER) == 0 and not spec.enable_dynamic_worker:
@@ -317,6 +326,7 @@ def _check_roles(spec: JobSpec) -> None:
     if security is not None and security.curve is not None and security.token is not None:
         raise InvalidSpecError("spec.securityPolicy.token: keys come from curve or from token, but both are given")
     policy = spec.run_policy.scheduling_policy
+    # A gang that needs more pods than the job has would never start.
     total = sum(spec.replicas(role) for role in Role)
     if policy is not None and policy.min_available is not None and policy.min_available > total:
         raise InvalidSpecError(
@@ -327,6 +337,7 @@ def _check_roles(spec: JobSpec) -> None:
 
 def _check_bounds(where: str, role: Role, part: ReplicaSpec, spec: JobSpec) -> None:
     """The least and the most replicas must make sense, and be allowed to matter."""
+    # No bounds, so nothing has to fit.
     if part.min_replicas is None and part.max_replicas is None:
         return
     if not spec.is_elastic(role):
@@ -350,6 +361,7 @@ def _check_template(where: str, part: ReplicaSpec) -> None:
         if isinstance(item, Mapping) and item.get("name") == names.CONTAINER
     ]
     if len(ours) != 1:
+        # Shown in the message, since a misspelled container name is the usual mistake.
         called = [item.get("name") if isinstance(item, Mapping) else item for item in containers]
         raise InvalidSpecError(
             f"{where}.template.spec.containers: exactly one must be named '{names.CONTAINER}', but the names are {called}"

@@ -124,6 +124,7 @@ def read_status(raw: Mapping[str, Any] | None) -> Status:
     try:
         return msgspec.convert(_without_nulls(raw or {}), Status)
     except msgspec.ValidationError:
+        # Notes of another version: the state of the pods is enough to begin again.
         return Status()
 
 
@@ -141,8 +142,10 @@ def status_patch(before: Status, after: Status) -> dict[str, Any]:
 
 def _merge_patch(before: Any, after: Any) -> Any:
     """RFC 7386: what to send so that `before` becomes `after`."""
+    # Only differences are sent, so that fields of another version stay.
     if not isinstance(before, dict) or not isinstance(after, dict):
         return after
+    # null deletes a key in a merge patch.
     patch = {key: None for key in before if key not in after}
     for key, value in after.items():
         if key not in before:
@@ -154,6 +157,7 @@ def _merge_patch(before: Any, after: Any) -> Any:
 
 def _without_nulls(value: Any) -> Any:
     """Data without fields that are null, at any depth."""
+    # null would delete keys of the status that are merely empty.
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -19,6 +19,7 @@ from sporax.k8s.spec import Role, read_job
 
 Manifest = dict[str, Any]
 
+# What is no job file is taken for a script.
 _JOB_FILES = {".yaml", ".yml", ".json"}
 _SCRIPT_FOLDER = "/opt/sporax/script"
 _CONFIG_MAP_BYTES = 1 << 20  # Kubernetes' own limit
@@ -55,6 +56,7 @@ def read_job_file(path: str) -> list[Manifest]:
         ) from None
     if not any(isinstance(item, dict) and item.get("kind") == names.KIND for item in objects):
         raise SporaxValueError(f"For 'sporax k8s submit', '{path}' must hold a job of kind {names.KIND}, but has none.")
+    # Other kinds, such as ConfigMaps, are the user's own.
     for item in objects:
         if item.get("kind") == names.KIND:
             _check(item, path)
@@ -76,9 +78,11 @@ def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:
             f"For 'sporax k8s submit', a script must be shorter than {_CONFIG_MAP_BYTES} bytes, but '{script}' has "
             f"{len(text.encode())}. Put it into the image and write a job file."
         )
+    # Kubernetes allows fewer characters in names than file systems do.
     name = options.name or re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "job"
     metadata: Manifest = {"name": name} | ({"namespace": options.namespace} if options.namespace else {})
     counts = {Role.SCHEDULER: 1, Role.SERVER: options.servers, Role.WORKER: options.workers}
+    # One worker alone has no others to find.
     if options.workers == 1 and not options.servers:
         del counts[Role.SCHEDULER]  # one worker alone has no others to find
     roles = {role.value: _replica_spec(path, name, count, options) for role, count in counts.items() if count}
@@ -88,6 +92,7 @@ def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:
         "metadata": metadata,
         "spec": {"successPolicy": "AllWorkers", "msReplicaSpecs": roles},
     }
+    # Here the user sees the message at once, and not in the job's status.
     _check(job, script)
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": dict(metadata), "data": {path.name: text}}
     return [config, job]
@@ -103,6 +108,7 @@ def _replica_spec(script: Path, config_map: str, count: int, options: ScriptOpti
     container = {
         "name": names.CONTAINER,
         "image": options.image,
+        # `sporax run` answers the script's `import mindspore`.
         "command": ["sporax", "run", f"{_SCRIPT_FOLDER}/{script.name}", *options.arguments],
         "volumeMounts": [{"name": "script", "mountPath": _SCRIPT_FOLDER, "readOnly": True}],
     }

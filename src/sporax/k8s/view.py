@@ -21,6 +21,7 @@ _COLOURS = {
     facts.RESTARTING: "yellow",
     facts.SUSPENDED: "magenta",
 }
+# Largest unit first, with its seconds.
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -65,6 +66,7 @@ def job_page(body: Mapping[str, Any], now: datetime) -> RenderableType:
 
 def job_state(status: Status) -> str:
     """The newest condition that holds; Pending before there is one."""
+    # The newest change stands last.
     return next((item.type for item in reversed(status.conditions) if item.status == "True"), "Pending")
 
 
@@ -83,4 +85,5 @@ def _share(body: Mapping[str, Any], status: Status, role: Role) -> str:
     size = status.sizes.get(role.value)
     if counts is None:
         return "-"
+    # Before the first look there is no size.
     return f"{counts.ready + counts.succeeded}/{size if size is not None else '?'}"

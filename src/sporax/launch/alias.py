@@ -43,6 +43,7 @@ class MindSporeModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
             return mindspore_version(os.environ)
+        # Looked up at each access, since names of `sporax` are loaded when they are first used.
         return getattr(sys.modules[TARGET], name)
 
     def __dir__(self) -> list[str]:
@@ -81,6 +82,7 @@ class AliasFinder(MetaPathFinder):
         if not fullname.startswith(f"{ALIAS}."):
             return None
         if _is_offered(_target_name(fullname)):
+            # `import` statements in a `try` must fail, so only plain ones get a placeholder.
             return ModuleSpec(fullname, AliasLoader())
         if is_plain_import_of(fullname):
             return ModuleSpec(fullname, PlaceholderLoader(), is_package=True)
@@ -96,7 +98,9 @@ class AliasLoader(Loader):
             importlib.import_module(TARGET)
             return MindSporeModule(ALIAS)
         module = importlib.import_module(_target_name(spec.name))
+        # Importing through a spec overwrites the module's own, which is needed for reloading.
         spec.loader_state = module.__spec__
+        # Names of MindSpore that are missing explain themselves also under the alias.
         vars(module).setdefault("__getattr__", missing_names(module.__name__))
         return module
 
@@ -125,6 +129,7 @@ def install() -> None:
         SporaxRuntimeError: the real MindSpore has been imported in this process before.
     """
     loaded = sys.modules.get(ALIAS)
+    # Two MindSpores in one process would mix their Tensors.
     if loaded is not None and not isinstance(loaded, MindSporeModule):
         raise SporaxRuntimeError(
             f"For 'sporax', '{ALIAS}' must not be imported before the alias is installed, but it is loaded from "
@@ -132,6 +137,7 @@ def install() -> None:
             "sporax.launch.alias.install() before the first import of mindspore."
         )
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        # First, so that an installed MindSpore is never found.
         sys.meta_path.insert(0, AliasFinder())
 
 
@@ -146,6 +152,7 @@ def install_for_children(environ: MutableMapping[str, str]) -> None:
     if SHADOW_DIRECTORY not in entries:
         environ["PYTHONPATH"] = os.pathsep.join([SHADOW_DIRECTORY, *entries])
     if SHADOW_DIRECTORY not in sys.path:
+        # In safe-path mode no script directory stands at position 0.
         sys.path.insert(0 if sys.flags.safe_path else 1, SHADOW_DIRECTORY)
 
 

@@ -20,6 +20,7 @@ _TUNABLES = {
 
 def allocation_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that make a process keep its large buffers; tunables the user has set stay as they are."""
+    # Entries look like `name=value`, with colons in between.
     own = [entry for entry in environ.get(_VARIABLE, "").split(":") if entry]
     names = {entry.partition("=")[0] for entry in own}
     added = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in names]

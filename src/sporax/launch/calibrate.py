@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         SporaxValueError: a number of devices below 1, or a file that cannot be a profile.
     """
     path = Path(arguments.out).absolute()
+    # Checked first, since measuring takes a while.
     if path.suffix != ".json" or path.is_dir() or not os.access(path.parent, os.W_OK):
         raise SporaxValueError(
             f"For 'sporax calibrate', --out must be a .json file in a directory that can be written, but got '{arguments.out}'."
@@ -34,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise SporaxValueError(
                 f"For 'sporax calibrate', --devices must be greater than 0, but got {arguments.devices}."
             )
+        # JAX reads the number of devices once, when it starts.
         os.environ.update(simulated_devices(os.environ, arguments.devices))
     from sporax.runtime.calibrate import main as measure  # here: the other commands stay without JAX
 

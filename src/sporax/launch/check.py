@@ -52,6 +52,7 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             inside = (file for file in sorted(path.rglob("*.py")) if file.is_file())
+            # Hidden folders hold virtual environments and version control.
             yield from (file for file in inside if not any(part[0] == "." for part in file.relative_to(path).parts))
         elif path.is_file():
             yield path
@@ -73,6 +74,7 @@ def problems_of(file: Path) -> Iterator[tuple[int, str, str]]:
 
 
 @cache
+# The same names come up in many files, and looking them up imports modules.
 def problem(path: str, keyword: str | None = None) -> str | None:
     """What is wrong with using `path`, or the argument `keyword` of it; None when it is there.
 
@@ -84,6 +86,7 @@ def problem(path: str, keyword: str | None = None) -> str | None:
     owner: object = importlib.import_module("sporax")
     done = package
     for name in filter(None, rest.split(".")):
+        # Only modules and classes have names that are known without running the program.
         if not isinstance(owner, (ModuleType, type)):
             return None  # an object: its attributes are known when it runs
         value = _member(owner, name)
@@ -100,9 +103,11 @@ def problem(path: str, keyword: str | None = None) -> str | None:
 def _member(owner: ModuleType | type, name: str) -> tuple[object] | None:
     """The attribute or submodule `name`, in a tuple; None when there is none."""
     try:
+        # In a tuple, since the attribute itself may be None.
         return (getattr(owner, name),)
     except (AttributeError, SporaxError):
         pass
+    # A class has no submodules.
     if isinstance(owner, type):
         return None
     try:
@@ -124,6 +129,7 @@ def _keywords(function: object) -> Iterable[str] | _Any:
         parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]  # an error otherwise
     except (TypeError, ValueError):
         return _Any()
+    # `**kwargs` may take any name.
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return _Any()
     return {parameter.name for parameter in parameters}

@@ -44,6 +44,7 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's); returns the exit code."""
+    # Two parsers: flags belong to the command, whose module is loaded only when it is chosen.
     chosen = top_level_parser().parse_args(argv)
     command = load_command(chosen.command)
     parser = command_parser(chosen.command, command)
@@ -67,6 +68,7 @@ def top_level_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"sporax {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    # Everything behind the command is left to its own parser.
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the command takes")
     return parser
 

@@ -38,7 +38,9 @@ def computes_on_cpu(environ: Mapping[str, str]) -> bool:
     """Whether ranks started with `environ` compute on the CPU: JAX is told to, or there is no accelerator."""
     platforms = environ.get("JAX_PLATFORMS", "")
     if platforms:
+        # A list of several platforms, such as "cuda,cpu", prefers an accelerator.
         return platforms == "cpu"
+    # Device files of NVIDIA GPUs and of TPUs.
     return not (glob("/dev/nvidia[0-9]*") or glob("/dev/accel*") or glob("/dev/vfio/[0-9]*"))
 
 
@@ -59,8 +61,10 @@ def numa_nodes(cores: Iterable[int]) -> dict[int, tuple[int, ...]]:
 
 def split(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
     """Cut `cores` into `count` runs of neighbours, as equal as possible; one each in turn when there are too few."""
+    # More ranks than cores share them in turn.
     if count > len(cores):
         return [(cores[index % len(cores)],) for index in range(count)]
+    # The first ranks get one core more where the division leaves a rest.
     size, larger = divmod(len(cores), count)
     starts = [index * size + min(index, larger) for index in range(count + 1)]
     return [tuple(cores[start:end]) for start, end in pairwise(starts)]
@@ -87,19 +91,20 @@ def shares(
     Raises:
         SporaxValueError: a table names a core or node that is not there.
     """
-    homes = _homes(count, bind_numa, nodes)
+    placed = _nodes_of_ranks(count, bind_numa, nodes)
     if isinstance(bind_core, Mapping):
         _check_ids("bind_core", bind_core, cores)
     result = []
-    for rank, home in enumerate(homes):
-        pool = cores if home is None else nodes[home]
-        neighbours = [other for other in range(count) if homes[other] == home]
-        bound = None if home is None else pool
+    for rank, node in enumerate(placed):
+        pool = cores if node is None else nodes[node]
+        neighbours = [other for other in range(count) if placed[other] == node]
+        # Binding memory to a node is of use only with the cores of that node.
+        bound = None if node is None else pool
         if isinstance(bind_core, Mapping):
             bound = bind_core.get(rank, bound)
         elif bind_core and pool:
             bound = split(pool, len(neighbours))[neighbours.index(rank)]
-        result.append(Share(bound, home))
+        result.append(Share(bound, node))
     return result
 
 
@@ -107,6 +112,7 @@ def thread_limits(share: Share, environ: Mapping[str, str]) -> dict[str, str]:
     """Thread counts for a bound rank, except those the user has set already."""
     if share.cores is None:
         return {}
+    # The user's own limits stay.
     return {name: str(len(share.cores)) for name in _THREAD_VARIABLES if name not in environ}
 
 
@@ -127,16 +133,18 @@ def memory_prefix(share: Share) -> list[str]:
     return [numactl, f"--membind={share.memory_node}"]
 
 
-def _homes(count: int, bind_numa: bool | Binding, nodes: Mapping[int, tuple[int, ...]]) -> list[int | None]:
+def _nodes_of_ranks(count: int, bind_numa: bool | Binding, nodes: Mapping[int, tuple[int, ...]]) -> list[int | None]:
     """The NUMA node of each local rank; None where it has none."""
     if isinstance(bind_numa, Mapping):
         _check_ids("bind_numa", bind_numa, tuple(nodes))
         if any(len(ids) != 1 for ids in bind_numa.values()):
             raise SporaxValueError(f"For 'bind_numa', each rank must have one node, but got {dict(bind_numa)}.")
         return [bind_numa[rank][0] if rank in bind_numa else None for rank in range(count)]
+    # A node may have memory and no cores for this process.
     usable = [node for node, cores in sorted(nodes.items()) if cores]
     if not bind_numa or not usable:
         return [None] * count
+    # Neighbouring ranks exchange the most data, so they share a node.
     return [usable[rank * len(usable) // count] for rank in range(count)]
 
 

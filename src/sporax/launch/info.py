@@ -46,6 +46,7 @@ def packages_by_group(requirements: Iterable[str]) -> Mapping[str, list[str]]:
     groups: dict[str, list[str]] = {_CORE: []}
     for line in requirements:
         package, extra = _PACKAGE.match(line), _EXTRA.search(line)
+        # The extra is a marker at the end of the line.
         if package is not None:
             groups.setdefault(extra.group(1) if extra else _CORE, []).append(package.group())
     return groups

@@ -97,8 +97,10 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
     assert options.worker_num is not None
     simulated = simulated_devices(environ, options.local_devices) if options.local_devices is not None else {}
     if options.dry_run is not None:
+        # Dry runs neither find nor need an accelerator.
         simulated = {"JAX_PLATFORMS": "cpu"}  # of which the ranks themselves simulate as many as they need
     on_cpu = cores.computes_on_cpu({**environ, **simulated})
+    # Ranks that compute on the CPU would otherwise fight for its cores.
     bind_core = on_cpu if options.bind_core is None else options.bind_core
     common = {**simulated, **(allocation_settings(environ) if on_cpu else {})}
     available = cores.available_cores()
@@ -119,8 +121,10 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
         timeout_seconds=options.cluster_time_out,
         scheduler_log=os.path.join(options.log_dir, "scheduler.log"),
         scheduler_cores=bind_core.get(SCHEDULER) if isinstance(bind_core, Mapping) else None,
+        # A job in the background has no terminal to show anything on.
         shown=(everyone if options.tail_worker_log is None else options.tail_worker_log) if options.join else (),
         token_file=options.token_file,
+        # Recovery is switched on only where the launcher restarts, even before the first failure.
         restart=0 if options.max_restarts else None,
         exits_gracefully=environ.get("MS_ENABLE_GRACEFUL_EXIT") == "1",
     )
@@ -150,9 +154,11 @@ def _plan_rank(options: LaunchOptions, local_rank: int, share: cores.Share, sett
     rank = _global_rank(options, local_rank)
     variables = {
         "RANK_SIZE": str(options.worker_num),
+        # MindSpore's name for the number of a device on its machine.
         "DEVICE_ID": str(local_rank),
         "LOCAL_RANK": str(local_rank),
         "LOCAL_RANK_SIZE": str(options.local_worker_num),
+        # The scheduler numbers by these names, so they must sort like the ranks of a node.
         "MS_NODE_ID": str(rank) if rank is not None else f"{socket.gethostname()}-{os.getpid()}-{local_rank}",
         **settings,
     }
@@ -181,6 +187,7 @@ def _global_rank(options: LaunchOptions, local_rank: int) -> int | None:
     """A rank's number in the job: known when all are here or this node has a number, else the scheduler's to give."""
     if options.dry_run is not None:
         return options.dry_run.ranks[local_rank]
+    # The whole job is here, so local ranks are ranks.
     if options.is_one_node:
         return local_rank
     return None if options.node_rank < 0 else options.node_rank * options.local_worker_num + local_rank
@@ -206,11 +213,13 @@ def _scheduler_port(options: LaunchOptions) -> int | None:
         return None
     if options.master_port is None and not options.is_one_node:
         return DEFAULT_PORT
+    # None: on one node any free port will do.
     return options.master_port
 
 
 def _serves(options: LaunchOptions) -> bool:
     """Whether the scheduler is on this node: the one that owns `master_addr`, and of those only node 0."""
+    # Only the machine that owns the address can listen there.
     local = ports.is_local(_scheduler_host(options))
     if not local and (options.is_one_node or options.node_rank == 0):
         which = "that runs all ranks" if options.is_one_node else "with node_rank 0"

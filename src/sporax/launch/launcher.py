@@ -39,14 +39,17 @@ def launch(options: LaunchOptions) -> int:
     """
     job = plan_job(options, os.environ)
     for plan in job.ranks:
+        # Errors of bindings are found before anything runs.
         cores.memory_prefix(plan.share)  # now, before anything has started
     _make_log_directory(options.log_dir)
     secrets = make_secrets(job.token_file, job.is_one_node, os.environ)
     try:
+        # Opened by the launcher, so that a port in use is an error before ranks start.
         listener = ports.listen(*job.scheduler_address) if job.serves else None
     except BaseException:
         private.remove(secrets.directory)
         raise
+    # Without a token every process that reaches the port could join.
     if not secrets.token and options.dry_run is None:
         print(f"sporax run: {UNPROTECTED.format(*job.scheduler_address)}", file=sys.stderr, flush=True)
     if not options.join:
@@ -71,10 +74,12 @@ def _supervise(
     the newest checkpoint that all have written, from which training goes on (`Model.train`).
     """
     while True:
+        # The clock tells a job that fails at once from one that ran for a while.
         began = time.monotonic()
         with Supervisor(job, listener, console, secrets) as supervisor:
             started()
             exit_code = supervisor.run(signals)
+        # A job that was told to stop, or has used up its restarts, stays ended.
         if exit_code == 0 or supervisor.was_told_to_stop or job.restart is None or job.restart >= max_restarts:
             return exit_code
         if waits_for_signal(signals, max(0.0, _RESTART_SECONDS - (time.monotonic() - began))):
@@ -82,6 +87,7 @@ def _supervise(
         job = replace(job, restart=job.restart + 1)
         if console is not None:
             print(f"sporax run: starts all ranks again ({job.restart} of {max_restarts})", file=console, flush=True)
+        # The directory of the first start was removed with its supervisor.
         secrets = make_secrets(job.token_file, job.is_one_node, os.environ)
         listener = ports.listen(*job.scheduler_address) if job.serves else None
         started = _nothing
@@ -94,12 +100,14 @@ def _nothing() -> None:
 def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int) -> int:
     """Let a process of its own, without a terminal, supervise the job; returns when all ranks have been started."""
     reader, writer = os.pipe()
+    # The child has the listener and its own copies of all options.
     child = os.fork()
     if child == 0:
         os.close(reader)
         _supervise_detached(job, listener, secrets, max_restarts, started=writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
+        # Returns when the child has written, or when it has ended and closed the pipe.
         started = pipe.read()
     if not started:
         raise SporaxRuntimeError(
@@ -115,6 +123,7 @@ def _supervise_detached(
     """The life of the background process."""
     exit_code = supervision.FAILED
     try:
+        # A session of its own: closing the terminal does not end the job.
         os.setsid()
         log = os.open(job.scheduler_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -131,6 +140,7 @@ def _supervise_detached(
         traceback.print_exc()
     finally:
         sys.stderr.flush()
+        # Without Python's exit handlers, which belong to the parent's state.
         os._exit(exit_code)
 
 

@@ -63,6 +63,7 @@ class SchedulerHere:
         """Let the scheduler work; tell what changed."""
         self._scheduler.step()
         present = {member.node_id for member in self._cluster.members.values()}
+        # A scheduler on this node also hears of ranks of other nodes, which this supervisor does not watch.
         for node_id in sorted(present - self._joined):
             if node_id in self._local_ranks:
                 yield RankJoined(self._local_ranks[node_id])
@@ -109,14 +110,17 @@ class SchedulerElsewhere:
         """Connect if not connected; hear the scheduler's word if it has spoken."""
         if self._next_try is not None and time.monotonic() >= self._next_try:
             self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
+            # Nothing to try again once there is a connection.
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
         if self._stream is not None and select.select([self._stream], [], [], 0)[0]:
             failure, cause = membership.hear_as_launcher(self._stream)
+            # The scheduler has nothing more to say after the end of the job.
             self._leave(None)
             yield ClusterEnded(failure, _local_cause(self._local_ranks, cause))
 
     def tell_failure(self, reason: str) -> None:
         """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""
+        # Not connected yet: `close` tries again.
         self._untold = reason if self._stream is None and self._next_try is not None else None
         self._leave(reason)
 

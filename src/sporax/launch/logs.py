@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 _QUOTED_BYTES = 16384
 ENDED_BY_JAX = "sporax: JAX has ended this rank, since another one is lost"
+# Patterns of XLA's log format: a letter for the severity, then date and time.
 _TERMINATING = re.compile(r"F\d{4} .*\] Terminating process because the JAX distributed service detected fatal errors")
 _COORDINATION = re.compile(r"[WEF]\d{4} [\d:.]+ +\d+ \w*(coordination|preemption)\w*\.(cc|h):\d+\] ")
 _FURTHER_LINES = re.compile(
@@ -32,6 +33,7 @@ class _WithoutTraces:
             is_the_end = _TERMINATING.match(line) is not None
             if is_the_end:
                 yield ENDED_BY_JAX
+            # Only after such a complaint are the further lines a part of it.
             if is_the_end or _COORDINATION.match(line):
                 self._has_complained = True
             elif not (self._has_complained and _FURTHER_LINES.match(line)):
@@ -56,6 +58,7 @@ class LogTail:
 
     def new_lines(self) -> Iterator[str]:
         """The whole lines that were written since the last call."""
+        # An unfinished line waits for its end.
         *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
         return self._labelled(lines)
 
@@ -75,6 +78,7 @@ def last_lines(path: str, count: int) -> list[str]:
     """The last lines of a file, at most `count`; none when the file is not there."""
     try:
         with open(path, "rb") as file:
+            # The end of a large file is enough.
             file.seek(-min(_QUOTED_BYTES, os.path.getsize(path)), os.SEEK_END)
             return list(_WithoutTraces()(file.read().decode(errors="replace").splitlines()))[-count:]
     except OSError:

@@ -23,8 +23,11 @@ DEFAULT_PORT = 8118
 DEFAULT_ADDRESS = "127.0.0.1"
 SCHEDULER = -1
 _MIN_PORT, _MAX_PORT = 1024, 65535
+# msrun's limit for processes of a dry run.
 _MOST_IMITATED = 128
+# A server that is killed is started alone, which disturbs nobody, so the limit is generous.
 _RESTARTS_OF_A_PROCESS = 100
+# A whole job that fails three times will most likely fail again.
 _RESTARTS_IN_RECOVERY = 3
 _BINDING_KEY = re.compile(r"device(\d+)|scheduler")
 _ID_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -143,6 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--bind_core", type=_binding, metavar="{True,False,JSON}", help='True, False or {"device0": ["0-3"], ...}')
     add("--bind_numa", type=_binding, default=False, metavar="{True,False,JSON}", help="the same for NUMA nodes")
     add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
+    # msrun's names of the flags for dry runs.
     add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
     add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
     add("--token-file", metavar="FILE", help="token that the processes of a job on several nodes share (mode 600)")
@@ -167,6 +171,7 @@ def checked(
         SporaxValueError: a number outside its range, a flag without the one it belongs to, or a target or file that
             does not exist.
     """
+    # Without launched ranks most flags would be ignored without notice.
     if arguments.worker_num is None:
         _check_one_process(arguments, defaults)
     local_worker_num = _local_worker_num(arguments, defaults)
@@ -174,6 +179,7 @@ def checked(
     dry_run = _dry_run(arguments, local_worker_num, environ)
     local_worker_num = local_worker_num if dry_run is None else len(dry_run.ranks)
     if arguments.rank_table_file and not os.path.isfile(arguments.rank_table_file):
+        # A rank table is read by every rank, so a wrong path is an error before they start.
         raise _wrong("rank_table_file", "a file that exists", arguments.rank_table_file)
     return LaunchOptions(
         target=resolve(arguments.target, arguments.target_arguments, as_module=arguments.module),
@@ -216,6 +222,7 @@ def _max_restarts(arguments: argparse.Namespace, local_worker_num: int, environ:
 
 def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> DryRun | None:
     """What is to be imitated, by the flags or else by the environment."""
+    # A flag wins over the environment.
     level = arguments.sim_level if arguments.sim_level != -1 else simulation_level(environ)
     rank, total = arguments.sim_rank_id, arguments.worker_num
     if level is None or total is None:
@@ -228,6 +235,7 @@ def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapp
         )
     if rank == -1 and environ.get("RANK_ID", "").isdecimal():
         rank = int(environ["RANK_ID"])
+    # Without a rank all of this node's are imitated.
     first = max(arguments.node_rank, 0) * local_worker_num
     ranks = tuple(range(first, first + local_worker_num)) if rank == -1 else (rank,)
     if not 0 <= min(ranks) <= max(ranks) < total:
@@ -244,6 +252,7 @@ def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapp
 def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> None:
     """Refuse flags of the launcher where nothing is launched."""
     parser = argparse.ArgumentParser()
+    # A fresh parser knows the defaults, so what differs was given.
     add_arguments(parser, defaults)
     always = ("module", "local_devices", "no_cache", "target", "target_arguments")
     for flag, value in vars(arguments).items():
@@ -259,6 +268,7 @@ def _local_worker_num(arguments: argparse.Namespace, defaults: Defaults) -> int:
     total = 1 if arguments.worker_num is None else arguments.worker_num
     if arguments.local_worker_num is not None:
         return int(arguments.local_worker_num)
+    # msrun starts at most eight ranks per node unless it is told otherwise.
     return int(min(total, defaults.local_worker_num or total))
 
 
@@ -293,6 +303,7 @@ def _shown_ranks(text: str, local_worker_num: int) -> tuple[int, ...] | None:
     """Parse `--tail_worker_log`: "-1" is all, which is None; else local ranks between commas."""
     if text.strip() == "-1":
         return None
+    # A word that is no number becomes -1, which the next check refuses.
     ranks = tuple(int(word) if word.strip().isdecimal() else -1 for word in text.split(","))
     if any(not 0 <= rank < local_worker_num for rank in ranks):
         raise _wrong("tail_worker_log", f"-1 or numbers in [0, {local_worker_num}) between commas", text)

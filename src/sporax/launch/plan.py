@@ -104,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise SporaxValueError(
                 f"For 'sporax plan', --devices must be 2 or more for a plan to shard anything, but got {arguments.devices}."
             )
+        # JAX reads the number of devices once, when it starts.
         os.environ.update(simulated_devices(os.environ, arguments.devices))
         os.environ[DEVICES] = str(arguments.devices)
     steps = 1 if arguments.steps is None else arguments.steps
@@ -124,6 +125,7 @@ def _say(arguments: argparse.Namespace) -> None:
         parse_bytes(arguments.memory, "For 'sporax plan', --memory")
     if arguments.hardware not in (None, SYMBOLIC):
         load_profile(arguments.hardware)
+    # By the environment, since the script's plans are made deep inside of its own calls.
     for name, variable in _VARIABLES.items():
         if getattr(arguments, name) is not None:
             os.environ[variable] = getattr(arguments, name)
@@ -133,6 +135,7 @@ def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
     """Flags of this command at the head of the target's arguments become its own; returns the other arguments."""
     words: list[str] = list(arguments.target_arguments)
     while words:
+        # Flags may come behind the script's name, where people often type them.
         flag, equals, value = words[0].partition("=")
         if flag not in _FLAGS:
             break
@@ -181,6 +184,7 @@ class Show:
         """A plan was made."""
         if self.count + 1 < self.steps:
             self.show(planned)
+            # Only the plans before the last one are shown here; the last one ends the script.
             return
         self.last = self.last or planned
         sys.exit(0)
@@ -193,6 +197,7 @@ class Show:
 
     def tell(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         """Report what left the script."""
+        # Wrong values are the user's input; other errors of Sporax are failures.
         self.has_wrong_input = isinstance(error, SporaxError) and isinstance(error, ValueError | TypeError)
         _tell(kind, error, frames)
 
@@ -205,12 +210,14 @@ def _plan(program: target.Target, show: Show) -> int:
     from sporax.runtime.session import SESSION  # here: other commands stay without the planner
 
     SESSION.plan_listeners.append(show)
+    # Steps give zeros, so a script goes on to its next step without computing.
     SESSION.plan_only = SESSION.plans_all = True
     sys.excepthook = show.tell
     try:
         code: object = target.execute(program)
     except SystemExit as end:
         code = end.code
+    # A plan was made, whatever the script did afterwards.
     if show.last is not None:
         show.show(show.last)
         return 0
@@ -220,6 +227,7 @@ def _plan(program: target.Target, show: Show) -> int:
     if code in (0, None):
         print(f"sporax plan: {_without_step(program)}", file=sys.stderr)
         return NO_PLAN
+    # Python prints other exit values as a message.
     if not isinstance(code, int):
         print(code, file=sys.stderr)
     if _misspelt(program):
@@ -243,6 +251,7 @@ def _misspelt(program: target.Target) -> str:
     """What to say of arguments of the script that look like flags of this command; "" where none does."""
     for word in program.arguments:
         flag = word.partition("=")[0]
+        # Similar words are most likely misspelled flags of this command.
         near = difflib.get_close_matches(flag, _FLAGS, 1, cutoff=0.8)
         if flag in _FLAGS:
             return f"'{word}' was handed on to the script; flags of this command stand before the script's own."
@@ -256,6 +265,7 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
     if not isinstance(error, SporaxError):
         sys.__excepthook__(kind, error, frames)
         return
+    # The user's line, and not one of Sporax or of the standard library.
     ours = str(Path(__file__).parents[1])
     places = [
         frame for frame in traceback.extract_tb(frames) if not frame.filename.startswith((ours, sys.base_prefix, "<"))

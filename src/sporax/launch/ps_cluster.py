@@ -85,6 +85,7 @@ class LocalCluster:
         self._worker = worker
         self._max_restarts = max_restarts
         self._job = uuid.uuid4().hex[:8]
+        # The store listens one port above the scheduler of ranks.
         self._address = f"{environ.get('MS_SCHED_HOST', '127.0.0.1')}:{int(environ['MS_SCHED_PORT']) + 1}"
         self._asker = Asker(self._address, keys)
         self.children: dict[tuple[str, int], Child] = {}
@@ -113,6 +114,7 @@ class LocalCluster:
         if role == "worker":
             variables["RANK_ID"] = str(index)
         log = self._log_dir / f"{role}_{index}.log" if self._log_dir is not None else None
+        # A log of an earlier job would be taken for this one's.
         if log is not None:
             log.unlink(missing_ok=True)
         self.children[(role, index)] = Child(role, index, node, variables, log)
@@ -122,6 +124,7 @@ class LocalCluster:
         now = time.monotonic()
         for child in list(self.children.values()):
             self._look_after(child, now)
+        # The scheduler is not asked at every turn: 50 questions a second would disturb it.
         if now >= self._asked:
             self._asked = now + _ASK_SECONDS
             self._follow(self._asker.ask(GetWanted(), Wanted, 0.05))
@@ -133,6 +136,7 @@ class LocalCluster:
         A server that was being started again when the job ended would wait for an answer of that scheduler for long.
         """
         running = {child.role for child in self.children.values() if child.exit_code is None}
+        # Servers that are still there hear that the job is over, or are ended after a moment.
         if running == {"server"} and ("scheduler", 0) in self.children:
             self._parting_until = self._parting_until or now + _PARTING_SECONDS
             return now > self._parting_until
@@ -155,20 +159,25 @@ class LocalCluster:
         if status is None:
             return
         child.process = None
+        # The pipe has done its work; a new process gets a new one.
         os.close(child.held)
         if child.role == "server":
             self._asker.tell(Exited(child.role, child.node))
         if status == 0 or self._is_retired(child):
             child.exit_code = 0
         elif child.role == "scheduler" and self.wanted is not None and self.wanted.error:
+            # An error of the job as a whole is named by the scheduler.
             self._fail(self.wanted.error)
+        # A server that fails again and again right after its start would never get further.
         elif child.starts > self._max_restarts or (
             status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS and child.starts > 3
         ):
             self._fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
         elif status > 0 and child.role in ("worker", "scheduler"):
+            # A positive status is the program's own error, which a restart would repeat.
             self._fail(f"{child.role} {child.index} ended with exit code {status}")
         else:
+            # Twice as long after each start, so that a broken process does not fill the machine.
             child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
 
     def _is_retired(self, child: Child) -> bool:
@@ -216,10 +225,12 @@ class LocalCluster:
             return
         for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):
             for index in range(count):
+                # Numbers may grow while the job runs.
                 child = self.children.get((role, index))
                 if child is None:
                     self._add(role, index)
                 elif child.exit_code is not None and child.node in target.retired:
+                    # A retired process is replaced by one with a new name, as the scheduler never takes an old name back.
                     generation = child.node
                     self._add(role, index)
                     self.children[(role, index)].node = generation + "+"
@@ -252,6 +263,7 @@ class LocalCluster:
         for child in self.children.values():
             if child.process is not None and child.process.poll() is None:
                 with_group = child.process.pid
+                # A stopped process must be continued before it can be ended.
                 for signum in (signal.SIGCONT, signal.SIGKILL):
                     try:
                         os.killpg(with_group, signum)
@@ -299,6 +311,7 @@ class BackgroundCluster:
 
 def free_port() -> int:
     """A port p such that p and p + 1 are free now."""
+    # The scheduler of ranks and the store use two neighbouring ports.
     import socket
 
     while True:

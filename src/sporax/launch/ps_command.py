@@ -66,12 +66,14 @@ def _address_in_environment() -> str:
         raise SporaxValueError(
             "For 'sporax ps', --scheduler must be given, HOST:PORT as `sporax run` prints it, where MS_SCHED_PORT is not set."
         )
+    # The store listens one port above the scheduler of ranks.
     return f"{os.environ.get('MS_SCHED_HOST') or '127.0.0.1'}:{int(port) + 1}"
 
 
 def _keys(address: str) -> Keys | None:
     """The keys of a job: those the environment names, else those of this user's job at that address on this machine."""
     token_file = token_file_of(address)
+    # What the environment says comes first.
     environ = {TOKEN_FILE_VARIABLE: token_file, **os.environ} if token_file else os.environ
     return keys_for(address.rsplit(":", 1)[0], environ)
 
@@ -93,6 +95,7 @@ def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
 
 def _checkpoint(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
     answer = asker.ask(Checkpoint(True), CheckpointIs, _ANSWER_SECONDS)
+    # Writing goes on in the servers; asking again shows when it is done.
     while answer is not None and answer.running:
         time.sleep(0.1)
         answer = asker.ask(Checkpoint(False), CheckpointIs, _ANSWER_SECONDS)
@@ -114,6 +117,7 @@ def _status(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
         elif arguments.prometheus:
             print(_metrics(json.loads(answer.text)), end="")
         else:
+            # Clears the screen, so that the table stays in place.
             print(("\x1b[2J\x1b[H" if arguments.live else "") + table(json.loads(answer.text)), flush=True)
         if not arguments.live:
             return 0

@@ -32,6 +32,7 @@ def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> 
     Raises:
         SporaxValueError: flags of the launcher that do not go together with servers.
     """
+    # The launcher supervises processes of this machine only.
     if not options.is_one_node or options.dry_run is not None or not options.join:
         raise SporaxValueError(
             "For 'sporax run', --server_num starts a job on one machine and waits for it. For several machines start the "
@@ -58,6 +59,7 @@ def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> 
 def _run(options: LaunchOptions, variables: Mapping[str, str], secrets: JobSecrets) -> int:
     """Run the job with the variables of all its processes."""
     workers, log_dir = options.worker_num or 1, Path(options.log_dir or ".")
+    # In the launcher, so that ranks still find each other after the scheduler was started again.
     serve_ranks(variables)
     cluster = LocalCluster(
         variables,
@@ -83,6 +85,7 @@ def _watch(cluster: LocalCluster, log_dir: Path) -> int:
     """Show the workers' output until the job is over; gives the exit code."""
     tails: dict[int, LogTail] = {}
     signals: list[int] = []
+    # A handler only notes the signal: ending processes inside of it could interrupt `step`.
     before = {number: signal.signal(number, lambda got, _: signals.append(got)) for number in _STOP_SIGNALS}
     try:
         running = True
@@ -92,6 +95,7 @@ def _watch(cluster: LocalCluster, log_dir: Path) -> int:
             time.sleep(_PAUSE_SECONDS)
     finally:
         cluster.close()
+        # Once more, for the last lines of processes that have just ended.
         _show(cluster, log_dir, tails)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -100,6 +104,7 @@ def _watch(cluster: LocalCluster, log_dir: Path) -> int:
     if cluster.failure:
         print(f"sporax run: {cluster.failure}", file=sys.stderr)
         for child in cluster.children.values():
+            # The message names the process, and its log says why it failed.
             if child.log is not None and f"{child.role} {child.index} " in cluster.failure:
                 print(f"last lines of {child.log}:", file=sys.stderr)
                 for line in last_lines(str(child.log), _QUOTED_LINES):

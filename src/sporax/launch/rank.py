@@ -47,6 +47,7 @@ def main() -> int:
     if bound != _UNBOUND:
         os.sched_setaffinity(0, {int(core) for core in bound.split(",")})
     try:
+        # Only after binding: XLA counts the cores of its process when it starts.
         return execute(target)
     except (SporaxError, OSError) as problem:  # the program could not be started; its own errors do not come here
         print(f"sporax run: {problem}", file=sys.stderr)
@@ -60,8 +61,10 @@ def end_with_launcher(watched: int, *, inherit: bool) -> None:
         watched: descriptor of the reading end.
         inherit: keep it through `exec`.
     """
+    # An executable that replaces this process must keep the pipe, too.
     os.set_inheritable(watched, inherit)
     if hasattr(fcntl, "F_SETSIG"):
+        # A negative owner is a process group.
         fcntl.fcntl(watched, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(watched, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)

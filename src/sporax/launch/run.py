@@ -37,6 +37,7 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
         return launch(chosen)
     if chosen.local_devices is not None:
         os.environ.update(simulated_devices(os.environ, chosen.local_devices))
+    # Tunables of glibc exist on Linux only.
     if sys.platform == "linux" and cores.computes_on_cpu(os.environ):
         _restart_with(allocation_settings(os.environ))
     return target.execute(chosen.target)

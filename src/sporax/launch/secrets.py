@@ -46,9 +46,11 @@ def make_secrets(token_file: str | None, is_one_node: bool, environ: Mapping[str
         token = read_token(token_file, "--token-file")
     else:
         token = token_from_environ(environ)
+    # On one node no other process has to know it beforehand.
     if not token and is_one_node:
         token = new_token()
     directory = private.make_job_directory()
+    # The directory is private, so the file is safe in it.
     if token:
         write_token(str(directory / "token"), token)
     return JobSecrets(directory, token)
@@ -61,6 +63,7 @@ def note_scheduler(secrets: JobSecrets, address: str) -> None:
 
 def token_file_of(address: str) -> str:
     """The token file of this user's job on this machine whose parameter server listens at an address; "" for none."""
+    # By address, since the user names a scheduler and not a job.
     for directory in private.job_directories():
         with suppress(OSError):
             if (directory / _SCHEDULER).read_text(encoding="utf-8") == address:

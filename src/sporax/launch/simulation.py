@@ -31,5 +31,6 @@ def simulated_devices(environ: Mapping[str, str], count: int) -> dict[str, str]:
             f"For 'simulated devices', JAX_PLATFORMS must be 'cpu' or unset, but got '{platforms}'. Name no number of devices to "
             "use the real ones."
         )
+    # An older count in the flags would win or lose by its place, so it is left out.
     others = [flag for flag in environ.get("XLA_FLAGS", "").split() if not flag.startswith(_FLAG)]
     return {"XLA_FLAGS": " ".join([*others, f"{_FLAG}={count}"]), "JAX_PLATFORMS": "cpu"}

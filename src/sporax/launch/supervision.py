@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+# Seconds for ranks to end by themselves after SIGTERM, before they are killed.
 GRACE_SECONDS = 5.0
 GRACEFUL_SECONDS = 120.0
 """Ranks that were asked to save and leave finish their step, agree on it, and write."""
@@ -201,11 +202,13 @@ class Supervision:
         self.running -= statuses.keys()
         self.ended |= statuses.keys()
         failed = {local_rank: status for local_rank, status in sorted(statuses.items()) if status != 0}
+        # The first failure counts; what follows is mostly a consequence.
         self.all_well = self.all_well and not failed
         if not failed or self.phase is not Phase.RUNNING:
             return self._stop_if_hopeless() or self._finish_if_complete()
         instructions: list[Instruction] = []
         blamed = failed
+        # The rank that the scheduler names has also ended here, and its own end says more.
         if self.cluster_failure is not None and self.formed and self.cause in failed and not self.is_accused:
             blamed = {
                 self.cause: failed[self.cause]
@@ -214,11 +217,13 @@ class Supervision:
             instructions = [Tell(self.cluster_failure)]
             blamed = {} if self.formed and self.cause is not None else failed  # they have ended because of it
         self.blamed = frozenset(blamed)
+        # The largest code: a rank that was killed by a signal, if there is one.
         blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
         return [*instructions, *blame, *self._stop(max(map(exit_code_of, failed.values())), signal.SIGTERM)]
 
     def _stop_if_hopeless(self) -> list[Instruction]:
         """Stop when a rank has ended without joining while others wait for it to join."""
+        # Ranks that never call `init` are no loss while nobody waits for them.
         absent = sorted(self.ended - self.joined)
         if self.phase is not Phase.RUNNING or not self.gathering or not absent:
             return []
@@ -233,6 +238,7 @@ class Supervision:
         if failure is None:
             return self._finish_if_complete()
         self.cluster_failure, self.cause = failure, cause
+        # A moment for the rank's own error, which explains more than its loss.
         return [StartGrace(LAST_WORDS_SECONDS)]
 
     def _signal_came(self, signum: int) -> list[Instruction]:
@@ -245,12 +251,14 @@ class Supervision:
             return [Tell(f"got {signal_name(signum)}: ranks save and leave"), asked, StartGrace(GRACEFUL_SECONDS)]
         if self.phase is Phase.RUNNING:
             return [Tell(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
+        # The second signal: whoever sends it does not want to wait.
         return [SignalRanks(self._still_running(), signal.SIGKILL)]
 
     def _grace_over(self) -> list[Instruction]:
         """Go one step further in stopping the ranks."""
         if self.phase is Phase.RUNNING and self.cluster_failure is not None:
             return [Tell(self.cluster_failure), *self._stop(FAILED, signal.SIGTERM)]
+        # They have had their time to end by themselves.
         if self.phase is Phase.STOPPING and self.running:
             return [SignalRanks(self._still_running(), signal.SIGKILL)]
         return []
@@ -261,6 +269,7 @@ class Supervision:
         asked: list[Instruction] = []
         if self.running:
             asked = [SignalRanks(self._still_running(), signum), StartGrace(GRACE_SECONDS)]
+        # The other nodes first: they would wait for ranks that are about to end.
         return [TellOthers(), *asked, *self._finish_if_complete()]
 
     def _finish_if_complete(self) -> list[Instruction]:
@@ -270,6 +279,7 @@ class Supervision:
         if self.phase is Phase.RUNNING and (self.waits_for_others or self.cluster_failure is not None):
             return []
         self.phase = Phase.FINISHED
+        # All ranks have saved and left, as they were asked to.
         if self.leaving and self.all_well:
             self.exit_code = 0
         return [Finish(self.exit_code)]

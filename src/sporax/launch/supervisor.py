@@ -62,10 +62,12 @@ class Supervisor:
     def __init__(self, job: Job, listener: socket.socket | None, console: TextIO | None, secrets: JobSecrets) -> None:
         self._job = job
         self._secrets = secrets
+        # The directory lives as long as this process, also in the background.
         private.claim(secrets.directory)
         self._console = console
         self._log_works = True
         try:
+            # Later starts of a job add to the logs of the first one.
             self._log = open(job.scheduler_log, "a" if job.restart else "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed at exit)
         except OSError as error:
             private.remove(secrets.directory)
@@ -103,6 +105,7 @@ class Supervisor:
         except BaseException:
             self._clean_up()
             raise
+        # After the ranks have started, which would inherit the binding.
         if self._job.scheduler_cores is not None:
             os.sched_setaffinity(0, self._job.scheduler_cores)
         return self
@@ -122,6 +125,7 @@ class Supervisor:
         Returns:
             The job's exit code.
         """
+        # Until the state machine says so: it also waits for ranks of other nodes.
         while self._exit_code is None:
             self._wait(signals)
             self._show_tails()
@@ -133,6 +137,7 @@ class Supervisor:
         """Start one rank."""
         reader, writer = os.pipe()
         command = [*cores.memory_prefix(plan.share), *rank_command(self._job.target, reader, plan.share.cores)]
+        # A rank number of the launcher's own environment must not become every rank's.
         inherited = {name: value for name, value in os.environ.items() if name != "RANK_ID"}
         variables = {
             **inherited,
@@ -141,6 +146,7 @@ class Supervisor:
             **plan.variables,
         }
         with open(plan.log_path, "ab" if self._job.restart else "wb") as log:
+            # Lines of earlier starts are not shown again.
             written = log.tell()
             process = subprocess.Popen(
                 command,
@@ -151,6 +157,7 @@ class Supervisor:
                 start_new_session=True,
                 pass_fds=[reader],
             )
+        # The rank has its own copy of the reading end.
         os.close(reader)
         self._note(f"{plan} is process {process.pid}, log {plan.log_path}")
         if plan.local_rank in self._job.shown:
@@ -170,6 +177,7 @@ class Supervisor:
         watched = [signals]
         if (scheduler := self._link.watched()) is not None:
             watched.append(scheduler)
+        # Output is shown ten times a second; without it fewer turns suffice.
         seconds = _TICK_SECONDS if self._tails else _IDLE_SECONDS
         if self._grace_ends is not None:
             seconds = min(seconds, max(self._grace_ends - time.monotonic(), 0))
@@ -181,6 +189,7 @@ class Supervisor:
             if signum in _STOP_SIGNALS:
                 self.was_told_to_stop = True
                 yield supervision.SignalCame(signum)
+        # Looked for before the link is asked: the ends of ranks come with what they have said.
         ended = dict(self._newly_ended())
         yield from self._link.events()  # first: a rank that ends because of another has told the scheduler of which
         if ended:
@@ -196,6 +205,7 @@ class Supervisor:
             if status is not None:
                 self._note(f"{self._started[local_rank].plan} {_ending(status)}")
                 if status != 0:  # a rank that ends well may leave a process behind on purpose
+                    # Children of a failed rank would go on using its cores and ports.
                     self._signal_group(local_rank, signal.SIGKILL)
                 yield local_rank, status
 
@@ -219,6 +229,7 @@ class Supervisor:
 
     def _signal_group(self, local_rank: int, signum: int) -> None:
         """Send a signal to a rank and the processes it has started."""
+        # A group may be gone already, or belong to another user.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._started[local_rank].process.pid, signum)
 
@@ -257,6 +268,7 @@ class Supervisor:
     def _clean_up(self) -> None:
         """Leave no rank running, and close everything."""
         for local_rank, started in self._started.items():
+            # Nobody watches the ranks after this.
             if started.process.poll() is None:
                 self._signal_group(local_rank, signal.SIGKILL)
                 started.process.wait()
@@ -277,9 +289,11 @@ class Supervisor:
 def listening_to_signals() -> Iterator[int]:
     """Turn signals into bytes: gives a descriptor from which the numbers of those that came can be read."""
     reader, writer = os.pipe()
+    # Both ends must not block: signals may come faster than they are read.
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     listened = (*_STOP_SIGNALS, signal.SIGCHLD)
+    # Handlers that do nothing: Python writes the number to the descriptor before it calls them.
     before = {signum: signal.signal(signum, lambda *_: None) for signum in listened}
     wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
@@ -318,6 +332,7 @@ def _show(lines: Iterable[str]) -> None:
         for line in lines:
             print(line, flush=True)
     except BrokenPipeError:
+        # Later writes, and Python's own flush at the end, must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

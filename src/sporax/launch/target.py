@@ -70,11 +70,13 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
         SporaxValueError: there is no such script, module or command.
     """
     words = tuple(arguments)
+    # `python` must be this interpreter, whose environment has Sporax.
     if as_module:
         return Target(Kind.MODULE, name, words)
     if name in _PYTHON_NAMES:
         return Target(Kind.EXECUTABLE, sys.executable, words)
     if os.path.isfile(name):
+        # A file without .py that can be executed and is no Python source.
         foreign = not name.endswith(".py") and os.access(name, os.X_OK) and not _is_python_script(name)
         return Target(Kind.EXECUTABLE if foreign else Kind.SCRIPT, name, words)
     command = None if name.endswith(".py") or os.path.isdir(name) else _find_command(name)
@@ -83,6 +85,7 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
             f"For 'target', it must be a script, a command on PATH or (after -m) a module that exists, "
             f"but got '{name}' in directory '{os.getcwd()}'."
         )
+    # Commands of this environment (pytest) run in this process, so that the alias holds.
     ours = _is_python_script(command) and Path(command).parent == Path(sys.executable).parent
     return Target(Kind.SCRIPT if ours else Kind.EXECUTABLE, command, words)
 
@@ -98,6 +101,7 @@ def execute(target: Target) -> int:
     """
     if target.kind is Kind.EXECUTABLE:
         alias.install_for_children(os.environ)
+        # Buffers of this process are lost when it becomes another program.
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(target.name, [target.name, *target.arguments])
@@ -119,6 +123,7 @@ def _run_script(target: Target) -> int:
     main.__dict__.update(
         __file__=path, __builtins__=builtins, __cached__=None, __loader__=loader, __package__=None, __spec__=None
     )
+    # Pickles of the script's classes look for `__main__`.
     sys.modules["__main__"] = main
     _set_command_line(target, first_path=os.path.dirname(os.path.realpath(path)))
 
@@ -147,6 +152,7 @@ def _set_command_line(target: Target, first_path: str) -> None:
     """Set `sys.argv` and `sys.path[0]`, and prepare the environment of child processes."""
     sys.argv = [target.name, *target.arguments]
     if not sys.flags.safe_path:
+        # As Python does: the script's own directory, or the current one for modules.
         sys.path[0] = first_path
     alias.install_for_children(os.environ)
 
@@ -157,6 +163,7 @@ def _with_own_traceback(run: Callable[[], object]) -> int:
         run()
     except Exception as error:
         error.__traceback__ = _script_frames(error.__traceback__)
+        # Python sets these for errors that nobody catches; exit handlers of Sporax read them.
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
@@ -172,8 +179,9 @@ def _script_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 def _find_command(name: str) -> str | None:
     """Path of the command `name`: among this interpreter's own commands first, then on PATH."""
-    beside_python = str(Path(sys.executable).parent)
-    return shutil.which(name, path=beside_python) or shutil.which(name)
+    own_commands = str(Path(sys.executable).parent)
+    # The commands of this environment come first, as in an activated one.
+    return shutil.which(name, path=own_commands) or shutil.which(name)
 
 
 def _is_python_script(path: str) -> bool:

@@ -54,9 +54,11 @@ class _Reader(ast.NodeVisitor):
             package = alias.name.partition(".")[0]
             if package in PACKAGES:
                 self._use(alias.name, node)
+                # `import a.b` binds `a`, with `as` the whole path.
                 self._bind(alias.asname or package, alias.name if alias.asname else package)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        # Relative imports are the program's own modules.
         if node.level or node.module is None or node.module.partition(".")[0] not in PACKAGES:
             return
         for alias in node.names:
@@ -76,6 +78,7 @@ class _Reader(ast.NodeVisitor):
         path = self._path_of(node.func)
         for keyword in node.keywords:
             if path is not None and keyword.arg is not None and not self._is_guarded:
+                # Arguments of a call that is guarded are as optional as the call.
                 self.uses.add(Use(path, keyword.value.lineno, keyword.arg))
         self.generic_visit(node)
 
@@ -85,6 +88,7 @@ class _Reader(ast.NodeVisitor):
         for statement in node.body:
             self.visit(statement)
         self._is_guarded = before
+        # Only the body is guarded; the handlers are what the program does without the name.
         for part in (*node.handlers, *node.orelse, *node.finalbody):
             self.visit(part)
 
@@ -98,6 +102,7 @@ class _Reader(ast.NodeVisitor):
         self._visit_function(node)
 
     def _visit_function(self, node: _Function) -> None:
+        # Defaults are evaluated outside of the function, where its arguments hide nothing.
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(default)
         outer = self._paths
@@ -113,6 +118,7 @@ class _Reader(ast.NodeVisitor):
             self.uses.add(Use(path, node.lineno))
 
     def _bind(self, name: str, path: str) -> None:
+        # A guarded import may be another module in the end.
         self._paths[name] = None if self._is_guarded and name not in PACKAGES else path
 
     def _path_of(self, node: ast.expr) -> str | None:
@@ -127,6 +133,7 @@ class _Reader(ast.NodeVisitor):
 
 def _forgives(handler: ast.ExceptHandler) -> bool:
     """Whether an `except` clause handles a name that is not there."""
+    # A bare `except` handles everything.
     if handler.type is None:
         return True
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

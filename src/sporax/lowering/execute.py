@@ -57,6 +57,7 @@ def rank_program(
     def program(*arguments: Array) -> list[Array]:
         num_constants = len(step.constants)
         constants = [
+            # Python numbers among the constants have no shape to slice.
             runner.cut(jnp.asarray(value) if not hasattr(value, "dtype") else value, placement)
             for value, placement in zip(step.constants, plan.inputs[:num_constants], strict=True)
         ]
@@ -100,6 +101,7 @@ class _Runner:
             self._transfer(self.transfers.after[number], values)
         self._transfer(self.transfers.at_end, values)
         return [
+            # A constant result has no tensor, so no placement either.
             jnp.asarray(self.step.literal_outputs[position]) if tensor == LITERAL else values[tensor][placement]
             for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True))
         ]
@@ -146,6 +148,7 @@ class _Runner:
         body = self._body(equation.bodies[0], planned.bodies[0])
 
         def step(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+            # Carry first, as `lax.scan` hands them to the next round.
             results = body(*consts, *carry, *x)
             return results[:num_carry], results[num_carry:]
 
@@ -172,6 +175,7 @@ class _Runner:
 
     def _cond(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         branches = [self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True)]
+        # A predicate is whole on every rank, so all ranks take the same branch and meet in its collectives.
         results: Sequence[Array] = jax.lax.switch(operands[0], branches, *operands[1:])
         return results
 
@@ -191,6 +195,7 @@ class _Runner:
             # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
             array = array.astype(jnp.float32)
         moved = apply_redistribution(array, transfer.redistribution, self.axis_names)
+        # Scaled before the cast back, so that a mean is rounded once.
         return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]
 
     def _move_fused(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
@@ -221,6 +226,7 @@ class _NoScope:
         return None
 
 
+# One object: `nullcontext` would be built for every operator.
 _NO_SCOPE = _NoScope()
 
 _CONTROL: Mapping[str, Callable[..., Sequence[Array]]] = {

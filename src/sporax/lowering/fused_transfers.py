@@ -29,6 +29,7 @@ def redistribute_fused(
         redistributions: of each; all have the same kinds of moves along the same axes.
         axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
     """
+    # In the factored shape, every move works on whole dimensions.
     arrays = [
         array.reshape(redistribution.factored) for array, redistribution in zip(arrays, redistributions, strict=True)
     ]
@@ -47,6 +48,7 @@ def redistribute_fused(
 def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[str, ...]) -> list[Array]:
     members = jax.lax.axis_size(names)
     # Scattered, every rank keeps one row, so each tensor must first be dealt out over all rows.
+    # An all-reduce or all-gather takes any order of elements, so one row is enough.
     scatters = moves[0].kind is MoveKind.REDUCE_SCATTER
     rows = [
         _as_rows(array, move.target, members) if scatters else array.reshape(1, -1)
@@ -70,6 +72,7 @@ _COLLECTIVES: dict[MoveKind, Callable[..., Array]] = {
 
 def _as_rows(array: Array, dim: int, rows: int) -> Array:
     """A tensor as a matrix with one row per rank that keeps a part of dimension `dim`."""
+    # The scattered dimension first: rows are then contiguous pieces of it.
     return jnp.moveaxis(array, dim, 0).reshape(rows, -1)
 
 
@@ -85,6 +88,7 @@ def _from_rows(rows: Array, shape: tuple[int, ...], move: Move, members: int) ->
     if move.kind is MoveKind.ALL_REDUCE:
         return rows.reshape(shape)
     if move.kind is MoveKind.ALL_GATHER:
+        # Pieces arrive one member after another and belong behind each other in the gathered dimension.
         gathered = (*shape[: move.source], members * shape[move.source], *shape[move.source + 1 :])
         return jnp.moveaxis(rows.reshape(members, *shape), 0, move.source).reshape(gathered)
     kept = (shape[move.target] // members, *shape[: move.target], *shape[move.target + 1 :])

@@ -82,6 +82,7 @@ def ingest(
     described = list(inputs) or [(Role.DATA, f"input {number}") for number in range(len(jaxpr.jaxpr.invars))]
     whole = _read_whole(jaxpr, described, "")
     offset = len(whole.constants)
+    # Constants come before arguments in the graph, so positions shift by their number.
     pairs = tuple((output, argument + offset) for output, argument in aliases)
     return replace(whole, graph=replace(whole.graph, aliases=pairs))
 
@@ -93,6 +94,7 @@ _Env = dict[Any, "int | Literal"]
 def _read_whole(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) -> Ingested:
     """The graph of a whole program or body; arguments are called as `inputs` say."""
     reader = _Reader()
+    # Values that were closed over are inputs of the graph, too: their placements are part of the plan.
     env: _Env = {
         var: reader.constant(var, value) for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
     }
@@ -199,6 +201,7 @@ class _Reader:
         # Operands of a while are of two bodies: no position says which variable a body's input is.
         if str(eqn.primitive.name) == "while":
             return [unnamed] * count
+        # Rows of stacked inputs are slices of a variable, and not the variable itself.
         whole = eqn.params["num_consts"] + eqn.params["num_carry"] if "num_carry" in eqn.params else count
         first = len(eqn.invars) - count  # the index of a branch
         atoms = [_look_up(env, var) for var in eqn.invars[first:]]
@@ -224,6 +227,7 @@ class _Reader:
     def _barrier(self, atoms: Sequence[int | Literal], stack: str) -> list[int | Literal]:
         """The same values, for XLA others: so it does not find out that a recomputation repeats what it has."""
         operands = tuple(dict.fromkeys(atom for atom in atoms if not isinstance(atom, Literal)))
+        # A barrier around literals alone has nothing to hide.
         if not operands:
             return list(atoms)
         specs = tuple(self.tensors[tensor] for tensor in operands)
@@ -247,6 +251,7 @@ def written_out(eqn: JaxprEqn) -> ClosedJaxpr | None:
 
 def _called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     """The body of a call, as far as one is known by its parameters."""
+    # Primitives of JAX name their body differently.
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         body = eqn.params.get(name)
         if isinstance(body, ClosedJaxpr):
@@ -295,5 +300,6 @@ def path_of(stack: str) -> tuple[str, bool]:
 
 def _last(kind: str, stack: str) -> int | None:
     """The innermost stage or segment that a name stack says."""
+    # The innermost Cell that says something wins.
     numbers = re.findall(rf"\b{kind}:(\d+)", stack)
     return int(numbers[-1]) if numbers else None

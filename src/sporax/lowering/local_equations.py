@@ -44,6 +44,7 @@ def describe(eqn: JaxprEqn) -> Operation:
 def operation_name(eqn: JaxprEqn) -> str:
     """The primitive's name; foreign code adds what it calls, so that rules can be registered for one target."""
     name = str(eqn.primitive.name)
+    # Kernels written by hand all have the same primitive; their target tells them apart.
     target = eqn.params.get("target_name") if name == "ffi_call" else None
     if name == "pallas_call":
         target = getattr(eqn.params.get("name_and_src_info"), "name", None) or eqn.params.get("name")
@@ -105,6 +106,7 @@ def _place_numbers(task: Task, local: Operation, position: Position, dims: range
     for place, dim in enumerate(dims):
         counts = jax.lax.broadcasted_iota(dtype, number.shape, place)
         start = jnp.asarray(position.index(placement.dims[dim]), dtype) * dtype(shape[dim])
+        # Row-major: a step in one dimension is the product of the sizes behind it.
         number = number + (counts + start) * dtype(math.prod(whole[dim + 1 : dims.stop]))
     high = number >> dtype(32) if dtype is np.uint64 else jnp.zeros_like(number)
     return high.astype(jnp.uint32), number.astype(jnp.uint32)
@@ -137,6 +139,7 @@ def _random_bits(task: Task, local: Operation, position: Position, slices: list[
 def _reverse(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Reverse the slice, and send it to the opposite place along every reversed dimension that is sharded."""
     x = task.bind(slices, local.params)[0]
+    # Reversed inside of each slice, the slices themselves are still in the old order.
     for dim in local.params["dimensions"]:
         axes = task.operand_placement(0).dims[dim]
         if axes:
@@ -161,6 +164,7 @@ def _gather(task: Task, local: Operation, position: Position, slices: list[Array
     if not columns:
         return task.bind(slices, local.params)
     owned = jnp.ones(indices.shape[:-1], bool)
+    # Only this mode gives an answer for an outside index; others clip, and clipped indices have an owner.
     inside = _all_inside(indices, task.operation) if "FILL" in str(whole["mode"]) else owned
     for column, dim in columns:
         place, mine = _local_place(task, local, position, indices[..., column], dim)
@@ -172,7 +176,7 @@ def _gather(task: Task, local: Operation, position: Position, slices: list[Array
     masks = [_beside_window(mask, numbers.offset_dims, values.ndim) for mask in (owned & inside, inside)]
     values = jnp.where(masks[0], values, jnp.zeros_like(values))
     if "FILL" in str(whole["mode"]):
-        # The results are partial sums: one rank alone may answer for an index that nobody has.
+        # The results are partial sums: one rank alone may answer for an index that no rank has.
         answers = ~masks[1] & (position.index(task.axes_of(Kind.REDUCE)) == 0)
         values = jnp.where(answers, _fill_value(whole["fill_value"], values.dtype), values)
     return [values]
@@ -180,6 +184,7 @@ def _gather(task: Task, local: Operation, position: Position, slices: list[Array
 
 def _signed(indices: Array) -> Array:
     """Indices in a type that has negative numbers."""
+    # Unsigned indices would wrap where the start of the slice is subtracted.
     return indices.astype(np.int64 if indices.dtype.itemsize == 8 else np.int32)
 
 
@@ -196,6 +201,7 @@ def _all_inside(indices: Array, operation: Operation) -> Array:
     shape, sizes = operation.operands[0].shape, operation.params["slice_sizes"]
     dims = operation.params["dimension_numbers"].start_index_map
     limits = np.array([shape[dim] - sizes[dim] for dim in dims], indices.dtype)
+    # The last start that keeps the window inside is the size minus the window.
     return jnp.all((indices >= 0) & (indices <= limits), axis=-1)
 
 
@@ -223,6 +229,7 @@ def _scatter(task: Task, local: Operation, position: Position, slices: list[Arra
     """Write what falls into this rank's slice. Where ranks hold different updates, the first of them holds the operand."""
     operand, indices, updates = slices
     reduced = task.axes_of(Kind.REDUCE)
+    # Partial results are added later, so the operand may be in one of them only.
     neutral = _NEUTRAL.get(local.name)
     if reduced and neutral is not None:
         operand = jnp.where(position.index(reduced) == 0, operand, jnp.full_like(operand, neutral))
@@ -231,11 +238,13 @@ def _scatter(task: Task, local: Operation, position: Position, slices: list[Arra
     extents = _window_extents(task.operation)
     dims = numbers.scatter_dims_to_operand_dims
     columns = [(column, dim) for column, dim in enumerate(dims) if placement.dims[dim] and extents[dim] == 1]
+    # No sharded dimension is indexed: every rank writes to whole rows.
     if not columns:
         return task.bind([operand, indices, updates], local.params)
     indices = _signed(indices)
     shape = task.operation.operands[0].shape
     if "CLIP" in str(local.params["mode"]):
+        # Clipping looks at the whole tensor, which this slice is only a part of.
         indices = jnp.clip(indices, 0, np.array([shape[dim] - extents[dim] for dim in dims], indices.dtype))
     for column, dim in columns:
         index = indices[..., column]
@@ -243,6 +252,7 @@ def _scatter(task: Task, local: Operation, position: Position, slices: list[Arra
         mine = mine & (index >= 0) & (index < shape[dim])
         # -1 is outside of the slice, and the mode below drops it.
         indices = indices.at[..., column].set(jnp.where(mine, place, -1))
+    # Changed indices are neither sorted nor unique any more.
     params = {
         **local.params,
         "mode": jax.lax.GatherScatterMode.FILL_OR_DROP,
@@ -275,6 +285,7 @@ def _convolution(task: Task, local: Operation, position: Position, slices: list[
         border, axes = _border(task, 0, dim)
         if border is not None:
             x = _with_borders(task, position, x, dim, axes, border, 0)
+            # At the tensor's ends the border is still padding; between slices it is data.
             padding[number] = (border.pad_low, border.pad_high)
     return task.bind([x, kernel], {**local.params, "padding": tuple(padding)})
 
@@ -288,6 +299,7 @@ def _window(task: Task, local: Operation, position: Position, slices: list[Array
         if border is None:
             continue
         padding[dim] = (border.pad_low, 0)
+        # Without neighbours' data the window may still leave out the end of a slice.
         if border.left or border.right or border.pad_high <= -local.params["window_strides"][dim]:
             x = _with_borders(task, position, slices[0], dim, axes, border, edge)
             slices[0] = jax.lax.slice_in_dim(x, 0, x.shape[dim] + border.pad_high, axis=dim)
@@ -306,6 +318,7 @@ def _highest(dtype: Any) -> Any:
     return np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).max
 
 
+# A maximum or minimum must not see the zeros of a border beyond the tensor.
 _EDGES: dict[str, Callable[[Any], Any]] = {"reduce_window_max": _lowest, "reduce_window_min": _highest}
 """What windows see beyond the edges of the tensor; zero for all others."""
 
@@ -326,6 +339,7 @@ def _with_borders(task: Task, position: Position, x: Array, dim: int, axes: Axes
     if border.left:
         tail = jax.lax.slice_in_dim(x, size - border.left, size, axis=dim)
         before = position.permute(tail, axes, [(place, place + 1) for place in range(parts - 1)])
+        # The first rank has no neighbour before it: it sees what lies beyond the tensor's edge.
         pieces.insert(0, jnp.where(position.index(axes) == 0, jnp.full_like(before, edge), before))
     if border.right:
         head = jax.lax.slice_in_dim(x, 0, border.right, axis=dim)

@@ -64,6 +64,7 @@ class LocalNorms:
         names = [name for name, _ in named]
         jax.debug.callback(partial(self._report, names), place, jnp.sqrt(jnp.stack([square for _, square in named])))
 
+    # Called on the host, in a thread of XLA: nothing here may touch devices.
     def _report(self, names: Sequence[str], place: Array, norms: Array) -> None:
         rank = self.ranks[int(place)]
         values = dict(zip(names, np.asarray(norms), strict=True))
@@ -85,6 +86,7 @@ def local_norms(config: ParallelConfig, ranks: Sequence[int]) -> LocalNorms | No
     return LocalNorms(tuple(ranks), config.dump_local_norm, config.dump_device_local_norm, config.dump_local_norm_path)
 
 
+# Steps are counted here, since programs carry no number of their own.
 _steps: Counter[Path] = Counter()
 _lock = threading.Lock()
 

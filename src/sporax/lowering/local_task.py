@@ -76,6 +76,7 @@ class Task:
     def bind(self, operands: Sequence[Array], params: Any) -> list[Array]:
         """The primitive itself, always with a list of results."""
         outputs = self.primitive.bind(*operands, **params)
+        # One form for all primitives, so that recipes need no special case.
         return list(outputs) if self.primitive.multiple_results else [outputs]
 
     def operand_placement(self, number: int) -> Placement:

@@ -24,8 +24,10 @@ Array = jax.Array
 """A jax.Array or a tracer."""
 
 mark_p = Primitive(MARK)
+# A mark may join several tensors, such as all operands of an operator.
 mark_p.multiple_results = True
 
+# Numbers tell calls of one operator apart, also across steps of the process.
 _numbers = itertools.count()
 
 
@@ -54,6 +56,7 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> 
     # These speak of values of the first pass alone: a tangent passes without one.
     if isinstance(mark, GradientMark | KeptMark | LossMark | WeightMark):
         return apply_mark(primals, mark), list(tangents)
+    # A derivative of a derivative keeps the mark of the first pass, with fewer positions.
     if isinstance(mark, DerivativeMark):
         beyond = replace(mark, positions=tuple(mark.positions[number] for number in positions))
     else:
@@ -68,8 +71,10 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> 
 
 def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMark) -> list[Array]:
     """Cotangents go back through the mark."""
+    # Symbolic zeros stay unmarked, so that no operator is made for them.
     nonzero = [number for number, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
     positions = tuple(mark.positions[number] for number in nonzero)
+    # Each transposition turns the direction around.
     beyond = replace(mark, positions=positions, backward=not mark.backward)
     marked = list(cotangents)
     for number, array in zip(nonzero, apply_mark([cotangents[number] for number in nonzero], beyond), strict=True):
@@ -85,4 +90,5 @@ def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, mark: Mark) -> tuple
 ad.primitive_jvps[mark_p] = _jvp
 ad.primitive_transposes[mark_p] = _transpose
 batching.primitive_batchers[mark_p] = _batch
+# An identity: in compiled programs nothing is left of it.
 mlir.register_lowering(mark_p, mlir.lower_fun(_run, multiple_results=True))

@@ -22,6 +22,7 @@ def permute(x: Any, axes: Sequence[int], axis_names: Sequence[str], pairs: Seque
         pairs: (sender, receiver) places along `axes`.
     """
     sizes = [jax.lax.axis_size(axis_names[axis]) for axis in axes]
+    # The order of the mesh, in which `ppermute` counts.
     order = sorted(range(len(axes)), key=lambda position: axes[position])
     renumbered = []
     for place in itertools.product(*map(range, sizes)):

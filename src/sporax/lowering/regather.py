@@ -33,6 +33,7 @@ WeightPath = tuple[int, tuple[int, ...]]
 
 def late_copy(weight: Any, cotangent: Any) -> Any:
     """The same array, which cannot be had before the cotangent: what is chosen never is NaN and 0 at the same time."""
+    # Any element will do: waiting for one waits for the array.
     first = cotangent.reshape(-1)[0]
     return jnp.where(jnp.isnan(first) & (first == 0), jnp.zeros_like(weight), weight)
 
@@ -60,6 +61,7 @@ class _Rewriter:
         self.names = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
         self.paths = {tensor: (tensor, ()) for tensor, name in self.names.items() if name in learnt}
         for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
+            # Behind the last gradient is the update, which reads stored slices.
             if operator.backward and number < last:
                 operator = replace(operator, operands=self._with_copies(operator))
                 self.cotangents.update(
@@ -67,6 +69,7 @@ class _Rewriter:
                 )
             else:
                 self._record_paths(number, operator)
+            # Bodies of loops hold both passes, too.
             if operator.bodies:
                 bodies = tuple(map(regather_weights, equation.bodies))
                 operator = replace(operator, bodies=tuple(body.graph for body in bodies))
@@ -98,15 +101,18 @@ class _Rewriter:
 
     def _with_copies(self, operator: Operator) -> tuple[int, ...]:
         """The operands of an operator of the backward pass, weights among them replaced by their copies."""
+        # Before the first cotangent there is nothing that a copy could wait for.
         if not self.cotangents:
             return operator.operands
         own = [tensor for tensor in operator.operands if tensor in self.cotangents]
+        # A cotangent that the operator reads itself is there just in time.
         late = own[0] if own else next(reversed(self.cotangents))
         return tuple(
             self._copy(self.paths[operand], late) if operand in self.paths else operand for operand in operator.operands
         )
 
     def _copy(self, weight_path: WeightPath, late: int) -> int:
+        # One copy for all readers in the backward pass.
         if weight_path in self.copies:
             return self.copies[weight_path]
         root, through = weight_path

@@ -27,6 +27,7 @@ def _overridden(operator: Operator, strategies: Mapping[int, Cuts]) -> Operator:
     """An operator; a mark with its new strategy."""
     mark: Any = operator.mark
     if isinstance(mark, OperatorMark):
+        # The derivative follows its operator, so both get the new strategy.
         mark = _cut(mark, strategies)
     elif isinstance(mark, DerivativeMark) and isinstance(mark.of, OperatorMark):
         mark = replace(mark, of=_cut(mark.of, strategies))
@@ -38,5 +39,6 @@ def _overridden(operator: Operator, strategies: Mapping[int, Cuts]) -> Operator:
 def _cut(mark: OperatorMark, strategies: Mapping[int, Cuts]) -> OperatorMark:
     if mark.number not in strategies:
         return mark
+    # Noted, so that reports can say where the strategy is from.
     attributes = tuple(sorted({**dict(mark.attributes), FROM_FILE: True}.items()))
     return replace(mark, in_strategy=strategies[mark.number], attributes=attributes)

@@ -76,6 +76,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None) ->
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise SporaxValueError(f"For 'linspace', 'steps' must be an int >= 0, but got {steps!r}.")
+    # The bounds must be numbers, as the result's shape and values are made on the host.
     first, last = (bound.item() if isinstance(bound, Tensor) else bound for bound in (start, end))
     numbers = ops.linspace(first, last, steps)
     return numbers if dtype is None else numbers.astype(dtype)
@@ -93,6 +94,7 @@ def clone(input: Tensor) -> Tensor:
 
 def one_shape(sizes: tuple[Any, ...]) -> Any:
     """The shape in ``f(2, 3)`` and in ``f((2, 3))``."""
+    # PyTorch takes both forms.
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
 
 

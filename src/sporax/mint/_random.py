@@ -61,6 +61,7 @@ def randint(*args: Any, generator: None = None, dtype: DType | None = None, devi
     _one_stream("randint", generator, device)
     if len(args) not in (2, 3):
         raise SporaxTypeError(f"For 'randint', the arguments must be (low=0, high, size), but got {len(args)}.")
+    # Two arguments: the numbers begin at 0.
     low, high = args[:2] if len(args) == 3 else (0, args[0])
     return distributions.drawn(
         distributions._integers, seeds.operators, one_shape((args[-1],)), low, high, dtype or dtypes.int64
@@ -106,6 +107,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, generator: None = 
         given = "both" if tensors else "neither"
         raise SporaxTypeError(f"For 'normal', give either tensors for 'mean' and 'std' or a 'size', but got {given}.")
     if tensors:
+        # The sum has the shape to which both broadcast.
         size = (mean + std).shape
     return ops.standard_normal(tuple(size)) * std + mean
 

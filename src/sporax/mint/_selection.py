@@ -40,6 +40,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor 
 def _extreme(
     name: str, whole: Any, pairwise: Any, along: Any, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None
 ) -> Any:
+    # ``max(input, other)`` has the other tensor in the place of `dim`.
     if isinstance(dim, Tensor) and other is None:
         dim, other = None, dim
     if other is not None:
@@ -52,13 +53,15 @@ def _extreme(
         if keepdim:
             raise SporaxTypeError(f"For '{name}', 'keepdim' needs a 'dim', but that is None.")
         return whole(input)
+    # The operator gives positions first, PyTorch's form values first.
     positions, values = along(dim, keepdim)(input)
     return values, positions
 
 
 def _unique(array: np.ndarray[Any, Any], inverse: bool, counts: bool, axis: int | None) -> list[np.ndarray[Any, Any]]:
     """The different elements, and what else is requested; numpy gives a bare array where nothing is."""
-    unique_of: Any = np.unique  # its overloads know no bools that are variables
+    # Its overloads know no bools that are variables.
+    unique_of: Any = np.unique
     result = unique_of(array, return_inverse=inverse, return_counts=counts, axis=axis)
     return list(result) if inverse or counts else [result]
 
@@ -80,6 +83,7 @@ def unique(
         dim: compare slices along this dimension instead of single elements.
     """
     where = None if dim is None else check.axis("unique", dim, input.ndim)
+    # How many different elements there are is a shape, so values must be known.
     values, *others = _unique(known("unique", "input", input), return_inverse, return_counts, where)
     if not others:
         return wrap_numpy(values)
@@ -90,6 +94,7 @@ def unique(
 
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``input + alpha * other``."""
+    # Without a factor the product is left out, which keeps the dtype of integers.
     return ops.add(input, other) if type(alpha) is int and alpha == 1 else ops.add(input, other * alpha)
 
 
@@ -103,6 +108,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     for name, value in (("input", input), ("other", other)):
         if not isinstance(value, Tensor):
             raise SporaxTypeError(f"For 'equal', '{name}' must be a Tensor, but got {type(value).__name__}.")
+    # Tensors of different shapes are different, whatever would broadcast.
     return input.shape == other.shape and bool(ops.reduce_all(ops.equal(input, other)).item())
 
 
@@ -135,6 +141,7 @@ def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
 
 def addr_(input: Tensor, vec1: Tensor, vec2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)``, written to `input`, which is returned."""
+    # With beta 0, NaN in the input must not come through.
     result = ops.outer(vec1, vec2) * alpha + (input * beta if beta != 0 else 0)
     input._replace(result.astype(input.dtype).array)
     return input
@@ -161,6 +168,7 @@ def conv_tbc(input: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
         pad: zeros at both ends of the time.
     """
     check.rank("conv_tbc", 3, input=input, weight=weight)
+    # W stands for the time.
     result = jax.lax.conv_general_dilated(input, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC"))
     return result + bias
 

@@ -21,6 +21,7 @@ def batch_norm_stats(input: Array, eps: float) -> tuple[Array, Array]:
     """Mean and `invstd` of each channel of `input` (n, channels, …), in float32 at least."""
     check.floating("batch_norm_stats", input=input)
     axes = (0, *range(2, input.ndim))
+    # The variance of float16 numbers loses too much.
     wide = input.astype(jnp.promote_types(input.dtype, jnp.float32))
     return jnp.mean(wide, axes), jax.lax.rsqrt(jnp.var(wide, axes) + eps)
 
@@ -51,9 +52,12 @@ def batch_norm_elemt(
 @operator(function="")
 def _joined(mean: Array, invstd: Array, counts: Array, eps: float) -> tuple[Array, Array, Array]:
     """Mean, `invstd` and unbiased variance over all devices; see `batch_norm_gather_stats_with_counts`."""
+    # Devices with more samples count more.
     share = (counts / jnp.sum(counts)).astype(mean.dtype)[:, None]
     middle = jnp.sum(mean * share, 0)
+    # `invstd` turned back into a variance.
     own = 1 / jnp.square(invstd) - eps
+    # Variance within devices plus that of their means.
     variance = jnp.sum((own + jnp.square(mean - middle)) * share, 0)
     total = jnp.sum(counts).astype(mean.dtype)
     return middle, jax.lax.rsqrt(variance + eps), variance * total / (total - 1)
@@ -86,5 +90,6 @@ def batch_norm_gather_stats_with_counts(
     for statistic, new in ((running_mean, middle), (running_var, variance)):
         if statistic is not None:
             moved = statistic * (1 - momentum) + new * momentum
+            # Statistics are no part of the loss.
             statistic._replace(jax.lax.stop_gradient(moved.astype(statistic.dtype).array))
     return middle, deviation

@@ -249,6 +249,7 @@ _SECOND_ORDER = (
     "optimizer of `nn` or `experimental.optim`"
 )
 _REASONS = dict.fromkeys(("thor", "DenseThor", "Conv2dThor", "EmbeddingThor", "EmbeddingLookupThor"), _SECOND_ORDER)
+# Names that this module needs, and does not offer.
 _HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
 __all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]

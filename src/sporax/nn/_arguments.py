@@ -54,6 +54,7 @@ def initial_shape(layer: str, name: str, value: Any, shape: tuple[int, ...]) -> 
 
 def cast_like(layer: Any, x: Tensor, *parameters: Any) -> list[Any]:
     """Parameters in the dtype of `x` when the layer runs in another precision (`Cell.to_float`), else as they are."""
+    # Only in another precision: a cast of each weight would cost in every step.
     if layer._cast_to is None or x.dtype not in dtypes.float_type:
         return list(parameters)
     return [None if parameter is None else parameter.astype(x.dtype) for parameter in parameters]
@@ -64,6 +65,7 @@ def configured(*primitives: Primitive) -> bool:
 
     Layers run composed operators as long as nothing was said of their parts.
     """
+    # A strategy belongs to one primitive, so a layer with one runs its primitives one by one.
     return any(primitive.attrs for primitive in primitives)
 
 
@@ -103,6 +105,7 @@ def ints(layer: str, name: str, value: Any, count: int, least: int = 1) -> tuple
         SporaxTypeError: not ints.
         SporaxValueError: another number of them, or one that is too small.
     """
+    # One int stands for all dimensions.
     values = (value,) * count if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(values, tuple | list) or any(isinstance(v, bool) or not isinstance(v, int) for v in values):
         raise SporaxTypeError(f"For '{layer}', '{name}' must be an int or a tuple of ints, but got {value!r}.")

@@ -41,6 +41,7 @@ class CellFlags:
         """Set attributes of this Cell; ``fp16``, ``fp32`` and ``bf16`` cast as `to_float` does."""
         self._flags.update(flags)
         for name, value in flags.items():
+            # As plain attributes, which users read: ``cell.fp16``.
             setattr(self, name, value)
             if name in _PRECISIONS and value:
                 self.set_precision(_PRECISIONS[name])
@@ -96,6 +97,7 @@ class CellFlags:
     def check_names_and_refresh_name(self) -> None:
         """Rename Parameters by their paths where two have one name, and check again."""
         names = [parameter.name for _, parameter in self.parameters_and_names()]
+        # Names stay where they are unique: checkpoints refer to them.
         if len(set(names)) < len(names):
             for path, parameter in self.parameters_and_names():
                 parameter.name = path
@@ -122,12 +124,14 @@ class CellFlags:
             raise SporaxTypeError(f"For 'register_buffer', the name must be a string, but got {type(name).__name__}.")
         if "." in name or not name:
             raise SporaxKeyError(f"For 'register_buffer', the name must not be empty or contain '.', but got '{name}'.")
+        # A buffer may replace one of its own name only.
         if name not in self._buffers and hasattr(self, name):
             raise SporaxKeyError(f"For 'register_buffer', the attribute '{name}' already exists.")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise SporaxTypeError(
                 f"For 'register_buffer', '{name}' must be a Tensor or None, but got {type(tensor).__name__}."
             )
+        # A Parameter, so that a compiled step may change it, but one that no list of Parameters shows.
         buffer = None if tensor is None else Parameter(tensor, name=name, requires_grad=False)
         self._buffers[name] = buffer
         if not persistent:
@@ -138,9 +142,11 @@ class CellFlags:
     def set_buffer(self, name: str, value: Tensor | None) -> None:
         """Give a buffer new values."""
         buffer = self._buffers[name]
+        # The same Parameter with other values: compiled steps know it by identity.
         if buffer is not None and isinstance(value, Tensor):
             buffer._replace(value.array)
         else:
+            # From or to None the kind changes, so it is registered again.
             object.__setattr__(self, name, None)
             del self._buffers[name]
             self.register_buffer(name, value)

@@ -36,6 +36,7 @@ class HookHandle:
         self._hooks = hooks
         self._number = next(self._numbers)
         others = dict(hooks) if prepend else {}
+        # The new hook first: dicts keep the order in which keys came.
         if prepend:
             hooks.clear()
         hooks[self._number] = entry
@@ -108,8 +109,10 @@ class CellHooks:
 def run_hooked(cell: CellHooks, construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``construct(*args, **kwargs)`` with the Cell's hooks around it."""
     hooks = cell._hooks or {}
+    # A copy: a hook may remove itself.
     for entry in list(hooks.get("forward_pre", {}).values()):
         args, kwargs = _before(entry, cell, args, kwargs)
+    # Identities cost something in every step, so they are there only for such hooks.
     watch = _Backward(cell, hooks) if hooks.get("backward") or hooks.get("backward_pre") else None
     try:
         output = construct(*(watch.enter(args) if watch else args), **kwargs)
@@ -130,6 +133,7 @@ def _before(entry: _Entry, cell: CellHooks, args: tuple[Any, ...], kwargs: dict[
     if replaced is None:
         return args, kwargs
     if not entry.with_kwargs:
+        # One value replaces all inputs, as in MindSpore.
         return (replaced if isinstance(replaced, tuple) else (replaced,)), kwargs
     if not (isinstance(replaced, tuple) and len(replaced) == 2 and isinstance(replaced[1], dict)):
         raise SporaxTypeError(
@@ -172,6 +176,7 @@ class _Backward:
 
     def enter(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The inputs, watched."""
+        # Counted now: without gradients of inputs, hooks get as many Nones.
         self.count = len(jax.tree.leaves(args))
 
         def at_inputs(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -191,7 +196,9 @@ class _Backward:
                 replaced = entry.hook(self.cell, gradients)
                 if replaced is not None:
                     gradients = replaced if isinstance(replaced, tuple) else (replaced,)
+            # Kept for the hooks at the inputs, which see both gradients.
             self.grad_output = gradients
+            # Without differentiated inputs the backward pass ends here, so the hooks run now.
             if not self.inputs_have_gradients:
                 for entry in self.hooks.get("backward", {}).values():
                     entry.hook(self.cell, (None,) * self.count, gradients)

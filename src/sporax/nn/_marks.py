@@ -25,6 +25,7 @@ class PlacementMarks(CellTree[AnyCell]):
         return dict(self._marks)
 
     def _mark(self, name: str, value: Any) -> None:
+        # Marks become part of a program's key, so programs with others are stale.
         self._marks[name] = value
         state.touch()
 
@@ -68,6 +69,7 @@ class PlacementMarks(CellTree[AnyCell]):
             SporaxValueError: `parameter_plan` has a sharding that does not fit its Parameter.
         """
         name = type(self).__name__
+        # None leaves an input to the planner.
         strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
         if out_strategy is not None:
             strategy_form(name, "out_strategy", out_strategy)
@@ -101,6 +103,7 @@ class PlacementMarks(CellTree[AnyCell]):
             SporaxTypeError: a setting that is not a bool.
         """
         settings = checked_settings("Cell.recompute", {"output_recompute": output_recompute, **kwargs})
+        # `setdefault`: the settings of the first call stay.
         self._marks.setdefault("recompute", settings)
         state.touch()
 
@@ -111,6 +114,7 @@ class PlacementMarks(CellTree[AnyCell]):
             SporaxTypeError, SporaxValueError: `fusion_type` is not an int >= 0.
             SporaxRuntimeError: in PYNATIVE_MODE with semi-automatic or automatic parallelism, which shard compiled steps.
         """
+        # Fusion ids matter only where a plan decides about collectives.
         if context.cuts_compiled_steps():
             raise SporaxRuntimeError(
                 f"For '{type(self).__name__}.set_comm_fusion', the mode must be GRAPH_MODE in the parallel mode "
@@ -122,6 +126,7 @@ class PlacementMarks(CellTree[AnyCell]):
 
     def set_data_parallel(self) -> Self:
         """Keep the operators of this Cell batch-parallel in automatic search."""
+        # Every Cell below, since the mark is looked up where an operator runs.
         for _, cell in self.cells_and_names():
             cell._mark("strategy_gen_mode", "data_parallel")  # type: ignore[attr-defined]  # all Cells have these marks
         return self
@@ -166,6 +171,7 @@ class PlacementMarks(CellTree[AnyCell]):
                 raise SporaxValueError(
                     f"For 'Cell.offload', 'backward_prefetch' must be 'Auto' or an int >= 0, but got '{backward_prefetch}'."
                 )
+            # One call ahead hides the transfer behind the computation.
             ahead = 1
         else:
             ahead = _natural("Cell.offload", "backward_prefetch", backward_prefetch)

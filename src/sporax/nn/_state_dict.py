@@ -47,6 +47,7 @@ class StateDict:
             prefix: put in front of every path.
             keep_vars: same either way, as in MindSpore: Parameters are handed out themselves.
         """
+        # Positional arguments take their places, and keywords fill the rest.
         destination, prefix = (*args, *(destination, prefix)[len(args) :])[:2]
         values = OrderedDict[str, Any]() if destination is None else destination
         values.update((prefix + path, value) for path, value in self._values_by_path(""))
@@ -89,6 +90,7 @@ class StateDict:
         problems = [f"missing: {keys.missing_keys}"] if strict and keys.missing_keys else []
         problems += [f"unexpected: {keys.unexpected_keys}"] if strict and keys.unexpected_keys else []
         for key, target in own.items():
+            # A missing value stands for the present one, which fits.
             value = state_dict.get(key, target)
             if not isinstance(value, Tensor):
                 problems.append(f"'{key}' must be a Tensor, but is {type(value).__name__}")
@@ -96,6 +98,7 @@ class StateDict:
                 problems.append(f"'{key}' must have shape {target.shape}, but has {value.shape}")
         if problems:
             raise SporaxRuntimeError(f"For 'load_state_dict', the values do not fit {name}: {'; '.join(problems)}.")
+        # Only after all checks, so that nothing is changed by half.
         for key, target in own.items():
             if key in state_dict and state_dict[key] is not target:
                 target.set_data(state_dict[key].astype(target.dtype))

@@ -32,6 +32,7 @@ class CellTree(Generic[AnyCell]):
 
     def name_cells(self) -> dict[str, AnyCell]:
         """The direct children by attribute name; a child with two names appears once."""
+        # By identity: Cells are equal only to themselves.
         seen: set[int] = set()
         cells: dict[str, AnyCell] = {}
         for name, child in self._cells.items():
@@ -52,6 +53,7 @@ class CellTree(Generic[AnyCell]):
         return self._walk(name_prefix, set(map(id, cells or ())))
 
     def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, AnyCell]]:
+        # A Cell that is reached by two paths is given once, under the first.
         if id(self) in seen:
             return
         seen.add(id(self))
@@ -77,6 +79,7 @@ class CellTree(Generic[AnyCell]):
             )
         if hasattr(self, child_name) and child_name not in self._cells:
             raise SporaxKeyError(f"For 'insert_child_to_cell', the name '{child_name}' is taken by another attribute.")
+        # Past `__setattr__`, which would rename the child's Parameters.
         self._cells[child_name] = child_cell  # type: ignore[assignment]  # None stands for a child that was taken out
         object.__setattr__(self, child_name, child_cell)
         state.touch()
@@ -100,6 +103,7 @@ class CellTree(Generic[AnyCell]):
             raise SporaxTypeError(
                 f"For 'insert_param_to_cell', 'param' must be a Parameter, but got {type(param).__name__}."
             )
+        # A Parameter that the user has named keeps its name.
         if not param._named:
             param.name = self._param_prefix + param_name
         self._params[param_name] = param

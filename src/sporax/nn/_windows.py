@@ -32,13 +32,16 @@ def explicit_padding(
         extent = spread * (kernel - 1) + 1
         room = size + before + after - extent
         count = (math.ceil(room / step) if ceil_mode else room // step) + 1
+        # The last window must start inside, or it would see padding alone.
         if ceil_mode and (count - 1) * step >= size + before:
             count -= 1
+        # The third number is what `ceil_mode` adds: cells that do not count as padding.
         result.append((before, after, max(0, (count - 1) * step + extent - size - before - after)))
     return result
 
 
 def _reduce(x: Array, start: Any, combine: Any, window: Sizes, stride: Sizes, pads: Any, dilation: Sizes) -> Any:
+    # Batch and channels have windows of size 1.
     lead = (1,) * (x.ndim - len(window))
     return jax.lax.reduce_window(
         x,
@@ -52,6 +55,7 @@ def _reduce(x: Array, start: Any, combine: Any, window: Sizes, stride: Sizes, pa
 
 
 def _fits(layer: str, result: Array, x: Array, window: Sizes) -> Array:
+    # XLA gives an empty result where a window does not fit.
     if 0 in result.shape:
         raise SporaxValueError(f"For '{layer}', the window {window} does not fit into an input of shape {x.shape}.")
     return result
@@ -68,6 +72,7 @@ def max_window(
         flat = jnp.take_along_axis(x.reshape(*lead, -1), places.reshape(*lead, -1), -1)
         return flat.reshape(places.shape)
     pads = explicit_padding(x.shape[-len(window) :], window, stride, padding, dilation, ceil_mode)
+    # Padding must never be the largest value.
     lowest = np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
     return _fits(layer, _reduce(x, lowest, jax.lax.max, window, stride, pads, dilation), x, window)
 
@@ -84,11 +89,13 @@ def max_window_places(
 
     def larger(left: Any, right: Any) -> Any:
         (one, here), (other, there) = left, right
+        # The first of equal values, as in MindSpore.
         keep = (one > other) | ((one == other) & (here < there))
         return jnp.where(keep, one, other), jnp.where(keep, here, there)
 
     start = np.asarray(-np.inf, x.dtype), np.asarray(np.iinfo(np.int64).max, np.int64)
     _, winners = jax.lax.reduce_window(
+        # The places are integers, through which no gradient passes.
         (jax.lax.stop_gradient(x), places),
         start,
         larger,
@@ -119,8 +126,10 @@ def mean_window(
     if divisor is not None:
         return total / jnp.asarray(divisor, x.dtype)
     if not count_padding:
+        # The number of real cells in each window.
         return total / _reduce(jnp.ones_like(x), zero, jax.lax.add, window, stride, pads, dense)
     lead = x.ndim - len(window)
+    # Padding counts, but not the cells that `ceil_mode` adds.
     padded = jnp.pad(x, [(0, 0)] * lead + [(before, after) for before, after, _ in pads])
     beyond = [(0, 0, more) for _, _, more in pads]
     return total / _reduce(jnp.ones_like(padded), zero, jax.lax.add, window, stride, beyond, dense)

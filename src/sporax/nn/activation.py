@@ -18,6 +18,7 @@ from sporax.nn.cell import Cell
 
 def _layer(name: str, function: Callable[[Tensor], Tensor], doc: str, primitive: str = "") -> type[Cell]:
     """A layer without settings; with a primitive ``"ReLU"`` that can have a strategy, it has an attribute ``relu``."""
+    # Only classes whose primitive can have a strategy hold one.
     attribute = primitive.lower()
 
     def __init__(self: Cell) -> None:  # noqa: N807 - it becomes the class's own
@@ -25,6 +26,7 @@ def _layer(name: str, function: Callable[[Tensor], Tensor], doc: str, primitive:
         setattr(self, attribute, getattr(ops, primitive)())
 
     def construct(self: Cell, x: Tensor) -> Tensor:
+        # Without a strategy the plain function runs.
         own = self.__dict__.get(attribute)
         result: Tensor = own(x) if own is not None and argument.configured(own) else function(x)
         return result
@@ -214,6 +216,7 @@ class PReLU(Cell):
         elif not isinstance(w, Tensor):
             raise SporaxTypeError(f"For 'PReLU', 'w' must be a float, list or Tensor, but got {type(w).__name__}.")
         argument.initial_shape("PReLU", "w", w, (channel,))
+        # "a" is the name in MindSpore's checkpoints.
         self.w = Parameter(w, name="a")
         self.prelu = ops.PReLU()
 

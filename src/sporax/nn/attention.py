@@ -28,6 +28,7 @@ from sporax.ops._core.operator import Array, operator
 @operator(function="")
 def attention_weights(query: Array, key: Array, mask: Array | None) -> Array:
     """Softmax of scaled products. `query`, `key`: (N, heads, length, size); `mask`: added, or True where not to look."""
+    # Divided by the root of the size, so that the softmax does not saturate (Vaswani et al. 2017, 3.2.1).
     scores = jnp.einsum("nhqd,nhkd->nhqk", query, key) / jnp.asarray(math.sqrt(query.shape[-1]), query.dtype)
     if mask is not None:
         scores = jnp.where(mask, -jnp.inf, scores) if mask.dtype == jnp.bool_ else scores + mask.astype(scores.dtype)
@@ -85,6 +86,7 @@ class MultiheadAttention(Cell):
         def projection(name: str, shape: tuple[int, ...]) -> Parameter:
             return Parameter(initializer(XavierUniform(), shape, dtype), name=name)
 
+        # One matrix for all three where sizes agree, as in MindSpore's checkpoints.
         joint = self.kdim == size and self.vdim == size
         self.in_proj_weight = projection("in_proj_weight", (3 * size, size)) if joint else None
         self.q_proj_weight = None if joint else projection("q_proj_weight", (size, size))
@@ -123,6 +125,7 @@ class MultiheadAttention(Cell):
                 f"but got shapes {query.shape}, {key.shape}, {value.shape}."
             )
         if not batched:
+            # Without a batch the tensors become a batch of one.
             query, key, value = (ops.expand_dims(tensor, 1) for tensor in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else ops.expand_dims(key_padding_mask, 0)
         elif self.batch_first:
@@ -140,6 +143,7 @@ class MultiheadAttention(Cell):
         length, batch, size = query.shape
         query, key, value = self._projected(query, key, value)
         if self.bias_k is not None and self.bias_v is not None:
+            # One more position for keys and values.
             key = ops.concat((key, ops.tile(self.bias_k.astype(key.dtype), (1, batch, 1))))
             value = ops.concat((value, ops.tile(self.bias_v.astype(value.dtype), (1, batch, 1))))
         if self.add_zero_attn:
@@ -147,6 +151,7 @@ class MultiheadAttention(Cell):
 
         def by_head(tensor: Tensor) -> Tensor:
             heads = tensor.reshape((tensor.shape[0], batch, self.num_heads, size // self.num_heads))
+            # (length, N, heads, size) to (N, heads, length, size).
             return ops.transpose(heads, (1, 2, 0, 3))
 
         weights = attention_weights(by_head(query), by_head(key), mask)
@@ -173,9 +178,11 @@ class MultiheadAttention(Cell):
     def _mask(self, query: Tensor, key: Tensor, padding: Tensor | None, mask: Tensor | None) -> Tensor | None:
         """Both masks as one (N or 1, heads or 1, L, S), with unmasked columns for added positions."""
         length, sources, batch = query.shape[0], key.shape[0], query.shape[1]
+        # Added positions have no column in the masks of the user.
         extra = (self.bias_k is not None) + self.add_zero_attn
         masks = []
         if mask is not None:
+            # A mask for all samples, or one for each sample and head.
             shapes = {(length, sources): (1, 1), (batch * self.num_heads, length, sources): (batch, self.num_heads)}
             if mask.shape not in shapes:
                 raise SporaxValueError(
@@ -189,6 +196,7 @@ class MultiheadAttention(Cell):
                 )
             masks.append(_checked_mask("key_padding_mask", padding).reshape((batch, 1, 1, sources)))
         if len(masks) == 2:
+            # bool masks are joined by or; numbers are added.
             both = all(given.dtype == dtypes.bool_ for given in masks)
             masks = [ops.logical_or(*masks) if both else _added(masks[0], query.dtype) + _added(masks[1], query.dtype)]
         if not masks or not extra:
@@ -209,6 +217,7 @@ def _added(mask: Tensor, dtype: DType) -> Tensor:
     """A mask as numbers to add."""
     if mask.dtype != dtypes.bool_:
         return mask
+    # zero - inf keeps the dtype.
     zero = ops.zeros(mask.shape, dtype)
     return ops.where(mask, zero - math.inf, zero)
 
@@ -481,6 +490,7 @@ class Transformer(Cell):
             TransformerDecoderLayer(*settings), num_decoder_layers, norm()
         )
         for parameter in self.get_parameters():
+            # Vectors (biases and norms) keep their own initial values.
             if parameter.ndim > 1:
                 parameter.set_data(initializer("xavier_uniform", parameter.shape, parameter.dtype))
         self.d_model = d_model

@@ -58,12 +58,14 @@ class Dense(Cell):
         self.has_bias = argument.boolean("Dense", "has_bias", has_bias)
         argument.initial_shape("Dense", "weight_init", weight_init, (out_channels, in_channels))
         argument.initial_shape("Dense", "bias_init", bias_init, (out_channels,))
+        # The slope √5 makes it uniform on ±1/√in_channels.
         weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
         self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), dtype), name="weight")
         self.bias = None
         if has_bias:
             bias_init = Uniform(1 / math.sqrt(in_channels)) if bias_init is None else bias_init
             self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), name="bias")
+        # Made also if they are not used: a strategy can be set on them later.
         self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
         if activation is not None and not callable(self.activation):
@@ -75,10 +77,12 @@ class Dense(Cell):
         """`x`: (…, in_channels); gives (…, out_channels)."""
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
         parts = argument.configured(self.matmul, self.bias_add)
+        # The primitives see matrices, as MindSpore's rules for strategies expect.
         result = self._by_parts(x, weight, bias) if parts else ops.dense(x, weight, bias)
         return result if self.activation is None else self.activation(result)
 
     def _by_parts(self, x: Tensor, weight: Any, bias: Any) -> Tensor:
+        # Leading dimensions become rows.
         rows = x if x.ndim == 2 else ops.reshape(x, (-1, x.shape[-1]))
         result = self.matmul(rows, weight)
         if bias is not None:
@@ -128,6 +132,7 @@ class Embedding(Cell):
                 raise SporaxValueError(
                     f"For 'Embedding', 'padding_idx' must be in [0, {vocab_size}), but got {padding_idx}."
                 )
+            # The row can be set only when the values are there.
             table = Tensor(table.init_data() if table.has_init else table)
             table[padding_idx] = 0
         self.embedding_table = Parameter(table, name="embedding_table")
@@ -145,6 +150,7 @@ class Embedding(Cell):
     def _by_parts(self, ids: Tensor) -> Tensor:
         row = ops.reshape(ids, (-1,))
         if self.use_one_hot:
+            # `ops.OneHot` wants its values as Tensors.
             hot = self.one_hot(row, self.vocab_size, Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32))
             rows = self.array_mul(hot.astype(self.embedding_table.dtype), self.embedding_table)
         else:
@@ -182,6 +188,7 @@ class Dropout(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
+        # Without dropout the primitive would only cost.
         if self.training and self.p and argument.configured(self.dropout):
             kept: Tensor = self.dropout(x)[0]
             return kept

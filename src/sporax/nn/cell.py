@@ -47,6 +47,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
+    # Imported at the call: `ops` is built on this module's relatives.
     return importlib.import_module("sporax.ops").cast(input_x, dtype)
 
 
@@ -81,6 +82,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     """Set by `lazy_inline`: repeated Cells of the step become one body in a loop."""
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
+        # Past `__setattr__`, which needs these attributes.
         put = object.__setattr__
         put(
             self, "_plain", {name: value for name, value in self.__dict__.items() if _is_plain(value)}
@@ -115,8 +117,10 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             SporaxTypeError: an input is a numpy array; give Tensors.
             SporaxRuntimeError: in PYNATIVE_MODE, where the operators inside would have to be sharded.
         """
+        # Inside another program the Cell becomes part of that one.
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
+            # A Cell with a strategy is compiled in PYNATIVE_MODE, too: eager operators cannot be sharded.
             if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
                 return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
@@ -157,6 +161,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def __getstate__(self) -> dict[str, Any]:
         """What copying and pickling take along: everything but the compiled program, which belongs to this object."""
+        # A copy is compiled for itself: its Parameters are others.
         return {**self.__dict__, "_program": None}
 
     def __setstate__(self, state_: dict[str, Any]) -> None:
@@ -167,6 +172,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         if self.compiled_once:
             state.note_tag("blocks")
         try:
+            # A `Precision` lets each operator decide, so inputs stay as they are.
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
             if "recompute" in self._marks and state.current_frame() is not None:
@@ -178,9 +184,11 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 result = self._construct_named(*args, **kwargs)
             return result if self._cast_out is None else _cast_floats(result, self._cast_out)
         except SporaxError as error:
+            # Each Cell on the way adds its name, so the message has the path.
             error.within(self._cell_name or type(self).__name__)
             raise
         except TypeError as error:
+            # A call with wrong arguments is the most frequent TypeError, and gets a message of its own.
             mismatch = self._mismatch(args, kwargs)
             if mismatch is None:
                 raise
@@ -204,6 +212,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         if "place" in self._marks:
             name = self._cell_name or type(self).__name__
             return run_placed(name, self._marks["place"], self._construct_in_scope, args, kwargs)
+        # Eagerly, name scopes would only cost.
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
         if "offload" in self._marks and state.compiling():
@@ -213,6 +222,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def _construct_in_scope(self, *args: Any, **kwargs: Any) -> Any:
         scope = jax.named_scope(self._cell_name or type(self).__name__)
+        # The name scope ends up in names of operators, by which profiles and plans show them.
         with scope, self._on_its_stage(), ruled_by(self._cast_to), self._weights_cast():
             if "shard" in self._marks:
                 return self._sharded(args, kwargs)
@@ -241,6 +251,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         }
         try:
             for name, value in casts.items():
+                # Past `__setattr__`: these are no new Parameters.
                 object.__setattr__(self, name, value.astype(dtype))
             yield
         finally:
@@ -265,6 +276,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled program takes as fixed: plain attributes, the dtype inputs are cast to, number of hooks."""
         hooks = {kind: tuple(hook) for kind, hook in (self._hooks or {}).items()}
+        # Whether a Parameter requires a gradient changes the compiled step.
         flags = {f"{name}.requires_grad": p.requires_grad for name, p in self._params.items() if p is not None}
         marks = {f"mark {name}": str(value) for name, value in self._marks.items()}
         return {**self._plain, **flags, **marks, "hooks": str(hooks), "to_float": (self._cast_to, self._cast_out)}
@@ -289,6 +301,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         elif isinstance(value, Cell):
             self._set_cell(name, value)
         elif isinstance(parameter := self._params.get(name), Parameter) and isinstance(value, Tensor | int | float):
+            # A number or Tensor that is assigned to a Parameter becomes its value, as in MindSpore.
             parameter.set_data(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
@@ -312,9 +325,11 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             self._cells.pop(name, None)
             object.__setattr__(self, name, value)
             return
+        # A name is fixed when a Cell becomes part of another.
         if self._auto_prefix:
             value.update_parameters_name(f"{self._prefix_for_names()}{name}.")
         value._take_name(name)
+        # The name may have held a plain value before.
         self._plain.pop(name, None)
         self._cells[name] = value
         object.__setattr__(self, name, value)
@@ -339,16 +354,19 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 )
             registry[name] = None
             state.touch()
+        # A traced Tensor must not outlive the step.
         if isinstance(value, Tensor) and state.compiling():
             raise SporaxTypeError(
                 f"For '{type(self).__name__}', attribute '{name}' cannot take a Tensor inside a compiled step: its value "
                 "exists only while the step runs. Return it, or keep it in a Parameter."
             )
+        # Primitives are called after their attribute in strategy files.
         if isinstance(value, Primitive) and not value.instance_name:
             value.set_prim_instance_name(name)
         if isinstance(value, ParameterTuple):
             self._set_parameters(value)
         if _is_plain(value):
+            # Compiled steps take plain attributes as fixed.
             if name not in self._plain or self._plain[name] != value:
                 self._plain[name] = value
                 state.touch()
@@ -358,6 +376,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def _set_parameters(self, parameters: ParameterTuple) -> None:
         """Take Parameters under their own names; unnamed ones are numbered within this Cell."""
+        # Unnamed Parameters of a tuple are numbered, as in MindSpore.
         for parameter in parameters:
             if not parameter._named:
                 taken = sum(name.startswith("Parameter$") for name in self._params)
@@ -398,6 +417,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             raise SporaxValueError(
                 f"For 'Cell.to_float', 'dst_type' must be one of {list(allowed)}, but got {dst_type!r}."
             )
+        # Set on every Cell, since each casts its own inputs.
         for _, cell in self.cells_and_names():
             cell.set_precision(dst_type)
         return self
@@ -413,6 +433,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def apply(self, fn: Callable[[Cell], Any]) -> Self:
         """Call `fn` on every Cell below and on this one, children first."""
+        # Children first, as a parent may depend on what became of them.
         for cell in self.cells():
             cell.apply(fn)
         fn(self)

@@ -19,6 +19,7 @@ from sporax.ops._core.operator import Primitive
 
 def _activation(layer: str, activation: Any, alpha: float) -> Any:
     """The activation a layer ends with, or None; `alpha` is the slope of ``"leakyrelu"``."""
+    # The slope is an argument of its own, which `get_activation` does not take.
     if activation == "leakyrelu":
         return LeakyReLU(alpha)
     cell = get_activation(activation) if isinstance(activation, str) else activation
@@ -151,12 +152,15 @@ class TimeDistributed(Cell):
                 f"For 'TimeDistributed', the input must have at least 3 dimensions, but got shape {inputs.shape}."
             )
         time = self.time_axis % inputs.ndim
+        # Step by step, for layers that look at the whole batch.
         if self.reshape_with_axis is None:
             return ops.stack([self.layer(part) for part in ops.unbind(inputs, time)], time)
         other = self.reshape_with_axis % inputs.ndim
+        # The place of the other dimension after the time steps were taken out.
         merged = other - (time < other)
-        beside = ops.movedim(inputs, time, merged + 1)
-        steps = beside.shape[merged : merged + 2]
-        result = self.layer(beside.reshape((*beside.shape[:merged], -1, *beside.shape[merged + 2 :])))
+        # The time steps next to the other dimension, so that both can be merged.
+        adjacent = ops.movedim(inputs, time, merged + 1)
+        steps = adjacent.shape[merged : merged + 2]
+        result = self.layer(adjacent.reshape((*adjacent.shape[:merged], -1, *adjacent.shape[merged + 2 :])))
         apart = result.reshape((*result.shape[:merged], *steps, *result.shape[merged + 1 :]))
         return ops.movedim(apart, merged + 1, time)

@@ -16,6 +16,7 @@ class _Container(Cell):
 
     def _prefix_for_names(self) -> str:
         """Where the container is, read off the names of Parameters that it holds already; "" when there are none."""
+        # A container does not know its own path, but its Parameters have it in their names.
         for key, cell in self._cells.items():
             for path, parameter in cell.parameters_and_names() if cell is not None else ():
                 own = f"{key}.{path}"
@@ -28,6 +29,7 @@ class _Shelf(_Container):
 
     def _take_name(self, name: str) -> None:
         super()._take_name(name)
+        # The container itself is never called, so it would be missing in paths.
         for key, cell in self._cells.items():
             self._name_child(key, cell)
 
@@ -43,6 +45,7 @@ class _Shelf(_Container):
 class _Sequence(_Container):
     """Children named by their position."""
 
+    # A Cell at two positions runs twice.
     def _children(self) -> list[Cell]:
         """In order; a child with two positions is there twice, other than in `cells`."""
         return [cell for cell in self._cells.values() if cell is not None]
@@ -57,6 +60,7 @@ class _Sequence(_Container):
         if isinstance(index, slice):
             names = list(self._cells)[index]
             kind: Any = type(self)
+            # Slices of a named sequence keep the names.
             if self._keeps_names:
                 return kind(OrderedDict((name, self._cells[name]) for name in names))
             return kind([self._cells[name] for name in names])
@@ -69,6 +73,7 @@ class _Sequence(_Container):
         names = list(self._cells)[index] if isinstance(index, slice) else [self._key(index)]
         for name in names:
             delattr(self, name)
+        # Positions are names, so the rest is numbered again.
         if not self._keeps_names:
             self._refill(self._children())
 
@@ -98,9 +103,11 @@ class _Sequence(_Container):
         """Number the children again."""
         prefix = self._prefix_for_names()
         for name in list(self._cells):
+            # Removed first: a name must be free before it is given again.
             delattr(self, name)
         for index, cell in enumerate(cells):
             setattr(self, str(index), cell)
+            # Names of Parameters follow the new position.
             if self._auto_prefix:
                 cell.update_parameters_name(f"{prefix}{index}.")
 
@@ -124,12 +131,14 @@ class _Sequence(_Container):
         MindSpore takes the last component that looks like the first child's key, so that the children that are put behind
         ``CellList([SequentialCell(...)])`` are named ``0.1.weight``. Checkpoints have these names.
         """
+        # Cells without Parameters say nothing about names.
         firsts = [(key, next(cell.get_parameters(), None)) for key, cell in self._cells.items() if cell is not None]
         named = [(key, parameter.name.split(".")) for key, parameter in firsts if parameter is not None][:2]
         prefix = ""
         for place, part in enumerate(named[0][1] if named else ()):
             if part == named[0][0]:
                 prefix = "".join(f"{name}." for name in named[0][1][:place])
+                # The second child confirms which component is the key.
                 if len(named) > 1 and named[1][1][place : place + 1] == [named[1][0]]:
                     break
         return prefix
@@ -159,6 +168,7 @@ class SequentialCell(_Sequence):
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
+        # An OrderedDict names the children.
         if len(args) == 1 and isinstance(args[0], Mapping):
             object.__setattr__(self, "_keeps_names", True)
             for name, cell in args[0].items():
@@ -229,6 +239,7 @@ class CellDict(_Shelf):
             raise SporaxTypeError(
                 f"For 'CellDict', the value of '{key}' must be a Cell, but got {type(cell).__name__}."
             )
+        # A method's name would be shadowed by the Cell.
         if not key or "." in key or (hasattr(type(self), key)):
             raise SporaxKeyError(
                 f"For 'CellDict', the key '{key}' cannot name a Cell: empty, dotted, or a method's name."

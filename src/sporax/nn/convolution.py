@@ -57,6 +57,7 @@ class _Convolution(Cell):
             )
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        # A tuple of one is no int to MindSpore, either.
         if self.spatial == 1 and not isinstance(value, int):
             raise SporaxTypeError(
                 f"For '{type(self).__name__}', '{what}' must be an int, but got {type(value).__name__}."
@@ -67,12 +68,14 @@ class _Convolution(Cell):
         self, weight_init: Any, bias_init: Any, dtype: DType, extra: tuple[int, ...] = (), channels_last: bool = False
     ) -> None:
         """`extra`: dimensions of size 1 before those of the kernel."""
+        # A transposed convolution swaps the roles of the channels.
         outer, inner = (
             (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
         )
         kernel = (*extra, *self.kernel_size)
         shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
         weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        # A Tensor may be given without the dimension of size 1.
         if isinstance(weight_init, Tensor) and extra:
             weight_init = ops.expand_dims(weight_init, 2)
         argument.initial_shape(type(self).__name__, "weight_init", weight_init, shape)
@@ -80,6 +83,7 @@ class _Convolution(Cell):
         self.bias = None
         self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
         if self.has_bias:
+            # Inputs that one output value depends on.
             fan_in = math.prod(shape[1:])
             bias_init = Uniform(1 / math.sqrt(fan_in)) if bias_init is None else bias_init
             self.bias = Parameter(initializer(bias_init, (self.out_channels,), dtype), name="bias")
@@ -87,6 +91,7 @@ class _Convolution(Cell):
     @property
     def _sides(self) -> tuple[tuple[int, int], ...]:
         """Padding before and after each spatial dimension, where `pad_mode` is ``"pad"``."""
+        # (before, after) for each dimension, in MindSpore's flat order.
         sides = self.padding if isinstance(self.padding, tuple) else (self.padding,) * (2 * self.spatial)
         return tuple(zip(sides[::2], sides[1::2], strict=True))
 
@@ -157,6 +162,7 @@ class Conv1d(_Convolution):
         )
         self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
         (sides,) = self._sides
+        # A signal is an image of height 1, as in MindSpore, so weights have four dimensions.
         self.conv2d = ops.Conv2D(
             out_channel=out_channels,
             kernel_size=(1, self.kernel_size[0]),
@@ -173,7 +179,8 @@ class Conv1d(_Convolution):
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
         result = self.conv2d(ops.expand_dims(x, 2), weight)
         if bias is not None and argument.configured(self.bias_add):
-            result, bias = self.bias_add(result, bias), None  # with four dimensions, as plans expect
+            # With four dimensions, as plans expect.
+            result, bias = self.bias_add(result, bias), None
         return self._biased(ops.squeeze(result, 2), bias)
 
 
@@ -308,6 +315,7 @@ def checked_padding(layer: str, pad_mode: PadMode, padding: Any, spatial: int) -
         raise SporaxTypeError(f"For '{layer}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
     if min(sides) < 0 or len(sides) not in (1, 2 * spatial):
         raise SporaxValueError(f"For '{layer}', 'padding' must be one or {2 * spatial} ints >= 0, but got {padding}.")
+    # Padding is computed in the other modes, so a number would be ignored.
     if pad_mode != "pad" and any(sides):
         raise SporaxValueError(
             f"For '{layer}', 'padding' must be 0 when 'pad_mode' is '{pad_mode}', but got {padding}."

@@ -25,6 +25,7 @@ class _Transposed(_Convolution):
             x.shape[2:], self.kernel_size, self.stride, self.dilation, self._sides, strict=True
         ):
             extent = spread * (kernel - 1) + 1
+            # "same" makes the output a multiple of the input.
             if self.pad_mode == "same":
                 sizes.append(size * step)
             elif self.pad_mode == "valid":
@@ -37,6 +38,7 @@ class _Transposed(_Convolution):
         name = type(self).__name__
         extra = argument.ints(name, "output_padding", value, self.spatial, 0)
         for more, step, spread in zip(extra, self.stride, self.dilation, strict=True):
+            # More would be a whole further step, which an input of the next size gives.
             if more >= max(step, spread):
                 raise SporaxValueError(
                     f"For '{name}', 'output_padding' must be below 'stride' or 'dilation' ({step}, {spread}), but got {value}."
@@ -49,9 +51,11 @@ class _Transposed(_Convolution):
 
     def _make_operator(self) -> None:
         """The primitive; a signal is an image of height 1, and `out_channel` is that of the convolution forwards."""
+        # A signal is an image of height 1.
         height: tuple[int, ...] = (1,) * (2 - self.spatial)
         sides = tuple(side for pair in ((0, 0),) * len(height) + self._sides for side in pair)
         self.conv2d_transpose = ops.Conv2DTranspose(
+            # The primitive is the gradient of a convolution, whose outputs are this layer's inputs.
             out_channel=self.in_channels,
             kernel_size=height + self.kernel_size,
             pad_mode=self.pad_mode,
@@ -106,6 +110,7 @@ class Conv1dTranspose(_Transposed):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, L)."""
+        # The size is given, since several sizes have the same input.
         size = (x.shape[0], self.out_channels, 1, *self._output_size(x))
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
         return self._biased(ops.squeeze(self.conv2d_transpose(ops.expand_dims(x, 2), weight, size), 2), bias)

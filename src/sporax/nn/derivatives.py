@@ -44,6 +44,7 @@ class Vjp(Cell):
         *inputs, cotangents = args
         outputs, backward = ops.vjp(self.fn, *inputs)
         gradients = backward(*cotangents) if isinstance(cotangents, tuple) else backward(cotangents)
+        # One input: its gradient by itself.
         return outputs, gradients if len(inputs) > 1 else gradients[0]
 
 

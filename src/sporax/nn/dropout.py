@@ -18,6 +18,7 @@ class Dropout1d(Cell):
         SporaxTypeError, SporaxValueError: no such probability.
     """
 
+    # A static method, so that subclasses exchange the function alone.
     _drop = staticmethod(ops.dropout1d)
 
     def __init__(self, p: float = 0.5) -> None:

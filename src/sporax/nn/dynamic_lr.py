@@ -42,6 +42,7 @@ def piecewise_constant_lr(milestone: Any, learning_rates: Any) -> list[float]:
         argument.positive_int(name, "milestone", end)
         if not isinstance(rate, float):
             raise SporaxTypeError(f"For '{name}', 'learning_rates' must hold floats, but got {type(rate).__name__}.")
+        # Equal milestones give a rate that is never used; falling ones are a mistake.
         if end < len(rates):
             raise SporaxValueError(f"For '{name}', 'milestone' must ascend, but got {milestone}.")
         rates += [rate] * (end - len(rates))
@@ -98,6 +99,7 @@ def natural_exp_decay_lr(
 ) -> list[float]:
     """``learning_rate * exp(-decay_rate * epoch)``; `is_stair` rounds the epoch down to a multiple of `decay_epoch`."""
     name = "natural_exp_decay_lr"
+    # Called for its checks.
     _decaying(name, learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair)
     epochs = _epochs(name, total_step, step_per_epoch)
     unit = decay_epoch if is_stair else 1
@@ -128,6 +130,7 @@ def cosine_decay_lr(
     argument.exactly_float(name, "max_lr", max_lr, 0.0, _ANY, "()")
     if min_lr >= max_lr:
         raise SporaxValueError(f"For '{name}', 'min_lr' {min_lr} must be below 'max_lr' {max_lr}.")
+    # After `decay_epoch` the wave stays at its lowest point.
     waves = (math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch) for epoch in epochs)
     return [min_lr + 0.5 * (max_lr - min_lr) * (1 + wave) for wave in waves]
 
@@ -153,6 +156,7 @@ def polynomial_decay_lr(
     argument.boolean(name, "update_decay_epoch", update_decay_epoch)
 
     def rate(epoch: int) -> float:
+        # At least one whole decay, also in epoch 0.
         length = decay_epoch * max(math.ceil(epoch / decay_epoch), 1) if update_decay_epoch else decay_epoch
         rest = 1 - min(epoch, length) / length
         return (learning_rate - end_learning_rate) * rest**power + end_learning_rate
@@ -173,6 +177,7 @@ def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup
         raise SporaxTypeError(f"For '{name}', 'warmup_epoch' must be an int, but got {type(warmup_epoch).__name__}.")
     if warmup_epoch < 0:
         raise SporaxValueError(f"For '{name}', 'warmup_epoch' must be >= 0, but got {warmup_epoch}.")
+    # Without a warm-up there is nothing to divide by.
     if warmup_epoch == 0:
         return [learning_rate] * total_step
     return [learning_rate * min(epoch / warmup_epoch, 1.0) for epoch in epochs]

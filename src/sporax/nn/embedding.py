@@ -70,6 +70,7 @@ class EmbeddingLookup(Cell):
         self.embedding_size = argument.positive_int(name, "embedding_size", embedding_size)
         self.target = argument.one_of(name, "target", target, ("CPU", "DEVICE"))
         self.sparse = argument.boolean(name, "sparse", sparse)
+        # A lookup on the host is always sparse in MindSpore.
         if target == "CPU" and not sparse:
             raise SporaxValueError(f"For '{name}', 'sparse' must be True when 'target' is 'CPU', but got {sparse}.")
         self.slice_mode = argument.one_of(name, "slice_mode", slice_mode, _SLICE_MODES)
@@ -77,8 +78,10 @@ class EmbeddingLookup(Cell):
             raise SporaxValueError(f"For '{name}', 'max_norm' must be positive, but got {max_norm}.")
         self.max_norm = max_norm
         self.vocab_cache_size = _checked_cache(name, vocab_cache_size, target)
+        # With a cache the Parameter holds only the rows of the cache.
         rows = self.vocab_cache_size or vocab_size
         self.embedding_table = Parameter(initializer(param_init, (rows, embedding_size), dtype), name="embedding_table")
+        # By this mark optimizers know that rows without a gradient may stay as they are.
         setattr(self.embedding_table, "unique", sparse)  # noqa: B010  # shadows the method of Tensors, as in MindSpore
         if context.ps_snapshot().enable_ps:
             first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
@@ -94,6 +97,7 @@ class EmbeddingLookup(Cell):
 
     def _mark_slices(self, manual_shapes: tuple[int, ...] | None) -> None:
         """Tell plans how the lookup is sharded."""
+        # Only a plan shards lookups.
         config = context.snapshot()
         if not config.in_global_view:
             return
@@ -110,6 +114,7 @@ class EmbeddingLookup(Cell):
 
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape; gives that shape with embedding_size added."""
+        # An id outside of the table gives zeros, as MindSpore's operator does.
         rows = self._served(indices) if self._is_served else self.embeddinglookup(self.embedding_table, indices, 0)
         return rows if self.max_norm is None else _limited(rows, self.max_norm)
 
@@ -128,6 +133,7 @@ class EmbeddingLookup(Cell):
                 "call init(), then make the optimizer with its parameter."
             )
         ids = indices.array
+        # Ids outside are looked up as 0, and their rows dropped.
         inside = (ids >= 0) & (ids < self.vocab_size)
         rows = parameter_server.lookup_in_program(
             servers, self.embedding_table.server_rows, self.embedding_table.array, jnp.where(inside, ids, 0)
@@ -149,6 +155,7 @@ class EmbeddingLookup(Cell):
                 "For 'EmbeddingLookup.prefetch', the table must be on parameter servers, but is not."
             )
         ids = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices, np.int64)
+        # Clipped: rows outside are never used.
         self.embedding_table.server_rows.prefetch(servers, np.clip(ids, 0, self.vocab_size - 1))
 
     def extend_repr(self) -> str:
@@ -180,6 +187,7 @@ def _first_rows(name: str, param_init: Any) -> dict[str, Any]:
     recipe = by_name(param_init) if isinstance(param_init, str) else param_init
     settings = vars(recipe) if isinstance(recipe, Initializer) else {}
     kind = type(recipe).__name__
+    # Servers draw rows when they are first asked for, so they must know the distribution.
     if kind == "Normal" and settings["mean"] == 0:
         return {"distribution": "normal", "sigma": float(settings["sigma"])}
     if kind == "Uniform":
@@ -206,7 +214,9 @@ def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int
 
 def _limited(rows: Tensor, max_norm: float) -> Tensor:
     """`rows` with norms of at most `max_norm`."""
+    # The norm of each row.
     norms = ops.sqrt(ops.reduce_sum(ops.square(rows), -1).expand_dims(-1))
+    # Shorter rows are divided by the limit, and keep their length.
     return rows * (max_norm / ops.maximum(norms, max_norm))
 
 
@@ -265,10 +275,13 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
         weighted = (rows * weights).expand_dims(1)
         if self.operator == "MAX":
             counts = ops.logical_and(members, (weights != 0).expand_dims(1))
+            # The least float32, so that ids of other fields never win.
             lowest = ops.where(counts, weighted, ops.zeros_like(weighted) - 3.402823466e38)
+            # A field without an id is 0.
             return ops.reduce_max(lowest, 2) * ops.reduce_any(counts, 2).astype(rows.dtype)
         total = ops.reduce_sum(ops.where(members, weighted, ops.zeros_like(weighted)), 2)
         if self.operator == "SUM":
             return total
         share = ops.reduce_sum(members.astype(rows.dtype) * ops.abs(weights).expand_dims(1), 2)
+        # A field without weights: 0 instead of a division by 0.
         return ops.where(share == 0, total * 0, total / ops.where(share == 0, share + 1, share))

@@ -31,6 +31,7 @@ class Range(Cell):
         if delta == 0:
             raise SporaxValueError("For 'Range', 'delta' must not be 0, but got 0.")
         numbers = np.arange(0, start, delta) if limit is None else np.arange(start, limit, delta)
+        # MindSpore has no float64 here.
         self.numbers = Tensor(numbers, dtypes.float32 if numbers.dtype == np.float64 else dtypes.int32)
 
     def construct(self) -> Tensor:
@@ -85,8 +86,10 @@ class Moments(Cell):
         """`x` of any shape; mean and variance."""
         if x.dtype not in (dtypes.float16, dtypes.float32):
             raise SporaxTypeError(f"For 'Moments', 'x' must be float16 or float32, but got {x.dtype}.")
+        # Means of float16 numbers would lose digits.
         wide = x.astype(dtypes.float32)
         mean = ops.mean(wide, self.axis, True)
+        # The mean counts as a constant: its derivative cancels anyway.
         variance = ops.mean(ops.square(wide - ops.stop_gradient(mean)), self.axis, True)
         if not self.keep_dims:
             dims = tuple(range(x.ndim)) if self.axis == () else self.axis

@@ -72,13 +72,16 @@ class DistributedGradReducer(Cell):
         positions = [
             index
             for index, parameter in enumerate(parameters)
+            # Servers add up the gradients of Parameters that they keep.
             if not parameter.layerwise_parallel and not parameter.is_param_ps
         ]
         self.num_gradients = len(parameters)
         reduced = [parameters[index] for index in positions]
         ids = dict(zip(positions, fusion_ids(reduced, positions, fusion_type, config), strict=True))
+        # In float32 at least: a sum of many float16 numbers loses too much.
         dtypes = [fusion.travelling_dtype(parameter.dtype.np_dtype) for parameter in parameters]
         own = fusion.buckets([ids.get(index, 0) for index in range(len(parameters))], dtypes)
+        # Buckets are decided once; every step uses the same ones.
         self.reduction = fusion.Reduction(
             members,
             tuple(bucket for bucket in own if bucket[0] in ids),
@@ -107,6 +110,7 @@ class DistributedGradReducer(Cell):
                 f"For 'DistributedGradReducer', there must be one gradient for each of the {self.num_gradients} "
                 f"parameters, but got {len(grads)}."
             )
+        # Sparse gradients are gathered, not added.
         rows = {position: grad for position, grad in enumerate(grads) if isinstance(grad, RowTensor)}
         reduction = fusion.without(self.reduction, rows) if rows else self.reduction
         arrays = [grad.values.array if isinstance(grad, RowTensor) else grad.array for grad in grads]
@@ -134,9 +138,11 @@ def fusion_ids(
         config: the parallel settings.
     """
     own = [parameter.comm_fusion for parameter in parameters]
+    # Fusion is switched off: every gradient travels alone.
     if not config.comm_fusion.openstate:
         return [0] * len(own)
     split_after = config.all_reduce_fusion_config
+    # Ids that users have set win, unless the optimizer's own positions are in force.
     if len(set(own)) > 1 and not (config.enable_parallel_optimizer and split_after):
         return own
     if split_after and fusion_type == 1:
@@ -152,6 +158,7 @@ def fusion_ids(
     rule = config.comm_fusion.in_force("allreduce")
     sizes = [parameter.size * fusion.travelling_dtype(parameter.dtype.np_dtype).itemsize for parameter in parameters]
     if rule is None and config.all_reduce_fusion_sizes and fusion_type == 1:
+        # From the last gradient on: the backward pass finishes that one first.
         return ids_by_sizes(sizes[::-1], config.all_reduce_fusion_sizes)[::-1]
     if rule is None or rule.threshold_megabytes is None:
         return [fusion_type] * len(own)
@@ -164,12 +171,13 @@ def reducer_for(parameters: Sequence[Parameter]) -> DistributedGradReducer | Non
     gradients by themselves, and for a single rank.
     """
     config = context.snapshot()
+    # In the global view the plan puts the collectives where they are needed.
     if config.parallel_mode not in REDUCING_MODES or not distributed.has_peers():
         return None
     return DistributedGradReducer(parameters, config.gradients_mean, config.device_num)
 
 
-def broadcast_wanted() -> bool:
+def broadcasts_first() -> bool:
     """Whether training is to start from rank 0's weights, by the present settings."""
     config = context.snapshot()
     return config.parameter_broadcast and config.parallel_mode in REDUCING_MODES and distributed.has_peers()
@@ -177,6 +185,7 @@ def broadcast_wanted() -> bool:
 
 def broadcast_parameters(parameters: Sequence[Parameter], root: int = 0) -> None:
     """Give all ranks the values of rank `root`, except for Parameters with ``layerwise_parallel``. All ranks must call it."""
+    # Servers give all workers the same values.
     shared = [parameter for parameter in parameters if not parameter.layerwise_parallel and not parameter.is_param_ps]
     if not shared:
         return

@@ -67,6 +67,7 @@ class GraphCell(Cell):
             )
         self.graph = graph
         given = dict(params_init or {})
+        # A misspelt name would leave the exported value in silence.
         unknown = sorted(set(given) - set(graph.parameters))
         if unknown:
             raise SporaxValueError(
@@ -79,6 +80,7 @@ class GraphCell(Cell):
                     f"For 'GraphCell', 'params_init' must give {value.shape} {value.dtype} for {name!r}, but got "
                     f"{chosen.shape} {chosen.dtype}."
                 )
+            # Not trainable: the program has no derivative.
             parameter = Parameter(wrap(chosen), name=name, requires_grad=False)
             self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
 
@@ -95,6 +97,7 @@ class GraphCell(Cell):
                 f"For 'GraphCell', the inputs must be {list(self.graph.inputs)}, for which the network was exported, but got "
                 f"{list(given)}."
             )
+        # In the program's order, whatever names the Parameters have by now.
         held = [
             self._params[name] for name in self.graph.parameters
         ]  # a Cell around this one changes the names they have
@@ -114,6 +117,7 @@ def flattened(value: Any, arrays: list[jax.Array]) -> Any:
         return "tensor"
     if isinstance(value, (tuple, list)):
         return {
+            # Named tuples come back as plain ones.
             type(value).__name__ if type(value) in (tuple, list) else "tuple": [flattened(v, arrays) for v in value]
         }
     if isinstance(value, dict):

@@ -41,6 +41,7 @@ class ResizeBilinear(Cell):
             )
         if size is None:
             factor = argument.positive_int("ResizeBilinear", "scale_factor", scale_factor)
+            # With aligned corners, distances between pixels are multiplied, not sizes.
             size = tuple((length - 1) * factor + 1 if align_corners else length * factor for length in x.shape[2:])
         return ops.ResizeBilinear(tuple(size), align_corners, self.half_pixel_centers)(x)
 
@@ -134,9 +135,11 @@ class CentralCrop(Cell):
                 f"For 'CentralCrop', 'image' must have 3 or 4 dimensions, but got shape {image.shape}."
             )
         if self.central_fraction == 1.0:
+            # Nothing to cut off.
             return image
         spans = []
         for size in image.shape[-2:]:
+            # Rounded down, as in MindSpore.
             start = int((size - size * self.central_fraction) / 2)
             spans.append(slice(start, size - start))
         return image[(..., *spans)]
@@ -153,6 +156,7 @@ class ImageGradients(Cell):
             )
         down = images[:, :, 1:, :] - images[:, :, :-1, :]
         right = images[:, :, :, 1:] - images[:, :, :, :-1]
+        # Zeros at the end keep the shape.
         return ops.pad(down, (0, 0, 0, 1)), ops.pad(right, (0, 1, 0, 0))
 
 
@@ -209,6 +213,7 @@ class Unfold(Cell):
         if self.padding == "same":
             sides = []
             for size, window, step, rate in reversed(settings):
+                # What is missing for the last window, half of it on each side.
                 lack = max((-(-size // step) - 1) * step + rate * (window - 1) + 1 - size, 0)
                 sides += [lack // 2, lack - lack // 2]
             input_x = ops.pad(input_x, tuple(sides))
@@ -217,5 +222,6 @@ class Unfold(Cell):
         counts = tuple((size - rate * (window - 1) - 1) // step + 1 for size, window, step, rate in settings)
         columns = ops.unfold(input_x, self.ksizes, self.rates, 0, self.strides)
         area = self.ksizes[0] * self.ksizes[1]
+        # MindSpore's order: position in the window first, then channel.
         by_channel = columns.reshape((batch, channels, area, *counts))
         return ops.transpose(by_channel, (0, 2, 1, 3, 4)).reshape((batch, area * channels, *counts))

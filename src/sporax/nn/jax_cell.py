@@ -74,10 +74,12 @@ class JaxCell(Cell):
             raise SporaxTypeError("For 'JaxCell', 'weights' must hold at least one array, but there is none.")
         self._programs: dict[Any, Callable[..., Any]] = {}
 
+    # Leaves that are no arrays are part of the function.
     def _held(self, name: str, leaf: Any, trainable: Callable[[str], bool] | None) -> Any:
         """What stands for a leaf of `weights`: a Parameter for an array, else the leaf."""
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
             return leaf
+        # Copied: the Parameter's buffer is given away at each step.
         array = jnp.array(leaf, copy=True)
         trained = bool(jnp.issubdtype(array.dtype, jnp.floating)) and (trainable is None or bool(trainable(name)))
         parameter = Parameter(wrap(array), name=name, requires_grad=trained)
@@ -96,15 +98,18 @@ class JaxCell(Cell):
             SporaxValueError: updates do not fit the weights.
         """
         if self.with_key:
+            # A key of its own for each call, as JAX's random numbers need.
             kwargs["key"] = seeds.operators.next_key()
         if self.with_training:
             kwargs["training"] = self.training
         given = jax.tree.map(_unwrapped, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
         leaves, tree = jax.tree.flatten(given)
+        # Arrays are traced, everything else is a constant of the program.
         static = tuple(None if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves)
         try:
             program = self._programs.get((tree, static)) or self._compile(tree, static)
         except TypeError:
+            # A value that cannot be hashed cannot be the key of a program.
             kinds = sorted({type(leaf).__name__ for leaf in leaves})
             raise SporaxTypeError(f"For 'JaxCell', inputs must be Tensors or hashable, but got {kinds}.") from None
         holders = [leaf for leaf in self._leaves if isinstance(leaf, Parameter)]
@@ -121,12 +126,14 @@ class JaxCell(Cell):
             args, kwargs = jax.tree.unflatten(
                 tree, [next(remaining) if constant is None else constant[1] for constant in static]
             )
+            # Weights are traced arguments, so new values need no new program.
             leaves = [next(values) if isinstance(leaf, Parameter) else leaf for leaf in self._leaves]
             result = self._function(jax.tree.unflatten(self._tree, leaves), *args, **kwargs)
             if not self.has_updates:
                 return result, {}
             outputs, updates = result
             updated = jax.tree_util.tree_flatten_with_path(updates)[0]
+            # Updates are no part of the loss.
             return outputs, {_name(path): jax.lax.stop_gradient(leaf) for path, leaf in updated if _is_array(leaf)}
 
         run.__name__ = getattr(self._function, "__name__", "JaxCell").strip("<>")
@@ -134,6 +141,7 @@ class JaxCell(Cell):
         return compiled
 
     def _write(self, name: str, array: jax.Array) -> None:
+        # Updates may cover a part of the weights.
         parameter = self._params.get(name)
         if parameter is None or parameter.shape != array.shape:
             reason = "there is no such array" if parameter is None else f"its shape is {parameter.shape}"

@@ -111,6 +111,7 @@ class PolynomialDecayLR(LearningRateSchedule):
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
         step = global_step.float()
+        # A tensor, since the horizon may depend on the step.
         steps = step * 0 + self.decay_steps
         if self.update_decay_steps:  # start over, with a longer horizon, whenever it is reached
             steps = steps * ops.maximum(ops.ceil(step / self.decay_steps), 1.0)

@@ -68,6 +68,7 @@ class KLDivLoss(LossBase):
     reduction: Any  # "batchmean" as well
 
     def __init__(self, reduction: Reduction | Literal["batchmean"] = "mean") -> None:
+        # The base class does not know this word.
         super().__init__("mean" if reduction == "batchmean" else reduction)
         self.reduction = reduction
 
@@ -83,6 +84,7 @@ def _poisson(x: Array, target: Array, is_log: bool, full: bool, epsilon: float) 
     loss = jnp.exp(x) - target * x if is_log else x - target * jnp.log(x + epsilon)
     if full:
         limited = jnp.maximum(target, epsilon)
+        # Stirling's formula; for counts up to 1 log n! is 0.
         stirling = (limited + 0.5) * jnp.log(limited) - limited + 0.5 * math.log(2 * math.pi)
         loss = loss + jnp.where(target > 1, stirling, 0.0)
     return loss
@@ -157,9 +159,11 @@ def _focal(logits: Array, labels: Array, weight: Array | None, gamma: float) -> 
     marks = labels.reshape(batch, labels.shape[1], -1)
     weights = jnp.ones((1, classes, 1), logits.dtype) if weight is None else weight[None, :, None]
     weights = jnp.broadcast_to(weights, log_probs.shape)
+    # One label channel: class numbers.
     if labels.shape[1] == 1:
         chosen = marks.astype(jnp.int32)
         log_probs, weights = (jnp.take_along_axis(table, chosen, 1)[:, 0] for table in (log_probs, weights))
+        # Mean over positions.
         return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights, 1)
     return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights * marks, -1)
 
@@ -255,6 +259,7 @@ class MultiClassDiceLoss(LossBase):
         probabilities = logits if self.activation is None else self.activation(logits)
         total: Any = 0
         for index in range(label.shape[1]):
+            # Divided by all classes below, also those left out, as in MindSpore.
             if index != self.ignore_indiex:
                 loss = self.binarydiceloss(probabilities[:, index], label[:, index])
                 total = total + (loss if self.weights is None else loss * self.weights[index])
@@ -279,6 +284,7 @@ class CTCLoss(LossBase):
         """`log_probs`: (T, N, C); `targets`: (N, S); lengths: (N,)."""
         argument_is_tensor("CTCLoss", log_probs=log_probs, targets=targets)
         lengths = (input_lengths, target_lengths)
+        # The second result is a state that the loss does not need.
         return ops.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)[0]
 
 
@@ -345,11 +351,13 @@ class SampledSoftmaxLoss(LossBase):
             logits: (N, D), the input of the last layer.
         """
         argument_is_tensor("SampledSoftmaxLoss", weights=weights, biases=biases, labels=labels, logits=logits)
+        # One column per true class.
         labels = labels.reshape((-1, self.num_true))
         sampled, expected_true, expected_sampled = self.sampled_values or self.sampler(labels)
         true = ops.reduce_sum(ops.gather(weights, labels, 0) * logits.expand_dims(1), -1) + ops.gather(
             biases, labels, 0
         )
         others = ops.matmul(logits, ops.gather(weights, sampled, 0).T) + ops.gather(biases, sampled, 0)
+        # A class that is drawn often is corrected by how often it is expected.
         corrected = ops.concat((true - ops.log(expected_true), others - ops.log(expected_sampled)), 1)
         return self.get_loss(-ops.mean(ops.log_softmax(corrected, -1)[:, : self.num_true], 1))

@@ -36,6 +36,7 @@ class LossBase(Cell):
                 f"For '{type(self).__name__}', the 'reduction' must be in {list(_REDUCTIONS)}, but got {reduction}."
             )
         self.reduction = reduction
+        # Made once: a strategy can be set on them.
         self.mul, self.reduce_mean, self.reduce_sum = ops.Mul(), ops.ReduceMean(), ops.ReduceSum()
 
     def get_axis(self, x: Tensor) -> tuple[int, ...]:
@@ -160,6 +161,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         """`logits`: (N, C). `labels`: (N,) integers when sparse, else (N, C) probabilities of the same dtype."""
         argument_is_tensor("SoftmaxCrossEntropyWithLogits", logits=logits, labels=labels)
         if self.sparse:
+            # Class numbers.
             if labels.dtype not in (*dtypes.int_type, *dtypes.uint_type):
                 raise SporaxTypeError(
                     f"For 'SoftmaxCrossEntropyWithLogits', sparse labels must be integers, but got {labels.dtype}."
@@ -176,6 +178,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
     def _sparse(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Through the primitives that plans were told of; through one operator when they were told of none."""
         dense = argument.configured(self.one_hot, self.softmax_cross_entropy)
+        # One operator, which computes log-softmax without the probabilities.
         if self.reduction == "mean" and (argument.configured(self.sparse_softmax_cross_entropy) or not dense):
             mean: Tensor = self.sparse_softmax_cross_entropy(logits, labels)
             return mean

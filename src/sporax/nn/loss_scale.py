@@ -22,6 +22,7 @@ from sporax.ops._core.operator import Array, operator
 @operator(function="")
 def every_finite(inputs: Array) -> Array:
     """Whether no element of any of the tensors (a tuple) is infinite or not a number. Bool scalar."""
+    # Integers are always finite.
     floating = [array for array in inputs if jnp.issubdtype(array.dtype, jnp.inexact)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in floating] or [jnp.asarray(True)]))
 
@@ -61,6 +62,7 @@ class DynamicLossScaleUpdateCell(Cell):
         self.loss_scale_value = _scale(name, loss_scale_value)
         self.scale_factor = argument.number(name, "scale_factor", scale_factor)
         self.scale_window = argument.positive_int(name, "scale_window", scale_window)
+        # 1, so that the first window has as many steps as the others.
         self.cur_iter = Parameter(Tensor(1, dtypes.int32), name="current_iterator_step")
         self.last_overflow_iter = Parameter(Tensor(0, dtypes.int32), name="last_overflow_iterator_step")
 
@@ -71,9 +73,11 @@ class DynamicLossScaleUpdateCell(Cell):
     def construct(self, loss_scale: Parameter, overflow: Tensor) -> Tensor:
         """Set `loss_scale` for the next step; gives `overflow`."""
         good_enough = self.cur_iter - self.last_overflow_iter >= self.scale_window
+        # Not below 1: then the scale is not the reason for overflows.
         lowered = ops.maximum(loss_scale / self.scale_factor, 1.0)
         raised = ops.where(good_enough, loss_scale * self.scale_factor, loss_scale)
         ops.assign(loss_scale, ops.where(overflow, lowered, raised))
+        # A window begins again after an overflow, and after each rise.
         restart = ops.logical_or(overflow, good_enough)
         ops.assign(self.last_overflow_iter, ops.where(restart, self.cur_iter, self.last_overflow_iter))
         ops.assign_add(self.cur_iter, 1)
@@ -100,6 +104,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
 
     def __init__(self, network: Cell, optimizer: Cell, scale_sense: Any) -> None:
         super().__init__(network, optimizer, sens=None)
+        # As attributes, which derived steps of MindSpore's users read.
         self.loss_scaling_manager = None
         if isinstance(scale_sense, Cell):
             self.loss_scaling_manager = scale_sense
@@ -128,15 +133,18 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
 
     def construct(self, *inputs: Any) -> tuple[Any, Tensor, Tensor]:
         """The loss, whether the step overflowed, and the scale of the next step."""
+        # A copy: the update changes the Parameter in the same step.
         scale = self.scale_sense.value()
 
         def scaled(*args: Any) -> tuple[Any, Any]:
             loss = self.network(*args)
             first = loss[0] if isinstance(loss, tuple) else loss
             factor = scale if self.sens == 1.0 else scale * self.sens
+            # In the loss's dtype, or a float16 loss would become float32.
             return first * factor.astype(first.dtype), loss
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
+        # Divided before they are combined, as in MindSpore.
         grads = tuple(grad * (1.0 / scale).astype(grad.dtype) for grad in grads)
         grads = self.grad_reducer(grads)
         status, grads = self.start_overflow_check(loss, grads)
@@ -165,6 +173,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         """
         overflow = ops.logical_not(every_finite(tuple(jax.tree.leaves(compute_output, is_leaf=_is_tensor))))
         if self.reducer_flag:
+            # One rank that overflows makes all of them skip.
             overflow = ops.AllReduce()(overflow.astype(dtypes.float32)) > 0
         return overflow
 
@@ -194,6 +203,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
             self.optimizer(grads)
             return skip()
 
+        # The optimizer runs on one way only, so a skipped step changes nothing.
         ops.cond(overflow, skip, update)
 
 

@@ -98,6 +98,7 @@ class CosineEmbeddingLoss(LossBase):
         same_shape("CosineEmbeddingLoss", logits_x1, logits_x2)
         norms = ops.sqrt(ops.reduce_sum(ops.square(logits_x1), 1)) * ops.sqrt(ops.reduce_sum(ops.square(logits_x2), 1))
         cosine = ops.reduce_sum(logits_x1 * logits_x2, 1) / norms
+        # Labels other than 1 and -1 cost nothing.
         far = ops.where(labels == -1, ops.maximum(cosine - self.margin, 0.0), cosine * 0)
         return self.get_loss(ops.where(labels == 1, 1.0 - cosine, far))
 
@@ -163,6 +164,7 @@ class TripletMarginLoss(LossBase):
     def construct(self, x: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0) -> Tensor:
         """Vectors along the last dim; `margin` counts where the constructor was given none."""
         argument_is_tensor("TripletMarginLoss", x=x, positive=positive, negative=negative)
+        # The default of the layer lets the argument of the call win.
         margin = self.margin if self.margin != 1.0 else margin
         return ops.triplet_margin_loss(x, positive, negative, margin, self.p, self.eps, self.swap, self.reduction)
 

@@ -137,6 +137,7 @@ class ClipByNorm(Cell):
         """`x` of any shape; `clip_norm`: a positive number or scalar Tensor."""
         norm = ops.sqrt(ops.reduce_sum(ops.square(x), () if self.axis is None else self.axis, True))
         limit = clip_norm if isinstance(clip_norm, Tensor) else Tensor(clip_norm, x.dtype)
+        # Norms below the limit are divided by it, so the factor is 1.
         return x * (limit / ops.maximum(norm, limit))
 
 
@@ -208,6 +209,7 @@ class MatDet(Cell):
     def construct(self, a: Tensor) -> Tensor:
         """`a`: (…, M, M)."""
         factor = ops.cholesky(a)
+        # The determinant is the square of the product on the diagonal of the factor.
         return ops.square(ops.reduce_prod(ops.diagonal(factor, 0, -2, -1), -1))
 
 
@@ -257,6 +259,7 @@ class MatMul(Cell):
 
     def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The product of two Tensors."""
+        # A vector has nothing to exchange.
         if self.transpose_x1 and x1.ndim > 1:
             x1 = x1.swapaxes(-1, -2)
         if self.transpose_x2 and x2.ndim > 1:

@@ -63,6 +63,7 @@ class LayerNorm(Cell):
         self.normalized_shape = tuple(normalized_shape)
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
         self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), name="beta")
+        # The primitive can have a strategy.
         self.layer_norm = ops.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
 
     def construct(self, input_x: Tensor) -> Tensor:
@@ -108,6 +109,7 @@ class RMSNorm(Cell):
             raise SporaxValueError(
                 f"For 'RMSNorm', the input must end with {self.normalized_shape}, but its shape is {x.shape}."
             )
+        # A tuple of one.
         (gamma,) = argument.cast_like(self, x, self.gamma)
         return ops.rms_norm(x, gamma, self.epsilon)[0]
 
@@ -150,6 +152,7 @@ class GroupNorm(Cell):
             )
         self.eps = argument.number("GroupNorm", "eps", eps)
         self.affine = argument.boolean("GroupNorm", "affine", affine)
+        # Parameters in any case: MindSpore's checkpoints have them also without `affine`.
         self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), name="gamma", requires_grad=affine)
         self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), name="beta", requires_grad=affine)
 
@@ -175,12 +178,14 @@ def normalize_groups(
         raise SporaxValueError(
             f"For '{layer}', the input must have {gamma.shape[0]} channels, but its shape is {x.shape}."
         )
+    # In float32 at least: the variance of float16 numbers loses too much.
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32)).reshape(x.shape[0], groups, -1)
     normed, mean, variance = standardized(values, (-1,), epsilon)
     normed = normed.reshape(x.shape)
     spread = (-1,) + (1,) * (x.ndim - 2)
     scaled = normed * gamma.reshape(spread) + beta.reshape(spread)
     count = values.shape[-1]
+    # Unbiased (count - 1), as MindSpore's moving statistics are.
     return scaled.astype(x.dtype), jnp.mean(mean, (0, 2)), jnp.mean(variance, (0, 2)) * (count / max(count - 1, 1))
 
 
@@ -236,6 +241,7 @@ class _BatchNorm(Cell):
         def statistic(init: Any, attribute: str, trained: bool) -> Parameter:
             return Parameter(initializer(init, (num_features,), dtype), name=attribute, requires_grad=trained)
 
+        # "mean" and "variance" get the layer's path in front.
         self.moving_mean = statistic(moving_mean_init, "mean", False)
         self.moving_variance = statistic(moving_var_init, "variance", False)
         self.gamma = statistic(gamma_init, "gamma", affine)
@@ -252,6 +258,7 @@ class _BatchNorm(Cell):
             )
         channel = x.ndim - 1 if self.channels_last else 1
         by_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        # A strategy belongs to one of both primitives.
         primitive = self.bn_train if by_batch else self.bn_infer
         if argument.configured(primitive):
             whole: Tensor = primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
@@ -261,6 +268,7 @@ class _BatchNorm(Cell):
         result, mean, variance = self._by_batch(x, channel)
         kept = self.momentum
         for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            # Statistics are no part of the loss.
             ops.assign(moving, ops.stop_gradient(kept * moving + (1 - kept) * now.astype(moving.dtype)))
         return result
 
@@ -315,6 +323,7 @@ class BatchNorm3d(Cell):
         """`x`: (N, C, D, H, W)."""
         if x.ndim != 5:
             raise SporaxValueError(f"For 'BatchNorm3d', the input must have 5 dimensions, but got shape {x.shape}.")
+        # Depth and height together: the statistics are the same.
         n, c, depth, height, width = x.shape
         flat: Tensor = self.bn2d(x.reshape((n, c, depth * height, width)))
         return flat.reshape(x.shape)
@@ -367,6 +376,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
         group = self._group()
+        # Alone the rank has all that there is.
         if group.size == 1:
             return super()._by_batch(x, channel)
         own = batch_moments(x, channel)
@@ -391,6 +401,7 @@ def _checked_groups(process_groups: Any) -> tuple[tuple[int, ...], ...] | None:
             f"For 'SyncBatchNorm', 'process_groups' must be a list of lists of ints, but got {process_groups!r}."
         )
     every = [rank for ranks in lists for rank in ranks]
+    # A rank in two groups would wait in both.
     if len(set(every)) < len(every):
         raise SporaxValueError(
             f"For 'SyncBatchNorm', 'process_groups' must name each rank at most once, but got {process_groups}."
@@ -435,6 +446,7 @@ class _InstanceNorm(Cell):
         self.momentum = argument.within(name, "momentum", momentum, 0.0, 1.0)
         argument.boolean(name, "affine", affine)
         shape = (num_features,)
+        # MindSpore keeps them for checkpoints; the result never depends on them.
         self.moving_mean = Parameter(initializer("zeros", shape, dtype), name="mean", requires_grad=False)
         self.moving_variance = Parameter(initializer("ones", shape, dtype), name="variance", requires_grad=False)
         self.gamma = Parameter(initializer(gamma_init, shape, dtype), name="gamma", requires_grad=affine)

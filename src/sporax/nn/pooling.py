@@ -37,6 +37,7 @@ class _Windowed(Cell):
             raise SporaxValueError(
                 f"For '{name}', 'padding' must be 0 unless 'pad_mode' is 'pad', but got {padding} with '{pad_mode}'."
             )
+        # A wider padding would give windows without a real cell.
         too_wide = [2 * pad > size for pad, size in zip(self.padding, self.kernel_size, strict=True)]
         if any(too_wide):
             raise SporaxValueError(
@@ -79,6 +80,7 @@ class _MaxPool(_Windowed):
         self.dilation = self._sizes("dilation", dilation)
         self.return_indices = argument.boolean(name, "return_indices", return_indices)
         self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+        # The other modes compute their padding for dense windows.
         if self.pad_mode != "pad" and (max(self.dilation) > 1 or return_indices or ceil_mode):
             raise SporaxValueError(
                 f"For '{name}', 'dilation', 'return_indices' and 'ceil_mode' need the pad_mode 'pad', but got '{pad_mode}'."
@@ -89,6 +91,7 @@ class _MaxPool(_Windowed):
         self._check_rank(x)
         settings = (self.kernel_size, self.stride, self._pads, self.dilation, self.ceil_mode)
         largest = windows.max_window(x, *settings, type(self).__name__)
+        # The places are found in a second pass.
         return (
             (largest, windows.max_window_places(x, *settings, type(self).__name__)) if self.return_indices else largest
         )
@@ -179,6 +182,7 @@ class _AvgPool(_Windowed):
             x,
             self.kernel_size,
             self.stride,
+            # "valid" is no padding, written out.
             self._pads if self.pad_mode != "valid" else ((0, 0),) * self.spatial,
             self.ceil_mode,
             self.count_include_pad and (self.pad_mode != "same" or self.counts_same_padding),
@@ -245,6 +249,7 @@ class AvgPool2d(_AvgPool):
     ) -> None:
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
         self.data_format = _image_format("AvgPool2d", data_format, self.pad_mode)
+        # The primitive has no other settings, and can have a strategy.
         self._plain_window = self.pad_mode != "pad" and not ceil_mode and divisor_override is None
         if self._plain_window:
             self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, data_format)
@@ -265,6 +270,7 @@ def _image_format(layer: str, data_format: ImageFormat, pad_mode: str) -> ImageF
 
 def _batched(pool: Any, x: Tensor) -> Tensor:
     """`pool` on a batch, or on a single image taken as one."""
+    # A single image becomes a batch of one.
     return ops.squeeze(pool(ops.expand_dims(x, 0)), 0) if x.ndim == 3 else pool(x)
 
 
@@ -358,6 +364,7 @@ class _LPPool(Cell):
         if norm_type == 0:
             raise SporaxValueError(f"For '{name}', 'norm_type' must not be 0.")
         self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
+        # Windows side by side by default.
         self.stride = argument.ints(name, "stride", self.kernel_size if stride is None else stride, self.spatial)
         self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
 
@@ -396,6 +403,7 @@ class _MaxUnpool(Cell):
         super().__init__()
         name = type(self).__name__
         self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
+        # 0 stands for the default, as in MindSpore.
         self.stride = argument.ints(name, "stride", self.kernel_size if stride in (None, 0) else stride, self.spatial)
         self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
 

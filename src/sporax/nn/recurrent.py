@@ -42,6 +42,7 @@ def _lstm(given: Array, recalled: Array, state: State) -> State:
 def _gru(given: Array, recalled: Array, state: State) -> State:
     given_reset, given_update, given_new = jnp.split(given, 3, -1)
     reset, update, new = jnp.split(recalled, 3, -1)
+    # Reset acts after the product, as in MindSpore and cuDNN.
     candidate = jnp.tanh(given_new + jax.nn.sigmoid(given_reset + reset) * new)
     return (candidate + jax.nn.sigmoid(given_update + update) * (state[0] - candidate),)
 
@@ -90,6 +91,7 @@ def recur(
         lengths: (N,), how many steps of each sequence count; outputs are zero and states stay from there on.
         backwards: walk from the last step that counts to the first.
     """
+    # int32, the dtype of lengths.
     moments = jnp.arange(x.shape[0], dtype=jnp.int32)
 
     def advance(before: State, row: tuple[Array, Array]) -> tuple[State, Array]:
@@ -98,10 +100,12 @@ def recur(
         if lengths is None:
             return after, after[0]
         counts = (moment < lengths)[:, None]
+        # Beyond its length a sequence keeps its state.
         kept = tuple(jnp.where(counts, new, old) for new, old in zip(after, before, strict=True))
         return kept, jnp.where(counts, after[0], jnp.zeros((), x.dtype))
 
     # Going backwards, the steps beyond a sequence's length come first and change nothing.
+    # The inputs' product needs no state, so all steps are computed at once.
     rows = _affine(x, weight_ih, bias_ih), moments
     last, outputs = jax.lax.scan(advance, tuple(state), rows, reverse=backwards)
     return (outputs, *last)
@@ -139,10 +143,13 @@ class _Recurrent(Cell):
 
     def _make_parameters(self, dtype: DType) -> None:
         rows = _GATES[self.mode] * self.hidden_size
+        # MindSpore's range of first weights.
         recipe = Uniform(1 / math.sqrt(self.hidden_size))
         parameters: dict[str, list[Parameter]] = {"weight_ih": [], "weight_hh": [], "bias_ih": [], "bias_hh": []}
         for layer in range(self.num_layers):
+            # Both directions of the layer below are joined.
             width = self.input_size if layer == 0 else self.hidden_size * self._directions
+            # The forward weights come first in checkpoints.
             for suffix in ("", "_reverse")[: self._directions]:
                 shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, self.hidden_size)}
                 if self.has_bias:
@@ -187,6 +194,7 @@ class _Recurrent(Cell):
                 halves.append(outputs)
                 last.append(tuple(after))
             x = halves[0] if len(halves) == 1 else ops.concat(tuple(halves), 2)
+            # Between layers only: the last output stays.
             if self.dropout > 0 and layer < self.num_layers - 1:
                 x = self.dropout_op(x)
         final = tuple(ops.stack(parts) for parts in zip(*last, strict=True))
@@ -268,6 +276,7 @@ class RNN(_Recurrent):
         bidirectional: bool = False,
         dtype: DType = dtypes.float32,
     ) -> None:
+        # Before the base class, which makes weights by the mode.
         object.__setattr__(self, "mode", argument.one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu")))
         super().__init__(input_size, hidden_size, num_layers, has_bias, batch_first, dropout, bidirectional, dtype)
 

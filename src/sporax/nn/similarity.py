@@ -22,6 +22,7 @@ def _window(size: int, sigma: float) -> Conv2d:
     """A convolution of one channel with a Gaussian; its weight is not trained."""
     at = np.arange(-size // 2 + 1, size // 2 + 1, dtype=np.float32)
     bell = np.exp(-np.square(at) / (2 * sigma**2))
+    # The sum of all weights is 1.
     weight = np.outer(bell, bell) / np.square(bell.sum())
     blur = Conv2d(1, 1, size, pad_mode="valid", weight_init=Tensor(weight[None, None].astype(np.float32)))
     blur.weight.requires_grad = False
@@ -57,12 +58,14 @@ class _Similarity(Cell):
         channels = [
             image.astype(dtypes.float32).reshape((-1, 1, *image.shape[2:])) / largest for image in images.values()
         ]
+        # uint8 pixels become shares of 255, and the largest value with them.
         return self.max_val / largest, channels
 
     def at_scale(self, blur: Cell, max_val: float, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Mean similarity and mean contrast of each channel (N·C,) (Wang et al. 2004, eq. 13)."""
         c1, c2 = (self.k1 * max_val) ** 2, (self.k2 * max_val) ** 2
         mean1, mean2 = blur(first), blur(second)
+        # E[xy] - E[x]E[y], with the window's weights.
         covariance = blur(first * second) - mean1 * mean2
         variances = blur(first * first) + blur(second * second) - mean1 * mean1 - mean2 * mean2
         contrast = (2 * covariance + c2) / (variances + c2)
@@ -139,6 +142,7 @@ class MSSSIM(_Similarity):
         for place, (blur, power) in enumerate(zip(self.multi_convs_list, self.power_factors, strict=True)):
             similarity, contrast = self.at_scale(blur, max_val, *images)
             last = place == len(self.power_factors) - 1
+            # Luminance counts at the coarsest scale only (Wang et al. 2003).
             product = product * ops.pow(ops.relu(similarity if last else contrast), power)
             images = [ops.avg_pool2d(image, 2, 2) for image in images]
         return ops.mean(product.reshape(img1.shape[:2]), 1)

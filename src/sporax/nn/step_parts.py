@@ -52,6 +52,7 @@ grad_scale = ops.MultitypeFuncGraph("grad_scale")
 def tensor_grad_scale_pipeline(scale: Tensor, grad: Tensor, accu_grad: Parameter) -> Tensor:
     """`accu_grad` / `scale`; `accu_grad` becomes zero."""
     scaled = accu_grad * ops.reciprocal(scale)
+    # `assign` after the read, so the sum is not lost.
     ops.assign(accu_grad, ops.zeros_like(accu_grad))
     return scaled
 
@@ -141,6 +142,7 @@ class _TrainGradAccuStepCell(TrainOneStepCell):
     """
 
     def __init__(self, network: Cell, optimizer: Cell, sens: float | None = None) -> None:
+        # The first Cell that has micro batches decides.
         sizes = (cell.micro_size for _, cell in network.cells_and_names() if hasattr(cell, "micro_size"))
         super().__init__(network, optimizer, 1 / next(sizes, 1) if sens is None else sens)
 

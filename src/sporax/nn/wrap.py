@@ -13,7 +13,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_name
 from sporax.nn.basic import Identity
 from sporax.nn.cell import Cell
-from sporax.nn.grad_reducer import broadcast_parameters, broadcast_wanted, reducer_for
+from sporax.nn.grad_reducer import broadcast_parameters, broadcasts_first, reducer_for
 from sporax.runtime import state
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
@@ -27,6 +27,7 @@ class WithLossCell(Cell):
     """
 
     def __init__(self, backbone: Cell, loss_fn: Any) -> None:
+        # The Cells inside keep the names of their Parameters.
         super().__init__(auto_prefix=False)
         if not isinstance(backbone, Cell):
             raise SporaxTypeError(f"For 'WithLossCell', 'backbone' must be a Cell, but got {type(backbone).__name__}.")
@@ -64,6 +65,7 @@ class WithEvalCell(Cell):
         """Loss, outputs and labels of one batch."""
         outputs = self._network(data)
         if self.add_cast_fp32:
+            # The network may compute in half precision.
             outputs = outputs.float()
         return self._loss_fn(outputs, label), outputs, label
 
@@ -101,12 +103,14 @@ class ForwardValueAndGrad(Cell):
 
     def construct(self, *inputs: Any) -> tuple[Any, Any]:
         """The value and the gradients."""
+        # The last input is the factor.
         *values, scale = (*inputs, None) if not self.sens_param else inputs
         positions = tuple(range(len(values))) if self.get_all else (None if self.get_by_list else 0)
         weights = self.weights if self.get_by_list else None
 
         def scaled(*args: Any) -> tuple[Any, Any]:
             value = self.network(*args)
+            # The value comes back without the factor.
             return (value if scale is None else value * scale), value
 
         (_, value), grads = value_and_grad(scaled, positions, weights, has_aux=True)(*values)
@@ -178,12 +182,13 @@ class TrainOneStepCell(Cell):
         self.sense_flag = sens is not None
         self.sens = 1.0 if sens is None else float(sens)
         self.return_grad = return_grad
+        # Kept, since a Cell around this one may rename them.
         self.weights_name = [weight.name for weight in self.weights]
         reducer = reducer_for(self.weights)
         self.reducer_flag = reducer is not None
         self.grad_reducer = Identity() if reducer is None else reducer
         self._for_subclasses()
-        self._to_broadcast = broadcast_wanted()
+        self._to_broadcast = broadcasts_first()
 
     def _for_subclasses(self) -> None:
         """What steps derived from this one use, with MindSpore's names."""
@@ -198,6 +203,7 @@ class TrainOneStepCell(Cell):
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         """Train on one batch; gives the loss."""
+        # Before the first step, and outside of compiled ones.
         if self._to_broadcast and state.current_frame() is None:
             broadcast_parameters(list(self.get_parameters()))
             self._to_broadcast = False
@@ -209,6 +215,7 @@ class TrainOneStepCell(Cell):
         def scaled(*args: Any) -> tuple[Any, Any]:
             loss = self.network(*args)
             first = loss[0] if isinstance(loss, tuple) else loss
+            # A factor of 1 costs nothing this way.
             return (first if self.sens == 1.0 else first * self.sens), loss
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)

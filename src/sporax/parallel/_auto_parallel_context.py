@@ -8,6 +8,7 @@ from __future__ import annotations
 from sporax import context
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 
+# MindSpore's names of the world group on its backends; "" stands for it, too.
 _WORLD_GROUPS = ("", "hccl_world_group", "nccl_world_group", "mccl_world_group")
 
 

@@ -1,4 +1,4 @@
-"""MindSpore's home of the cost-model settings, with the functions of three of them that have no key there."""
+"""MindSpore's module of the cost-model settings, with the functions of three of them that have no key there."""
 
 from sporax.context import get_cost_model_context, reset_cost_model_context, set_cost_model_context
 

@@ -20,6 +20,7 @@ class _Wrapped(Protocol):
 
 def remember(wrapped: _Wrapped) -> None:
     """Take `wrapped` for the network that is fed: the last one that was told how its inputs arrive."""
+    # A weak reference: the data sets must not keep a network alive.
     SESSION.fed_network = ref(wrapped)
 
 
@@ -35,8 +36,10 @@ def cuts_of_whole_input(number: int) -> tuple[int, ...] | None:
         None where there is one device, where several processes feed a part each, and where `dataset_strategy` has no cuts
         for this input.
     """
+    # Several processes feed a part each, so no data set has to divide the input.
     if context.world_size() > 1 or context.num_devices() == 1:
         return None
+    # Settings of the process count first; in other modes those of the last wrapped network.
     config = context.snapshot()
     if not config.in_global_view:
         wrapped = None if SESSION.fed_network is None else SESSION.fed_network()

@@ -1,6 +1,6 @@
 """MindSpore's `Layout`: a device matrix with named axes that is called to say how a tensor is sharded.
 
-It is a thin coat over `sporax.ir.layout.Layout`, which does the arithmetic and never changes. This one can be called any
+It is a thin layer over `sporax.ir.layout.Layout`, which does the arithmetic and never changes. This one can be called any
 number of times; it remembers the last call, and each call gives a copy that later calls leave alone.
 """
 
@@ -15,6 +15,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.layout import Layout as LayoutValue
 from sporax.ir.layout import TensorMap
 
+# MindSpore writes the text "None", not the value None.
 NOT_CUT = "None"
 
 
@@ -45,6 +46,7 @@ class Layout:
         _check_names(device_matrix, alias_name)
         if rank_list is not None:
             _check_items("rank_list", rank_list, list, int)
+        # The interleaved axis cuts inside every device, so it has no ranks of its own.
         devices = device_matrix[:-1] if INTERLEAVED in alias_name else device_matrix
         self._device_matrix = DeviceMatrix(device_matrix, alias_name, _ranks(rank_list, math.prod(devices)))
         self._tensor_map: TensorMap | None = None
@@ -58,8 +60,10 @@ class Layout:
         cuts = tuple(
             tuple(map(self._number, entry)) if isinstance(entry, tuple) else self._number(entry) for entry in tensor_map
         )
+        # A wrong map must fail at this call, and not when the Layout is used.
         LayoutValue.from_tensor_map(self._device_matrix, cuts)  # checks it
         self._tensor_map = cuts
+        # MindSpore returns a copy that later calls of the same object leave alone.
         return copy.deepcopy(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,6 +107,7 @@ class Layout:
             return -1
         if name not in names:
             raise SporaxValueError(f"For 'Layout', an axis must be one of {(*names, NOT_CUT)}, but got {name!r}.")
+        # MindSpore counts axes from the right.
         return len(names) - 1 - names.index(name)
 
 

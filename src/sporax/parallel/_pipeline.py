@@ -1,4 +1,4 @@
-"""Beside MindSpore's names for pipelines: a step's timeline, and Parameters that several stages use."""
+"""Parameters that several pipeline stages use."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def sync_pipeline_shared_parameters(net: Cell) -> None:
     Raises:
         SporaxTypeError: `net` is not a Cell.
     """
+    # Nothing else is done: the runtime stores such a Parameter once.
     if not isinstance(net, Cell):
         raise SporaxTypeError(
             f"For 'sync_pipeline_shared_parameters', 'net' must be a Cell, but got {type(net).__name__}."

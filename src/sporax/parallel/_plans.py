@@ -61,6 +61,7 @@ def show_plan(plan: PlannedStep | PipelinedStep | Summary | PipelineSummary, con
     """
     summary = plan.summary() if isinstance(plan, PlannedStep | PipelinedStep) else plan
     console = console or Console()
+    # Colours and widths are for terminals; in files and pipes the text stays as it is.
     if isinstance(summary, Summary) and console.is_terminal:
         for line, style in styled_lines(summary, console.width):
             console.print(Text(line, style), no_wrap=True, overflow="ignore", crop=False)
@@ -114,10 +115,12 @@ def _holders(array: jax.Array) -> dict[tuple[int, ...], list[int]]:
         raise SporaxValueError(
             "For 'show_layout', the tensor must have a value, but got one inside a compiled function."
         )
+    # JAX's devices are in rank order, whatever their ids are.
     ranks = {device: rank for rank, device in enumerate(jax.devices())}
     starts: dict[tuple[int, ...], list[int]] = {}
     for device, index in array.sharding.devices_indices_map(array.shape).items():
         starts.setdefault(tuple(span.start or 0 for span in index), []).append(ranks[device])
+    # Slices may have unequal sizes, so their places come from sorted starts and not from a division.
     places = [{start: place for place, start in enumerate(sorted(set(column)))} for column in zip(*starts, strict=True)]
     return {
         tuple(place[start] for place, start in zip(places, key, strict=True)): sorted(held)

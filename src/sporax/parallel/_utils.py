@@ -40,6 +40,7 @@ def _is_sharding_propagation() -> bool:
 def _get_device_num() -> int:
     """The number of devices: as set, else that of the job that was joined, else 1."""
     said = int(get_auto_parallel_context("device_num"))
+    # 1 is the default, so nothing was set.
     return get_group_size() if said == 1 and GlobalComm.INITED else said
 
 

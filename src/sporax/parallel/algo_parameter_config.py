@@ -1,4 +1,4 @@
-"""MindSpore's home of the search settings."""
+"""MindSpore's module of the search settings."""
 
 from sporax.context import get_algo_parameters, reset_algo_parameters, set_algo_parameters
 

@@ -1,7 +1,7 @@
 """`AutoParallel`: a network with parallel settings of its own, instead of those of the whole process.
 
 While the wrapped network is traced, its settings are the present ones; afterwards the global ones are back. On one device
-every mode comes down to running the network as it is.
+every mode runs the network as it is.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class AutoParallel(Cell):
         self.network = network
         self._settings = ParallelConfig(
             enable_alltoall=True,
+            # MindSpore's new interface has this on; in the context it is off by default.
             auto_parallel_new_interface=True,
             **_MODES[parallel_mode],  # type: ignore[arg-type]  # values of one table with several types
         )
@@ -68,11 +69,13 @@ class AutoParallel(Cell):
         config = self.parallel_config
         context.check_supported(config, context.world_size())
         with context.using(config):
+            # The program that is being traced learns here that it must be planned.
             state.ask_for_plan(context.plan_settings())
             return self.network(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the network compiled, in either mode."""
+        # Inside of another program the network becomes a part of it.
         if state.current_frame() is not None:
             return self._run(*args, **kwargs)
         self._check_inputs(args, kwargs)
@@ -85,11 +88,13 @@ class AutoParallel(Cell):
         num_devices = context.num_devices()
         settings: dict[str, Any] = {"device_num": num_devices, "global_rank": context.snapshot().global_rank}
         if num_devices == 1:
+            # One device needs no plan, and programs for it stay quick to compile.
             settings.update(parallel_mode=ParallelMode.STAND_ALONE, pipeline_stages=1)
         return context.changed(self._settings, **settings)
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled program takes as fixed: that of a Cell, and the settings."""
+        # A change of the settings must make a new program.
         return {**super().fingerprint(), **self._settings.by_key()}
 
     # ----------------------------------------------------------------------------------------------------------- data
@@ -106,6 +111,7 @@ class AutoParallel(Cell):
                 "For 'AutoParallel.dataset_strategy', 'config' must be a string or a tuple, but got None."
             )
         self._set(dataset_strategy=config)
+        # Data sets ask the last wrapped network how its inputs arrive.
         _inputs.remember(self)
 
     # ------------------------------------------------------------------------------------------------ ways to parallelise
@@ -135,6 +141,7 @@ class AutoParallel(Cell):
         self._set(
             enable_parallel_optimizer=True,
             parallel_optimizer_config={
+                # Level 2 differs from level 1 only by sharded gradient accumulation.
                 "gradient_accumulation_shard": optimizer_level == "level2",
                 "parallel_optimizer_threshold": threshold,
                 "optimizer_weight_shard_size": shard_size,

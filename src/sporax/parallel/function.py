@@ -19,7 +19,7 @@ __all__ = ["reshard"]
 
 
 def reshard(tensor: Tensor, layout: Layout) -> Tensor:
-    """The same Tensor, lying as `layout` says. Same as MindSpore.
+    """The same Tensor, sharded as `layout` says. Same as MindSpore.
 
     Inside a step of semi-automatic or automatic parallelism it is part of the plan; outside, the array is moved. On one
     device nothing happens.
@@ -37,13 +37,17 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
     if not isinstance(layout, Layout):
         raise SporaxTypeError(f"For 'reshard', 'layout' must be a Layout, but got {type(layout).__name__}.")
     value: Any = layout.__layout__()
+    # Part of the plan: the mark pins the placement at this place of the program.
     if state.planning():
         return wrap(apply_mark([tensor.array], LayoutMark("reshard", next_number(), (value,)))[0])
     config = context.plan_settings()
+    # In programs without a plan every tensor is whole on its rank.
     if config is None or state.current_frame() is not None:
         return wrap(tensor.array)
+    # Checked before the array moves, with an error that names the dimension.
     value.slice_shape(tensor.shape)
     plain = on_devices(value)
+    # The mesh must have axes that the layout can be expressed in.
     mesh = arranged(global_view.mesh_of(config.parallel), [plain.device_matrix.shape])
     placement = Placement.from_layout(plain, mesh)
     return wrap(joint.place(tensor.array, global_view.sharding_of(placement, mesh)))

@@ -22,6 +22,7 @@ class Asker:
 
     def __init__(self, address: str, keys: Keys | None = None) -> None:
         self._transport = Transport(keys)
+        # A new name each time: an answer to an earlier asker must not come here.
         self._socket = self._transport.connect(f"tcp://{address}", b"asker-" + uuid.uuid4().bytes)
 
     def ask(self, question: Any, kind: type[Any], seconds: float) -> Any:
@@ -29,11 +30,13 @@ class Asker:
         ends = time.monotonic() + seconds
         send(self._socket, question)
         while (left := ends - time.monotonic()) > 0:
+            # In slices, since a signal (Ctrl-C) is only seen between two calls.
             self._socket.poll(min(left, 0.2) * 1000)
             while (parts := receive(self._socket)) is not None:
                 try:
                     message: Message = decode(parts)[0]
                 except WireError:
+                    # Bytes that are no message are dropped; the deadline says when to give up.
                     continue
                 if isinstance(message, kind):
                     return message

@@ -42,11 +42,13 @@ def write_slot(path: str, number: int, image: SlotImage, frames: list[Frame]) ->
     parts = pack(image, frames)
     checksum = 0
     for part in parts:
+        # The sum covers the file as it is written, so that it can be checked without reading records.
         checksum = zlib.crc32(part, checksum)
     target = folder / f"slot-{image.slot:04d}"
     temporary = target.with_suffix(".new")
     with open(temporary, "wb") as file:
         size = write_all(file.fileno(), parts)
+        # On disk before the new name: a crash must not leave a name without its bytes.
         os.fsync(file.fileno())
     os.replace(temporary, target)
     return CheckpointPart(number, image.slot, image.clock, checksum, size)
@@ -68,8 +70,10 @@ def write_manifest(path: str, number: int, facts: dict[str, Any], parts: list[Ch
         os.fsync(file.fileno())
     os.replace(temporary, folder / _MANIFEST)
     folders = sorted(folder.parent.glob("checkpoint-??????"))
+    # Folders without a manifest are attempts that were not completed.
     complete = [other for other in folders if (other / _MANIFEST).exists()]
     for other in folders:
+        # Later folders may belong to an attempt that is being written.
         if other < folder and other not in complete[-_KEPT:]:
             shutil.rmtree(other, ignore_errors=True)
     return str(folder)
@@ -113,6 +117,7 @@ def read_slot(folder: str, slot: int) -> tuple[SlotImage, list[Frame]]:
     Raises:
         SporaxRuntimeError: it is not there, or damaged.
     """
+    # The manifest says which file belongs to the checkpoint, and its sum.
     entry = next((entry for entry in read_manifest(folder).slots if entry.slot == slot), None)
     path = Path(folder) / f"slot-{slot:04d}"
     try:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from sporax.ps.messages import CheckpointPart, TakeCheckpoint
 
+# Seconds between two questions to the same leaders.
 _ASK_SECONDS = 0.5
+# Clocks; further ahead a slot would be held up for too long.
 _LARGEST_MARGIN = 1024
 
 
@@ -42,14 +44,17 @@ class CheckpointRound:
 
     def take(self, part: CheckpointPart) -> None:
         """A server answers for a slot."""
+        # A server may still answer for an attempt that was given up.
         if part.number != self.number:
             return
         if part.error:
             self.error = part.error
         elif part.is_late:
+            # A folder of its own for each attempt, so that files of two clocks never mix.
             self.number += 1
             self.clock = max(self.clock, part.clock) + self._margin
             self._margin = min(2 * self._margin, _LARGEST_MARGIN)
+            # As if never asked: the new attempt begins at once.
             self.parts, self._asked = {}, -1e9
         else:
             self.parts[part.slot] = part
@@ -68,4 +73,5 @@ class CheckpointRound:
 
 def first_clock(staleness: int, clocks: Iterable[int]) -> int:
     """The clock to try first."""
+    # -1: without a common clock every slot is written as it is.
     return max(clocks, default=0) if staleness == 0 else -1

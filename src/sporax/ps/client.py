@@ -34,6 +34,7 @@ from sporax.ps.stream import Streams
 from sporax.ps.transport import Transport
 from sporax.ps.wire import Frame
 
+# 512 MiB of requests without an answer: enough for a step, and a bound for a slow server's queue.
 WINDOW_BYTES = 512 << 20
 _POLL_SECONDS = 0.05
 _TICK_SECONDS = 0.02
@@ -64,6 +65,7 @@ class Client:
         self._last = 0
         self._view: View | None = None
         self._next_tick = 0.0
+        # One thread at a time: the caller, or the scheduler's thread in between.
         self._lock = threading.Lock()
         link.meanwhile = self._receive_meanwhile
 
@@ -101,6 +103,7 @@ class Client:
         while request not in self._answers:
             if request in self._errors:
                 raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {self._errors.pop(request)}.")
+            # The job's end answers all questions.
             if self.link.stopped:
                 raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
             self._receive(_POLL_SECONDS)
@@ -134,17 +137,20 @@ class Client:
         while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
             self._receive(_POLL_SECONDS)
         self._sizes[request] = size
+        # Remembered by request, since the answer says where its values belong.
         if into is not None:
             self._into[request] = into
         self._bytes_open += size
         self._look_at_view()
         self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
+        # What the kernel did not take must leave before the caller computes.
         if self._peers.has_unsent:
             self._send_rest()
         return request
 
     def _receive_meanwhile(self) -> bool:
         """Take what has come while the caller does something else; gives whether more is expected soon."""
+        # Without waiting for the lock: whoever has it receives by itself.
         if not self.state.open or not self._lock.acquire(blocking=False):
             return False
         try:
@@ -164,12 +170,14 @@ class Client:
         for message, frames in self._peers.receive(seconds):
             self._handle(Answered(message, frames))
         now = time.monotonic()
+        # Ticks resend requests, which takes tens of milliseconds anyway.
         if now >= self._next_tick:
             self._next_tick = now + _TICK_SECONDS
             self._handle(Tick())
 
     def _look_at_view(self) -> None:
         view = self.link.view
+        # By identity: the link replaces its view by a new object.
         if view is not self._view and view is not None:
             self._view = view
             self._handle(NewView(view))
@@ -197,5 +205,6 @@ class Client:
 
     def _place(self, message: Message, num_bytes: int) -> memoryview | None:
         """Memory for the values of a pull; it is given once, as a request may have several answers."""
+        # A second answer must not write into memory that the caller reads.
         into = self._into.pop(message.request, None) if isinstance(message, Pulled) else None
         return into if into is not None and len(into) == num_bytes else None

@@ -25,8 +25,10 @@ from sporax.ps.messages import (
 )
 from sporax.ps.wire import Frame
 
+# Seconds; doubled for each further try up to the longest.
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 8.0
+# Within this time one gap causes one resending, whatever the number of complaints.
 _GAP_SECONDS = 0.1
 _MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
 
@@ -141,6 +143,7 @@ class ClientState:
         return self._actions
 
     def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
+        # Some answers carry no request number, such as notices.
         entry = self.open.get(getattr(message, "request", -1))
         if entry is None:
             return  # an answer to something that was sent twice
@@ -152,6 +155,7 @@ class ClientState:
                 del self.open[message.request]
                 self._actions.append(Failed(message.request, message.reason))
             case Accepted():
+                # The push is at the server and waits for other ranks: asking again soon would only cost work.
                 entry.wait = _LONGEST_WAIT_SECONDS
                 entry.again_at = self._now + entry.wait
             case Moved():
@@ -159,16 +163,19 @@ class ClientState:
                 if self.view is None or message.epoch > self.view.epoch:
                     self._actions.append(AskView())
             case Resend():
+                # Everything after the gap, since servers apply pushes in their order.
                 for other in self.open.values():
                     if other.submit.slot == message.slot and other.submit.seq >= message.expected:
                         self._send_again(other)
 
     def _new_view(self, view: View) -> None:
+        # Views come from several messages and may arrive out of order.
         if self.view is not None and view.epoch < self.view.epoch:
             return
         self.view = view
         self._servers = {server.index: server for server in view.servers}
         for entry in self.open.values():
+            # Only requests whose leader has changed are sent again.
             if self._leader(entry.submit.slot) != entry.sent_to:
                 entry.wait = _FIRST_WAIT_SECONDS
                 self._send(entry)
@@ -181,8 +188,10 @@ class ClientState:
 
     def _send(self, entry: _Open) -> None:
         leader = self._leader(entry.submit.slot)
+        # A second sending is counted; the first one has no former receiver.
         self.num_resent += entry.sent_to is not None
         entry.again_at = self._now + entry.wait
+        # Twice as long after each try, so that a server under load is not flooded.
         entry.wait = min(2 * entry.wait, _LONGEST_WAIT_SECONDS)
         if leader is None or self.view is None:
             self._actions.append(AskView())
@@ -208,6 +217,7 @@ class ClientState:
                 self._send(entry)
                 asked = True
         if asked:
+            # One question for all requests without an answer: perhaps the slots have moved.
             self._actions.append(AskView())
 
     def validate_state(self) -> None:

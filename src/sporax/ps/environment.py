@@ -86,16 +86,20 @@ class PsEnvironment:
             SporaxValueError: a value that is not allowed.
         """
         servers = _whole(environ, "MS_SERVER_NUM", 0)
+        # A single server has no other one that could hold copies.
         durability = environ.get("MS_PS_DURABILITY", "") or ("replica" if servers > 1 else "process")
         if durability not in DURABILITIES:
             raise _wrong("MS_PS_DURABILITY", f"one of {DURABILITIES}", durability)
         host = environ.get("MS_SCHED_HOST", "") or "127.0.0.1"
+        # Both names of this machine must lead to the same loopback address.
         host = "127.0.0.1" if host == "localhost" else host
         lease = _number(environ, "MS_PS_LEASE", 10.0)
+        # The launcher of servers sets its own variable, since MindSpore's also changes how training starts.
         recovers = environ.get("MS_ENABLE_RECOVERY") == "1" or "MS_PS_RECOVERY" in environ
         return cls(
             role=ROLES.get(environ.get("MS_ROLE", ""), ""),
             host=host,
+            # MindSpore's port belongs to the rendezvous of ranks; the store takes the next one.
             port=_whole(environ, "MS_SCHED_PORT", 8118) + 1,
             worker_num=_whole(environ, "MS_WORKER_NUM", 1),
             server_num=servers,
@@ -111,6 +115,7 @@ class PsEnvironment:
                 durability=durability,
                 num_slots=_whole(environ, "MS_PS_SLOTS", 16),
                 lease_seconds=lease,
+                # Five heartbeats per lease, so that one that is lost does no harm.
                 heartbeat_seconds=min(0.5, lease / 5),
                 lost_seconds=_number(environ, "MS_NODE_TIMEOUT", 600.0),
                 checkpoint_path=environ.get("MS_PS_CHECKPOINT_PATH", ""),
@@ -128,6 +133,7 @@ def _own_host(scheduler: str) -> str:
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            # Connecting a datagram socket sends nothing; it only chooses the interface.
             probe.connect((scheduler, 1))
         except OSError:
             return "127.0.0.1"

@@ -141,6 +141,6 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """The job is over: tell everybody, then end."""
+    """The job is over: tell all processes, then end."""
 
     reason: str

@@ -65,21 +65,25 @@ class FollowerState:
         self._actions: list[Action] = []
 
     def _sender_is(self, sender: bytes, server: ServerAddress) -> bool:
+        # With the incarnation: an earlier start of the same server is another sender.
         return sender == server_identity(server.index, server.incarnation)
 
     def _record(self, sender: bytes, message: Record, frames: tuple[Frame, ...]) -> None:
         """A follower takes the next record of its leader."""
         follow = self.follows.get(message.slot)
+        # A record of a leader that the scheduler has replaced must not be applied.
         if follow is None or not self._sender_is(sender, follow.leader):
             self.counts["fenced_records"] += 1
             if self.view is None or message.epoch > self.view.epoch:
                 self._actions.append(ToScheduler(GET_VIEW))
             return
         state = self.states[message.slot]
+        # Sent twice; the leader has perhaps missed the confirmation.
         if follow.fresh and message.lsn <= state.lsn:
             if follow.unstored == 0:
                 self._confirm(message.slot, state.lsn)
             return
+        # Bounded, since a follower without the records before would collect for ever.
         if len(follow.early) < MOST_EARLY:
             follow.early[message.lsn] = (message, frames)
         if follow.fresh:
@@ -96,6 +100,7 @@ class FollowerState:
             state.apply(record, frames)
             follow.progress = self._now
             if self.stores:
+                # Confirmed when it is stored, and not when it is applied.
                 follow.unstored += 1
                 self._actions.append(Store(record, frames))
             else:
@@ -107,6 +112,7 @@ class FollowerState:
 
     def _ask_image(self, slot: int) -> None:
         follow = self.follows[slot]
+        # Not at every record: the image may be large and on its way.
         if self._now - follow.asked >= IMAGE_SECONDS:
             follow.asked = self._now
             epoch = self.view.epoch if self.view is not None else 0
@@ -121,6 +127,7 @@ class FollowerState:
             return  # it was requested twice; what came since then has been confirmed and must stay
         state = SlotState.from_image(message, list(frames), self.options.staleness)
         self.states[message.slot] = state
+        # What was on its way to the log belongs to the state before.
         follow.fresh, follow.unstored = True, 0
         if self.stores:
             self._actions.append(StoreSlot(message.slot))
@@ -131,6 +138,7 @@ class FollowerState:
     def _begin_to_follow(self, slot: int, leader: ServerAddress, since: int) -> None:
         self.states.setdefault(slot, SlotState(slot, self.options.staleness))
         follow = self.follows.get(slot)
+        # Another leader, or the same one after a change, begins from a whole slot.
         if follow is None or (follow.leader, follow.since) != (leader, since):
             follow = self.follows[slot] = Follow(leader, since)
         if not follow.fresh:
@@ -139,12 +147,14 @@ class FollowerState:
     def _stored_by_follower(self, slot: int, lsn: int) -> None:
         follow = self.follows[slot]
         follow.unstored = max(0, follow.unstored - 1)
+        # Records before an image may be confirmed after it.
         if lsn <= self.states[slot].lsn:
             self._confirm(slot, lsn)
 
     def _ask_again(self) -> None:
         """Ask for the slots of which something is missing that will not come any more."""
         for slot, follow in self.follows.items():
+            # Records wait for one that does not come any more.
             if follow.early and follow.fresh and self._now - follow.progress > IMAGE_SECONDS:
                 follow.fresh = False
             if not follow.fresh:

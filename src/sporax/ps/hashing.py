@@ -13,14 +13,17 @@ from sporax.ps.wire import Floats, Ids
 
 Hashes = npt.NDArray[np.uint64]
 
+# The constants of SplitMix64.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _MASK = (1 << 64) - 1
+# 53 bits fit exactly into a float64.
 _TO_UNIT = 2.0**-53
 
 
 def mix(values: Hashes) -> Hashes:
     """SplitMix64's finaliser of every value."""
+    # Multiplication modulo 2**64 is part of the hash.
     with np.errstate(over="ignore"):
         values = values + _GOLDEN
         values = (values ^ (values >> np.uint64(30))) * _MIX1
@@ -35,6 +38,7 @@ def hash_ids(ids: Ids) -> Hashes:
 
 def slots_of(ids: Ids, num_slots: int) -> npt.NDArray[np.int64]:
     """The slot that keeps each row."""
+    # The upper bits, since the index of a table uses the lower ones.
     return ((hash_ids(ids) >> np.uint64(40)) % np.uint64(num_slots)).astype(np.int64)
 
 
@@ -50,6 +54,7 @@ def first_rows(ids: Ids, width: int, *, seed: int, table: int, sigma: float, dis
     """
     if distribution in ("zeros", "constant"):
         return np.full((len(ids), width), sigma if distribution == "constant" else 0.0, np.float32)
+    # Other constants for table and seed, so that no two tables begin alike.
     stream = np.uint64(((seed * 0x9E3779B97F4A7C15) ^ (table * 0xD1B54A32D192ED03)) & _MASK)
     rows = mix(hash_ids(ids) ^ stream)[:, None]
     first = _unit(mix(rows ^ mix(np.arange(width, dtype=np.uint64))[None, :]))
@@ -62,4 +67,5 @@ def first_rows(ids: Ids, width: int, *, seed: int, table: int, sigma: float, dis
 
 def _unit(values: Hashes) -> npt.NDArray[np.float64]:
     """Hashes as numbers in [0, 1)."""
+    # The upper 53 bits: the lower ones do not fit into a float64.
     return (values >> np.uint64(11)).astype(np.float64) * _TO_UNIT

@@ -1,4 +1,4 @@
-"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears anew (`Peer`)."""
+"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`)."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ def without(members: list[Members], rank: int, clock: int) -> list[Members]:
     """The schedule without a rank from a clock on."""
     result: list[Members] = []
     for position, entry in enumerate(members):
+        # The end of an entry's range is the beginning of the next one.
         stop = members[position + 1].clock if position + 1 < len(members) else None
         if rank not in entry.ranks or (stop is not None and stop <= clock):
             result.append(entry)
             continue
         rest = [other for other in entry.ranks if other != rank]
+        # Before that clock the rank was still a member.
         if entry.clock < clock:
             result.append(entry)
         result.append(Members(max(entry.clock, clock), rest))

@@ -51,12 +51,14 @@ def pack(message: Message, frames: Sequence[Frame], number: int = 0) -> list[Fra
     parts = encode(message, frames)
     lengths = b"".join(_LENGTH.pack(len(part)) for part in parts)
     prefix = _RECORD.pack(_MAGIC, _checksum(lengths, parts, number), len(parts), sum(map(len, parts)))
+    # Prefix, lengths and struct in one part: fewer pieces for the system call.
     return [prefix + lengths + parts[0], *parts[1:]]
 
 
 def _checksum(lengths: Frame, parts: Sequence[Frame], number: int) -> int:
     checksum = zlib.crc32(parts[0], zlib.crc32(lengths, number))
     for part in parts[1:]:
+        # Arrays may end in the middle of a word.
         words = len(part) // _LENGTH.size
         total = int(np.add.reduce(np.frombuffer(part, np.uint64, words))) if words else 0
         tail = memoryview(part)[words * _LENGTH.size :]
@@ -77,6 +79,7 @@ def read_records(path: Path, number: int = 0) -> Iterator[tuple[Message, list[Fr
                 return
             magic, checksum, count, body = _RECORD.unpack(prefix)
             if (
+                # A length beyond the file's end belongs to a torn record; the count bounds the memory for lengths.
                 magic not in (_MAGIC, _EARLIER_MAGIC)
                 or file.tell() + 8 * count + body > size
                 or not 0 < count <= 0x10000
@@ -91,6 +94,7 @@ def read_records(path: Path, number: int = 0) -> Iterator[tuple[Message, list[Fr
                 start += length
             is_earlier = magic == _EARLIER_MAGIC
             actual = zlib.crc32(data, zlib.crc32(lengths)) if is_earlier else _checksum(lengths, frames, number)
+            # The first record that does not fit ends the log: behind it nothing is certain.
             if start != body or actual != checksum:
                 return
             if is_earlier:
@@ -98,6 +102,7 @@ def read_records(path: Path, number: int = 0) -> Iterator[tuple[Message, list[Fr
             try:
                 message, rest = decode(frames)
             except WireError:
+                # Its checksum fits, but another version may have written it.
                 return
             yield message, rest, file.tell()
 
@@ -121,6 +126,7 @@ class SlotLog:
         self._ahead_bytes = ahead_bytes
         self._lock = open(directory / "lock", "wb")  # noqa: SIM115 (held as long as the log)
         try:
+            # The kernel gives the lock back with the process, also after a kill.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._lock.close()
@@ -128,16 +134,19 @@ class SlotLog:
                 f"For 'sporax.ps', the directory '{directory}' must belong to one server, but another one uses it."
             ) from error
         self._file: int | None = None
+        # The newest file goes on; its number is part of its checksums.
         self._number = max(map(_number_of, self._files()), default=0)
         self.num_bytes = 0
 
     def recover(self, staleness: int) -> dict[int, SlotState]:
         """The slots as the snapshots and the log have them; cuts off a torn tail."""
         states: dict[int, SlotState] = {}
+        # Snapshots first: they say from which record on the log counts.
         for path in sorted(self.directory.glob("slot-????")):
             for message, frames, _ in read_records(path):
                 if isinstance(message, SlotImage):
                     states[message.slot] = SlotState.from_image(message, frames, staleness)
+        # Of epochs before the snapshot's: another server has overruled them.
         floor = {slot: state.epoch for slot, state in states.items()}
         for path in self._files():
             end = 0
@@ -146,6 +155,7 @@ class SlotLog:
                     state = states.setdefault(message.slot, SlotState(message.slot, staleness))
                     if message.lsn == state.lsn + 1 and message.epoch >= floor.get(message.slot, 0):
                         state.apply(message, frames)
+            # What is behind the last whole record may be old pages of a file that is written over.
             if end < path.stat().st_size:
                 os.truncate(path, end)
             self.num_bytes += end
@@ -164,14 +174,17 @@ class SlotLog:
             self._open_at_end()
         assert self._file is not None
         size = os.fstat(self._file).st_size
+        # Not beyond the size at which the file is changed: further pages would never be used.
         if size >= min(self._ahead_bytes, os.lseek(self._file, 0, os.SEEK_CUR) + _AHEAD_BYTES):
             return False
+        # Zeros are no records, so recovery stops there.
         os.pwrite(self._file, bytes(_PREPARED_BYTES), size)
         return True
 
     def flush(self) -> None:
         """Write through to the disk, if that was requested."""
         if self._sync and self._file is not None:
+            # Without the file's times, which recovery does not need.
             os.fdatasync(self._file)
 
     def begin_file(self) -> None:
@@ -180,6 +193,7 @@ class SlotLog:
         self._close()
         self._number += 1
         self.num_bytes = 0
+        # Writing over an existing file needs no new pages.
         with suppress(FileNotFoundError):
             os.rename(self.directory / _SPARE, self._path())
         self._open()
@@ -193,6 +207,7 @@ class SlotLog:
         image, frames = state.image()
         path = self.directory / f"slot-{state.slot:04d}"
         temporary = path.with_suffix(".new")
+        # Replaced by a whole file, so that a crash leaves the old snapshot or the new one.
         with open(temporary, "wb") as file:
             write_all(file.fileno(), pack(image, frames))
             if self._sync:
@@ -207,6 +222,7 @@ class SlotLog:
         """Give up all log files but the present one; one stays to be written over."""
         for path in self._files():
             if _number_of(path) < self._number:
+                # Only the last one keeps this name; earlier ones are replaced by it.
                 path.rename(self.directory / _SPARE)
 
     def close(self) -> None:
@@ -251,6 +267,7 @@ def remove_old_jobs(directory: Path, job: str) -> None:
         with suppress(OSError), open(lock, "rb") as file:
             if lock.parents[1].name == job or time.time() - lock.parents[1].stat().st_mtime < _KEPT_SECONDS:
                 continue
+            # Locked: a process that still uses it makes this fail, and the loop goes on.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent)
             lock.parents[1].rmdir()
@@ -259,6 +276,7 @@ def remove_old_jobs(directory: Path, job: str) -> None:
 def write_all(file: int, parts: Sequence[Frame]) -> int:
     """Write parts one after another; gives the number of bytes."""
     total = sum(map(len, parts))
+    # Mostly one call takes everything; the queue is for what is left.
     done = os.writev(file, parts[:_MOST_PARTS])
     if done == total:
         return total

@@ -32,6 +32,7 @@ def main(role: str, environ: Mapping[str, str] = os.environ) -> int:
         print(f"sporax ps {role}: {error}", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
+        # As shells do for SIGINT.
         return 130
     return 0
 
@@ -47,6 +48,7 @@ def run_scheduler(place: PsEnvironment, environ: Mapping[str, str]) -> None:
     if place.options.restore:
         _check_restore(place)
     keys = keys_for(place.host, environ)
+    # With keys every interface may be open; without them only the one that is named.
     address = f"{'*' if keys is not None else place.host}:{place.port}"
     Scheduler(address, place.options, place.worker_num, place.server_num, journal, keys).run()
 
@@ -58,6 +60,7 @@ def _check_restore(place: PsEnvironment) -> None:
         SporaxRuntimeError: another number of slots, or another kind of staleness.
     """
     manifest = read_manifest(place.options.restore)
+    # A checkpoint is of numbered slots, and clocks exist in synchronous mode only.
     for name, there, here in (
         ("MS_PS_SLOTS", manifest.num_slots, place.options.num_slots),
         ("synchronous mode (MS_PS_STALENESS=0)", manifest.staleness == 0, place.options.staleness == 0),
@@ -88,4 +91,5 @@ def run_server(place: PsEnvironment, environ: Mapping[str, str]) -> None:
     )
     server.run()
     if server.ends_for_another:
+        # A supervisor sees by this code that the job goes on with a new process.
         raise SystemExit(REPLACED)

@@ -19,6 +19,7 @@ def expositions(entries: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]
         inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
         suffix = f"{{{inside}}}" if inside else ""
         for name, value in values.items():
+            # 17 digits keep every float64.
             samples.setdefault(name, []).append(f"sporax_ps_{name}{suffix} {value:.17g}")
     lines = []
     for name in sorted(samples):
@@ -42,6 +43,7 @@ class MetricsPage:
                 self.send_response(200 if self.path in ("/metrics", "/healthz") else 404)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.end_headers()
+                # No length is sent: HTTP/1.0 ends the body with the connection.
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:

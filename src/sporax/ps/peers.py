@@ -39,6 +39,7 @@ class Peers:
         """Send without waiting; it is lost when the server is gone."""
         key = (server.index, server.incarnation)
         stream = self._local.get(key)
+        # The quickest way first: both processes are on this machine.
         if stream is not None and stream.is_open:
             self._streams.send(stream, message, frames)
         elif key in self._remote:
@@ -50,12 +51,14 @@ class Peers:
 
     def receive(self, seconds: float) -> Iterator[tuple[Message, tuple[Frame, ...]]]:
         """What has come, or comes in so many seconds; what is malformed is dropped, as it will be requested again."""
+        # Nothing could wake a poll of no connections.
         if not self._local and not self._remote:
             time.sleep(min(seconds, _NO_CONNECTION_SECONDS))
         if self._remote:
             self._poller.poll(int(seconds * 1000))
             seconds = 0.0
         elif seconds and len(self._local) == 1:
+            # A worker with one server waits in the read itself, which saves a system call.
             stream = next(iter(self._local.values()))
             if stream.is_open and not stream.has_unsent:
                 incoming = self._streams.receive_from(stream)
@@ -69,6 +72,7 @@ class Peers:
                 try:
                     message, rest = decode(parts)
                 except WireError:
+                    # Malformed messages are dropped; the request is sent again.
                     continue
                 yield message, tuple(rest)
 
@@ -79,6 +83,7 @@ class Peers:
 
     def _connect(self, key: tuple[int, int], server: ServerAddress) -> None:
         """Connect, and close the connection to a former start of the server."""
+        # Messages of an earlier start must not be taken for those of this one.
         for earlier in [other for other in (*self._local, *self._remote) if other[0] == key[0]]:
             if earlier in self._local:
                 self._streams.drop(self._local.pop(earlier))
@@ -86,6 +91,7 @@ class Peers:
                 dealer = self._remote.pop(earlier)
                 self._poller.unregister(dealer)
                 self._transport.drop(dealer)
+        # The path counts on the same machine only, and the socket may not be there yet.
         if server.ipc and server.host == socket.gethostname() and os.path.exists(server.ipc):
             stream = self._streams.connect(server.ipc, self._identity)
             if stream is not None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from sporax.ps.messages import Holders
 from sporax.ps.wire import CHUNK_BYTES
 
+# Values of a block: as many as one frame of the wire has.
 BLOCK_VALUES = CHUNK_BYTES // 4
 
 
@@ -54,8 +55,10 @@ def dense_layout(sizes: Sequence[int], groups: Sequence[int], num_slots: int) ->
         for index, size in enumerate(sizes)
         for start in range(0, size, BLOCK_VALUES)
     ]
+    # A heap finds the slot with the least bytes.
     load = [(0, slot) for slot in range(num_slots)]
     chosen: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    # Large blocks first balance best; index and start make the order the same in all workers.
     for length, index, start in sorted(blocks, key=lambda block: (-block[0], block[1], block[2])):
         total, slot = heapq.heappop(load)
         heapq.heappush(load, (total + length, slot))
@@ -63,6 +66,7 @@ def dense_layout(sizes: Sequence[int], groups: Sequence[int], num_slots: int) ->
     plans: list[SegmentPlan] = []
     for (slot, key), parts in sorted(chosen.items()):
         offset, pieces = 0, []
+        # In the order of parameters, so that neighbouring pieces can be copied together.
         for index, start, stop in sorted(parts):
             pieces.append(Piece(index, start, stop, offset))
             offset += stop - start
@@ -77,6 +81,7 @@ def first_map(num_slots: int, servers: Sequence[int], with_backup: bool) -> list
     return [
         Holders(
             servers[slot % len(servers)],
+            # Backups are spread over all other servers, so that the load of a lost one is shared out.
             servers[(slot + 1 + slot // len(servers) % (len(servers) - 1)) % len(servers)] if with_backup else -1,
         )
         for slot in range(num_slots)
@@ -87,9 +92,11 @@ def after_loss(slots: Sequence[Holders], lost: int) -> list[Holders]:
     """The map without a lost server: synced backups take over; where there is none the slot waits for its server."""
     result: list[Holders] = []
     for holders in slots:
+        # Only a synced backup has every acknowledged update.
         if holders.primary == lost and holders.backup >= 0 and holders.synced:
             result.append(Holders(holders.backup))
         elif holders.primary == lost:
+            # Without one the slot waits for its server, whose log or memory may come back.
             result.append(Holders(lost))
         elif holders.backup == lost:
             result.append(Holders(holders.primary))
@@ -112,15 +119,18 @@ def rebalanced(
     usable = sorted(server for server in live if server not in draining)
     if not usable:
         return list(slots)
-    goal = _wanted_primaries(slots, usable, live)
+    goal = _goal_primaries(slots, usable, live)
     result = [_step(holders, goal[slot], usable, with_backup) for slot, holders in enumerate(slots)]
     if not with_backup or len(usable) < 2:
+        # With one server there is no place for a backup.
         return result
     load = Counter(holders.backup for holders in result)
     for slot, holders in enumerate(result):
         if holders.backup < 0 and holders.primary in live:
             backup = min(
-                (server for server in usable if server != holders.primary), key=lambda server: (load[server], server)
+                # The one with the fewest backups, then the lowest number: the same choice in every run.
+                (server for server in usable if server != holders.primary),
+                key=lambda server: (load[server], server),
             )
             load[backup] += 1
             result[slot] = Holders(holders.primary, backup)
@@ -137,11 +147,12 @@ def dated(old: Sequence[Holders], new: Sequence[Holders], epoch: int) -> list[Ho
     ]
 
 
-def _wanted_primaries(slots: Sequence[Holders], usable: Sequence[int], live: Collection[int]) -> list[int]:
+def _goal_primaries(slots: Sequence[Holders], usable: Sequence[int], live: Collection[int]) -> list[int]:
     """The server each slot should have as its primary, with as few moves as possible."""
     goal = [holders.primary for holders in slots]
     load = Counter(dict.fromkeys(usable, 0))
     load.update(primary for primary in goal if primary in load)
+    # Servers with no more than their even share need not give anything away.
     least = len(slots) // len(usable)
     for slot, primary in enumerate(goal):
         if primary not in live:
@@ -160,10 +171,14 @@ def _step(holders: Holders, goal: int, usable: Sequence[int], with_backup: bool)
     """Move one slot one step towards its requested primary."""
     if goal == holders.primary:
         if holders.backup >= 0 and (holders.backup not in usable or not with_backup):
+            # A backup on a server that goes away is given up first.
             return Holders(holders.primary)
         return holders
+    # The change of leaders: the backup has everything.
     if holders.backup == goal and holders.synced:
         return Holders(goal, holders.primary if with_backup and holders.primary in usable else -1)
+    # It is on its way to being synced.
     if holders.backup == goal:
         return holders
+    # The new server begins as backup, replacing the present one.
     return Holders(holders.primary, goal)

@@ -53,8 +53,10 @@ class RayServers:
     ) -> None:
         self._ray = _ray()
         if not self._ray.is_initialized():
+            # Without an address a Ray of this machine is started.
             self._ray.init(address=os.environ.get("RAY_ADDRESS") or None, log_to_driver=False)
         given = dict(variables or {})
+        # Other nodes need keys, and a token that all actors get makes them.
         if not given.get("MS_PS_KEYS") and not is_loopback(host) and given.get("MS_PS_INSECURE") != "1":
             given.setdefault(TOKEN_VARIABLE, token_from_environ(os.environ) or new_token())
         self.address = f"{host}:{port + 1}"
@@ -71,6 +73,7 @@ class RayServers:
         try:
             here = self._ray.get_runtime_context().get_node_id()
             self._start("scheduler", 0, _on_node(here, soft=False))  # its address does not move
+            # Round the nodes, so that the slots' copies are on different ones.
             for index, node in zip(range(servers), itertools.cycle(self._nodes()), strict=False):
                 self._start("server", index, _on_node(node, soft=True))
             self._await_scheduler()
@@ -128,6 +131,7 @@ class RayServers:
         options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2, "num_cpus": 0}
         options |= {"scheduling_strategy": place}
         if role == "server":
+            # Ray takes these two by their own names, and all others as custom resources.
             options |= {name: self._resources[name] for name in ("num_cpus", "memory") if name in self._resources}
             options["resources"] = {n: v for n, v in self._resources.items() if n not in ("num_cpus", "memory")}
         variables = {**self.variables, "MS_NODE_ID": f"ray-{role}-{index}", "MS_PS_INDEX": str(index)}
@@ -157,6 +161,7 @@ class _Process:
     def __init__(self, role: str, variables: dict[str, str]) -> None:
         self._role = role
         self._variables = {**os.environ, **variables}
+        # Other servers must reach this one at the node's address.
         if not is_loopback(variables["MS_SCHED_HOST"]):
             self._variables.setdefault("MS_WORKER_IP", _own_address())
 

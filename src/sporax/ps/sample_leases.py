@@ -33,11 +33,14 @@ class SampleLeases:
     def lend(self, message: LeaseSamples) -> int | None:
         """A lease for a worker, the one it has if it has one; None if there is no other."""
         journal = self._journal
+        # The first question fixes sizes for the job.
         if journal.lease_size == 0:
             journal.lease_size, journal.lease_total = message.size, message.total
         done = LeaseSet(journal.leases_done)
+        # The last lease may be shorter.
         count = -(-journal.lease_total // journal.lease_size) if journal.lease_size else 0
         lease = next((lease for lease, (rank, _) in self._lent.items() if rank == message.rank), None)
+        # Returned ones first, so that the set of finished leases has few gaps.
         while lease is None and self._returned:
             returned = self._returned.pop(0)
             lease = None if returned in done else returned
@@ -50,6 +53,7 @@ class SampleLeases:
 
     def samples_of(self, lease: int) -> tuple[int, int]:
         """First sample, and one past the last."""
+        # The samples of the last lease end with the job's.
         size = self._journal.lease_size
         return lease * size, min((lease + 1) * size, self._journal.lease_total)
 
@@ -57,6 +61,7 @@ class SampleLeases:
         """Note that a lease's push is acknowledged; gives whether that was news."""
         self._lent.pop(lease, None)
         done = LeaseSet(self._journal.leases_done)
+        # A worker that continues another one may report a second time.
         if lease in done:
             return False
         done.add(lease)

@@ -47,6 +47,7 @@ class Scheduler:
         keys: Keys | None = None,
     ) -> None:
         self._journal_path = journal_path
+        # An existing journal means that this process continues another one.
         journal = self._read() or Journal(uuid.uuid4().hex[:12], worker_num, server_num)
         self._transport = Transport(keys)
         self._router = self._transport.listen(f"tcp://{address}")
@@ -68,6 +69,7 @@ class Scheduler:
             while not stop() and (ends_at is None or time.monotonic() < ends_at):
                 poller.poll(int(_TICK_SECONDS * 1000))
                 while (parts := receive(self._router)) is not None:
+                    # All that has come first, so that a tick sees the newest heartbeats.
                     self._take(bytes(parts[0]), parts[1:])
                 now = time.monotonic()
                 if now >= next_tick:
@@ -75,11 +77,13 @@ class Scheduler:
                     self._do(self.state.handle(Tick(), now))
                     if self._ended is not None:
                         self._say_goodbye(self._ended.reason)
+                # Again and again for a while: workers that are just starting must hear it, too.
                 if self._ended is not None and ends_at is None:
                     self._say_goodbye(self._ended.reason)
                     ends_at = now + _FAREWELL_SECONDS
         finally:
             self._transport.close()
+        # A job that ended well leaves nothing; a failed one may be looked at.
         if self._ended is not None and self._journal_path is not None and not self.state.journal.error:
             self._journal_path.unlink(missing_ok=True)
         if self.state.journal.error:
@@ -87,6 +91,7 @@ class Scheduler:
 
     def _take(self, sender: bytes, parts: list[bytes | memoryview]) -> None:
         try:
+            # Nothing that the scheduler takes carries arrays.
             message, frames = decode(parts, max_body_bytes=0)
         except WireError:
             self.bad_messages += 1
@@ -94,6 +99,7 @@ class Scheduler:
         self._do(self.state.handle(Received(sender, message, tuple(frames)), time.monotonic()))
 
     def _do(self, actions: list[Action]) -> None:
+        # Written first: nobody may hear of a decision that a restart would forget.
         if any(isinstance(action, Keep) for action in actions):
             self._write()
         for action in actions:
@@ -103,6 +109,7 @@ class Scheduler:
                 case Manifest(path, number, facts, parts):
                     self._do(self.state.handle(_written(path, number, facts, parts), time.monotonic()))
                 case End():
+                    # The first reason is the cause of the others.
                     self._ended = self._ended or action
 
     def _say_goodbye(self, reason: str) -> None:
@@ -122,6 +129,7 @@ class Scheduler:
         temporary = self._journal_path.with_suffix(".new")
         with open(temporary, "wb") as file:
             file.write(msgspec.msgpack.encode(self.state.journal))
+            # On disk before the new name, as in checkpoints.
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self._journal_path)

@@ -69,6 +69,7 @@ class SchedulerLink:
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="sporax-ps-heartbeat", daemon=True)
         self._thread.start()
+        # Waits for the cluster: the worker's first request needs the slot map.
         if not self._joined.wait(timeout) or self.welcome is None:
             self.close()
             reason = self.stopped or f"it gave no answer for {timeout:.0f} s, or too few servers came"
@@ -106,6 +107,7 @@ class SchedulerLink:
         ends = time.monotonic() + wait_seconds
         while (left := ends - time.monotonic()) > 0:
             with suppress(queue.Empty):
+                # Late answers to earlier questions are passed over.
                 answer = self._ranges.get(timeout=left)
                 if answer.request == message.request:
                     return answer
@@ -114,6 +116,7 @@ class SchedulerLink:
     def leave(self, message: Message, wait_seconds: float) -> None:
         """Tell that this worker leaves, until the scheduler has noted it."""
         ends = time.monotonic() + wait_seconds
+        # Repeated, since a message may be lost with a scheduler that restarts.
         while time.monotonic() < ends and not self._left.is_set():
             self._outgoing.put(message)
             self._left.wait(0.5)
@@ -135,7 +138,9 @@ class SchedulerLink:
         try:
             while not self._closing:
                 scheduler.poll((_BUSY_SECONDS if is_busy else _POLL_SECONDS) * 1000)
+                # Soon again while answers are expected, for which no caller waits.
                 is_busy = self.meanwhile is not None and self.meanwhile()
+                # A refused handshake would otherwise look like a scheduler that is not there.
                 if self.welcome is None and handshakes.is_refused():
                     self.stopped = REFUSED
                     self._joined.set()
@@ -158,6 +163,7 @@ class SchedulerLink:
                         Heartbeat("worker", self.rank, self.incarnation, now, epoch, dict(self.clocks), {}, gauges),
                     )
                     next_beat = now + self.welcome.options.heartbeat_seconds
+            # The last words, such as that a lease is done, must not be lost.
             while not self._outgoing.empty():
                 send(scheduler, self._outgoing.get())
         finally:
@@ -170,6 +176,7 @@ class SchedulerLink:
             return
         match message:
             case Welcome():
+                # The first one counts: a second registration may have crossed it.
                 self.welcome = self.welcome or message
             case ViewIs(view):
                 self._take_view(view)
@@ -184,6 +191,7 @@ class SchedulerLink:
                 if reason == "left":
                     self._left.set()
                 elif reason != "noted":
+                    # "noted" only confirms a message.
                     self.stopped = reason
                     self._joined.set()
 
@@ -191,4 +199,5 @@ class SchedulerLink:
         if self.view is None or view.epoch >= self.view.epoch:
             self.view = view
         if self.welcome is not None and view.slots:
+            # A map without slots means that servers are still missing.
             self._joined.set()

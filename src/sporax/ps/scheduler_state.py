@@ -1,6 +1,6 @@
 """What the scheduler does, without sockets, files or clocks: membership, the slot map, and changes of both.
 
-Every change of the map or of the members makes a new epoch, which is journalled before anybody hears of it. A server that
+Every change of the map or of the members makes a new epoch, which is journalled before any process hears of it. A server that
 stops answering loses its slots after its lease has ended, or at once when its supervisor saw it end. In synchronous mode
 members change at a clock that no slot has reached: the scheduler announces a hold, servers stop there, the next view
 names the new members and lets them go on.
@@ -73,7 +73,10 @@ class SchedulerState:
         self.options = options
         self.journal = journal
         self.servers: dict[int, Peer] = {
-            index: Peer(now) for index in journal.servers if journal.server_nodes[index] not in journal.retired
+            # Their heartbeats will tell which of them are still alive.
+            index: Peer(now)
+            for index in journal.servers
+            if journal.server_nodes[index] not in journal.retired
         }
         self.workers: dict[int, Peer] = {rank: Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
         self.hold: Hold | None = None
@@ -82,6 +85,7 @@ class SchedulerState:
         self._starting: dict[int, ServerAddress] = {}
         self._starting_nodes: dict[int, str] = {}
         self._starting_senders: dict[int, bytes] = {}
+        # A number that was given out is never given to another start.
         self._incarnations = {index: address.incarnation for index, address in journal.servers.items()}
         self._change: list[int] | None = None
         self._margin = 1
@@ -131,6 +135,7 @@ class SchedulerState:
         journal = self.journal
         nodes = {**journal.server_nodes, **self._starting_nodes}
         index = message.index
+        # A process that starts again keeps its number by its name.
         if index < 0:
             index = next((at for at, node in nodes.items() if node == message.node), -1)
         if index < 0:
@@ -144,6 +149,7 @@ class SchedulerState:
             self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self._options_now()))
             return
         else:
+            # Another process has taken this number, so the old one no longer leads.
             incarnation = self._incarnations.get(index, 0) + 1
             if present is not None and present.live and index in journal.servers:
                 self._lose_server(index)
@@ -160,6 +166,7 @@ class SchedulerState:
     def _is_gone(self, index: int) -> bool:
         return index not in self._starting and (index not in self.servers or not self.servers[index].live)
 
+    # Only now does the server count: it has read back what it could.
     def _ready(self, sender: bytes, message: Ready) -> None:
         journal, index = self.journal, message.index
         address = self._starting.get(index)
@@ -173,6 +180,7 @@ class SchedulerState:
             journal.retired.remove(node)
         journal.servers[index] = address
         self.servers[index] = Peer(self._now, sender)
+        # Its log has nothing of slots that nobody else has.
         lost = [
             slot
             for slot, holders in enumerate(journal.slots)
@@ -180,6 +188,7 @@ class SchedulerState:
         ]
         if lost:
             self._fail_lost(lost, f"be on server {index}, but it has come back without them")
+        # The first map is made when all servers of the start are there.
         if not journal.slots and len(self._live()) >= journal.server_num:
             journal.slots = placement.first_map(self.options.num_slots, self._live(), self._with_backup)
             journal.members = [Members(0, list(range(journal.worker_num)))]
@@ -191,15 +200,19 @@ class SchedulerState:
         journal = self.journal
         rank = message.index
         if rank < 0:
+            # The same process again, after a restart.
             rank = next((at for at, entry in journal.workers.items() if entry[0] == message.node and not entry[2]), -1)
         if rank < 0:
             rank = next(at for at in range(len(journal.workers) + 1) if self._rank_is_free(at))
         node, incarnation, _ = journal.workers.get(rank, ("", 0, False))
+        # Another start of the rank: its old messages are recognised by the number.
         if node != message.node or rank not in self.workers or self.workers[rank].sender != sender:
             incarnation += 1
         journal.workers[rank] = (message.node, incarnation, False)
         self.workers[rank] = Peer(self._now, sender)
+        # A rank that starts again has not finished what it had.
         self._leases.take_back(rank, incarnation)
+        # On disk before the answer: the rank must stay this process's after a restart.
         self._actions.append(Keep())
         self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, self._options_now()))
         if journal.slots:
@@ -227,6 +240,7 @@ class SchedulerState:
     def _leave(self, sender: bytes, message: Leave) -> None:
         journal = self.journal
         entry = journal.workers.get(message.rank)
+        # A message of an earlier start of this rank.
         if entry is None or entry[1] != message.incarnation:
             return
         if not entry[2]:
@@ -241,6 +255,7 @@ class SchedulerState:
 
     def _check_finished(self) -> None:
         journal = self.journal
+        # A job without workers yet has not finished.
         waited = range(min(journal.worker_num, 1)) if journal.worker_num else ()
         ended = all(entry[2] for entry in journal.workers.values())
         enough = len(journal.workers) >= journal.worker_num and all(rank in journal.workers for rank in waited)
@@ -286,9 +301,11 @@ class SchedulerState:
         """Publish a new view."""
         journal = self.journal
         journal.epoch += 1
+        # Backups that are new are dated, so that old confirmations do not count for them.
         journal.slots = placement.dated(journal.slots, slots, journal.epoch)
         self._actions.append(Keep())
         view = ViewIs(self.view)
+        # Those that are away get the view with their next heartbeat.
         for peer in [*self.servers.values(), *self.workers.values()]:
             if peer.sender and peer.live:
                 self._reply(peer.sender, view)
@@ -320,6 +337,7 @@ class SchedulerState:
             del journal.server_nodes[index], journal.servers[index]
             self._actions.append(Keep())
             if peer is not None and peer.sender:
+                # It may not hear this; then its next heartbeat is answered the same way.
                 self._reply(peer.sender, _LET_GO)
 
     def _get_view(self, sender: bytes, message: GetView) -> None:
@@ -327,10 +345,11 @@ class SchedulerState:
 
     # ------------------------------------------------------------------------------------------------------- members
 
-    def _wanted_ranks(self) -> list[int]:
+    def _target_ranks(self) -> list[int]:
         """Ranks that should be members: present members that have not ended, and joined workers, without the superfluous."""
         journal = self.journal
         members = journal.members[-1].ranks if journal.members else []
+        # Members that have not registered yet are expected.
         ranks = {rank for rank in members if rank not in journal.workers or not journal.workers[rank][2]}
         ranks |= {rank for rank, peer in self.workers.items() if peer.live}
         ranks -= {rank for rank, peer in self.workers.items() if not peer.live}
@@ -339,12 +358,14 @@ class SchedulerState:
     def _begin_change(self) -> None:
         """Begin to change the members if they are not those that are requested."""
         journal = self.journal
+        # One change at a time: the clock of a second one would not be known.
         if self.hold is not None or not journal.slots or not journal.members:
             return
-        target = self._wanted_ranks()
+        target = self._target_ranks()
         present = journal.members[-1].ranks
         if not target or target == present:
             return
+        # Without a common clock members count at once.
         if self.options.staleness != 0:
             journal.members = [*journal.members, Members(journal.members[-1].clock, target)]
             self._new_epoch(journal.slots)
@@ -357,11 +378,13 @@ class SchedulerState:
         clock = min(clocks, default=0) if dead else max([*clocks, journal.members[-1].clock], default=0) + self._margin
         self.hold = Hold(self._changes, clock, not dead)
         for peer in self.servers.values():
+            # Answers to an earlier hold must not count for this one.
             peer.gauges.pop("held", None)
         self._new_epoch(journal.slots)
 
     def _held(self) -> None:
         """End a change once all leaders have answered."""
+        # A change is made only if no slot has passed the clock.
         assert self.hold is not None
         leaders = {holders.primary for holders in self.journal.slots}
         answers = [self.servers[index].gauges.get("held") if index in self.servers else None for index in leaders]
@@ -371,9 +394,11 @@ class SchedulerState:
         if all(answers) and self._change is not None:
             self._margin = 1
             kept = [members for members in self.journal.members if members.clock < hold.clock]
+            # Later entries were for a change that this one replaces.
             self.journal.members = [*kept, Members(hold.clock, self._change)]
             self.note = ""
         else:
+            # Slots move on while they are asked, so the next try begins further ahead.
             self._margin = min(2 * self._margin, 1024)
             self.note = "" if hold.strict else "waiting for a dead worker's successor: its last step is half done"
         self._change = None
@@ -386,6 +411,7 @@ class SchedulerState:
         journal = self.journal
         if message.workers > 0:
             journal.worker_num = message.workers
+            # Nodes beyond the new number leave and are not started again.
             for rank, (node, _, ended) in journal.workers.items():
                 if rank >= message.workers and not ended and node not in journal.retired:
                     journal.retired.append(node)
@@ -420,6 +446,7 @@ class SchedulerState:
         else:
             newest = journal.workers[message.index][1] if message.index in journal.workers else -1
         peer = peers.get(message.index)
+        # Another start has taken its number, or it has left.
         if peer is None or newest != message.incarnation:
             if message.role == "server" and (message.index, message.incarnation) in journal.retired_starts:
                 self._reply(sender, _LET_GO)  # it has not heard it yet
@@ -431,6 +458,7 @@ class SchedulerState:
         came_back = not peer.live
         peer.seen, peer.sender, peer.live, peer.epoch = self._now, sender, True, message.epoch
         peer.clocks, peer.lsns = message.clocks, message.lsns
+        # The answer to a hold stays until the hold ends.
         held = peer.gauges.get("held")
         peer.gauges = dict(message.gauges)
         if message.held is not None and self.hold is not None and message.held.change == self.hold.change:
@@ -439,6 +467,7 @@ class SchedulerState:
             peer.gauges["held"] = held
         if self.hold is not None and message.role == "server":
             self._held()
+        # It may lead again what only it has.
         if came_back and message.role == "server" and journal.slots:
             self._rebalance()
         if came_back and message.role == "worker":
@@ -456,6 +485,7 @@ class SchedulerState:
             if peer.live and self._now - peer.seen > limit:
                 peer.live = False
         if self.hold is None:
+            # A change that found no agreement is tried again.
             self._begin_change()
         self._look_for_lost_slots()
         self._go_on_with_checkpoint()
@@ -469,6 +499,7 @@ class SchedulerState:
             if not peer.live and self._now - peer.seen > self.options.lost_seconds
         }
         lost = [slot for slot, holders in enumerate(journal.slots) if holders.primary in gone]
+        # Before the first values exist nothing can be lost.
         if lost and journal.initialised and not journal.error:
             servers = sorted({journal.slots[slot].primary for slot in lost})
             self._fail_lost(
@@ -522,6 +553,7 @@ class SchedulerState:
         question = self._round.question(options.checkpoint_path, self._now) if self._round is not None else None
         if question is None:
             return
+        # The number is on disk before any file with it exists.
         if journal.checkpoints != question.number:
             journal.checkpoints = question.number
             self._actions.append(Keep())
@@ -537,6 +569,7 @@ class SchedulerState:
         if lease is not None:
             self._reply(sender, SampleRange(message.request, lease, *self._leases.samples_of(lease)))
             return
+        # The newest clock tells a waiting worker how far the others are.
         newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
         self._reply(sender, SampleRange(message.request, -1 if self._leases.any_lent else -2, newest, 0))
 

@@ -37,6 +37,7 @@ class Keys:
 
     def listen(self, zmq_socket: Any) -> None:
         """Make a socket accept encrypted connections only."""
+        # `curve_server` makes the socket refuse everything that is not encrypted.
         zmq_socket.curve_server = True
         zmq_socket.curve_publickey = self.server_public.encode()
         zmq_socket.curve_secretkey = self.server_secret.encode()
@@ -71,6 +72,7 @@ def write_keys(directory: Path) -> None:
     document = KeysDocument(*(key.decode() for key in (*server, *client)))
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     try:
+        # O_EXCL: existing keys of a running job must not be replaced.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise SporaxValueError(f"For 'sporax ps keys', '{path}' must not exist yet, but it does.") from None
@@ -102,6 +104,7 @@ def keys_of_token(token: str) -> Keys:
     def secret(name: str) -> bytes:
         return bytes(z85.encode(hmac.new(token.encode(), f"sporax.ps {name}".encode(), hashlib.sha256).digest()))
 
+    # Two secrets of one token: the listening key must not be the connecting one.
     server, client = secret("server"), secret("client")
     public = [zmq.curve_public(key).decode() for key in (server, client)]
     return Keys(public[0], server.decode(), public[1], client.decode())
@@ -116,6 +119,7 @@ def keys_for(host: str, environ: Mapping[str, str] = os.environ) -> Keys | None:
     directory = environ.get("MS_PS_KEYS", "")
     if directory:
         return read_keys(Path(directory))
+    # A token is enough where no keys were made.
     if token := token_from_environ(environ):
         return keys_of_token(token)
     if is_loopback(host) or environ.get("MS_PS_INSECURE") == "1":
@@ -132,6 +136,7 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
     except (OSError, ValueError):
+        # A name that is not known is treated as another machine.
         return False
 
 

@@ -55,6 +55,7 @@ from sporax.ps.stream import Streams
 from sporax.ps.transport import REFUSED, LocalSocket, Transport, receive, send
 from sporax.ps.wire import Frame, WireError, decode
 
+# Seconds between two registrations, until the scheduler answers.
 _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
 _FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop, TakeCheckpoint)
@@ -96,6 +97,7 @@ class Server:
         self._silent_seconds = silent_seconds
         self._local = LocalSocket()
         self._streams = Streams(self._local.path)
+        # With keys other machines may connect; without them only this one's address is open.
         self._router = self._transport.listen(
             "tcp://*:*" if keys is not None and not is_loopback(host) else f"tcp://{host}:*"
         )
@@ -128,8 +130,10 @@ class Server:
             if self.state is not None:
                 self._serve(stop)
         finally:
+            # Also after an error: the directory's lock must go.
             if self._log is not None:
                 self._log.close()
+                # The job has ended well, so nobody will read the log again.
                 if self._is_done:
                     self._log.delete()
             if self._metrics is not None:
@@ -148,6 +152,7 @@ class Server:
         while welcome is None:
             if stop() or self._is_silent():
                 return
+            # Another key would otherwise look like a scheduler that is not there.
             if handshakes.is_refused():
                 raise SporaxRuntimeError(f"For 'sporax.ps', the scheduler must accept this server, but {REFUSED}.")
             send(self._scheduler, register)
@@ -166,6 +171,7 @@ class Server:
             remove_old_jobs(self._directory, welcome.job)
             directory = self._directory / welcome.job / f"server-{welcome.index}"
             self._log = SlotLog(directory, sync=options.durability == "disk", ahead_bytes=options.snapshot_bytes)
+            # Before the scheduler hears of this server: it must say which slots it has.
             states = self._log.recover(options.staleness)
         self.state = ServerState(welcome.index, welcome.incarnation, options, states)
         identity = server_identity(welcome.index, welcome.incarnation)
@@ -188,11 +194,13 @@ class Server:
 
     def _serve(self, stop: Callable[[], bool]) -> None:
         assert self.state is not None
+        # Both ZeroMQ sockets tell by a descriptor that something has come.
         for source in (self._router, self._scheduler):
             self._streams.watch(source.fd)
         next_tick = next_beat = 0.0
         prepares = False
         while not self._halted and not stop():
+            # With work to do it only looks, and does not wait.
             has_work = self._may_have_more or self._to_write or self._checkpoints or prepares
             came = False
             for stream, message, frames in self._streams.receive(0.0 if has_work else _TICK_SECONDS):
@@ -202,6 +210,7 @@ class Server:
                 self._may_have_more = False
                 self._take_from_scheduler()
                 self._take_from_router()
+            # One flush for all records that came in this turn.
             self._commit()
             now = time.monotonic()
             if now >= next_tick:
@@ -210,11 +219,13 @@ class Server:
                 self._is_silent()
             if now >= next_beat:
                 next_beat = now + self.state.options.heartbeat_seconds
+                # Until the first answer the scheduler may not know that this server is ready.
                 if not self.state.is_known:
                     self._tell_scheduler(self._ready)
                 self._tell_scheduler(self.state.heartbeat(now, self._gauges()))
             self._write_snapshots()
             self._write_checkpoint()
+            # Pages are prepared only when nothing else came.
             prepares = not came and self._log is not None and self._log.prepare()
 
     def _take_from_scheduler(self) -> None:
@@ -227,6 +238,7 @@ class Server:
                 self._handle(Received(b"scheduler", decode(parts)[0]))
             except WireError:
                 self.bad_messages += 1
+            # At once, since a leader's lease and a hold depend on it.
             if self.state.view is not None and self.state.view.epoch != epoch:
                 self._tell_scheduler(self.state.heartbeat(time.monotonic(), self._gauges()))
 
@@ -242,11 +254,13 @@ class Server:
                 self.bad_messages += 1
             else:
                 self._take(bytes(received[0]), message, tuple(frames))
+        # More may wait: ZeroMQ signals new messages only once.
         self._may_have_more = True
 
     def _take(self, sender: bytes, message: Message, frames: tuple[Frame, ...]) -> None:
         """Handle one message of a worker or another server; what does not fit is counted and dropped."""
         self._bytes_in += sum(map(len, frames))
+        # Only the scheduler's own connection may speak for it.
         if not sender or isinstance(message, _FROM_SCHEDULER):
             self.bad_messages += 1
             return
@@ -263,6 +277,7 @@ class Server:
     def _handle(self, event: Event) -> None:
         assert self.state is not None
         queue = list(self.state.handle(event, time.monotonic()))
+        # A queue, since an action's event may make further actions.
         while queue:
             follows = self._do(queue.pop(0))
             if follows is not None:
@@ -273,6 +288,7 @@ class Server:
         match action:
             case Reply(to, message, frames):
                 self._bytes_out += sum(map(len, frames))
+                # A connection through the file system, else over the network.
                 if not self._streams.reply(to, message, frames):
                     send(self._router, message, frames, to)
                     self._may_have_more = True
@@ -299,6 +315,7 @@ class Server:
             case DropSlot(slot):
                 if self._log is not None:
                     self._log.drop_slot(slot)
+            # Later reasons are mostly consequences.
             case Halt(reason, again, done) if not self._halted:  # the first reason counts
                 self._halted, self.ends_for_another, self._is_done = reason, again, done
         return None
@@ -327,10 +344,12 @@ class Server:
             return
         if self._writing:
             if self._to_write:
+                # A slot may have moved away meanwhile.
                 slot = self._to_write.pop()
                 if slot in state.states:
                     log.write_slot(state.states[slot])
             else:
+                # Every slot has been written again, so recovery needs the old records no more.
                 log.delete_old()
                 self._writing = False
         elif log.num_bytes > state.options.snapshot_bytes:

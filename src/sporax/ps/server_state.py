@@ -90,6 +90,7 @@ class ServerState(FollowerState):
     ) -> None:
         super().__init__(index, incarnation, options, states)
         self.leads: dict[int, Lead] = {}
+        # Before any time, so that a leader with a backup waits for its first lease.
         self.lease_until = -1e9
         self.is_known = False
         self._wanting: dict[int, bytes] = {}
@@ -123,10 +124,12 @@ class ServerState(FollowerState):
     def _lead_of(self, sender: bytes, message: Any) -> Lead | None:
         """The slot's lead, if this server may serve it now; else the sender is told to look elsewhere."""
         lead = self.leads.get(message.slot)
+        # Without a backup no other server can lead the slot, so no lease is needed.
         if lead is not None and (lead.backup is None or self._now < self.lease_until):
             return lead
         epoch = self.view.epoch if self.view is not None else 0
         self._reply(sender, Moved(message.request, message.slot, epoch))
+        # The sender has a newer map than this server.
         if message.epoch > epoch:
             self._actions.append(ToScheduler(GET_VIEW))
         return None
@@ -135,6 +138,7 @@ class ServerState(FollowerState):
         if (lead := self._lead_of(sender, message)) is None:
             return
         state = self.states[message.slot]
+        # Before the first values, which come from the checkpoint.
         if self.options.restore and state.lsn == 0 and not lead.flights:
             if message.slot in self._load_errors:
                 self._reply(sender, Refused(message.request, message.slot, self._load_errors[message.slot]))
@@ -142,6 +146,7 @@ class ServerState(FollowerState):
                 self._actions.append(LoadSlot(self.options.restore, message.slot))
                 self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
             return
+        # Variables on their way count as existing: two workers may declare at the same time.
         coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
         missing = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
         if conflict := state.conflict(message.variables):
@@ -150,6 +155,7 @@ class ServerState(FollowerState):
         if not missing and state.lsn > 0 and not coming:
             self._reply(sender, Acked(message.request, message.slot, state.clock))
         elif not missing and coming:
+            # The worker is answered together with the first one that asked.
             next(iter(coming.values())).waiting.append((sender, message.request))
         else:
             self._check_init(message, frames)
@@ -167,6 +173,7 @@ class ServerState(FollowerState):
         if (lead := self._lead_of(sender, message)) is None:
             return
         state, source = self.states[message.slot], message.source
+        # The slot has no values yet, or this copy has lost them.
         if state.lsn == 0:
             self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
             return
@@ -183,11 +190,13 @@ class ServerState(FollowerState):
             self.counts["duplicate_pushes"] += 1
             self._attach(sender, message.request, message.slot, lead, source)
         elif source.seq != (seq if source.incarnation == incarnation else 0) + 1:
+            # Numbers have no gaps: one that is missing comes first.
             expected = (seq if source.incarnation == incarnation else 0) + 1
             self._reply(sender, Resend(message.request, message.slot, expected))
         else:
             entries = message.entries
             if source.lease >= 0 and self._is_counted(lead, state, source.lease):
+                # The record counts the push, but its samples are in the values already.
                 self.counts["repeated_leases"] += 1
                 entries, frames = [], ()
             self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
@@ -207,6 +216,7 @@ class ServerState(FollowerState):
 
     def _attach(self, sender: bytes, request: int, slot: int, lead: Lead, source: Source) -> None:
         """Answer a repeated push: now if it counts already, else together with the first."""
+        # A push in flight is durable only later.
         for flight in lead.flights:
             for other in flight.record.sources:
                 if (other.rank, other.incarnation, other.seq) == (source.rank, source.incarnation, source.seq):
@@ -234,6 +244,7 @@ class ServerState(FollowerState):
             reason = f"rank {source.rank} is not a member at clock {source.clock}"
             self._reply(sender, Refused(message.request, message.slot, reason))
             return
+        # Sent twice: the newest sender gets the answer.
         if source.rank in lead.pending:
             self.counts["duplicate_pushes"] += 1
             lead.pending[source.rank].waiting = [(sender, message.request)]
@@ -248,10 +259,13 @@ class ServerState(FollowerState):
         lead, state = self.leads[slot], self.states[slot]
         ranks = state.ranks_at(state.clock)
         hold = self.view.hold if self.view is not None else None
+        # One update at a time: the next one must see the values of this one.
         if lead.flights or not ranks or any(rank not in lead.pending for rank in ranks):
             return
+        # Members of this clock are being agreed on.
         if hold is not None and state.clock >= hold.clock:
             return
+        # Sorted by rank, so that the sum has the same bits everywhere.
         parts = [lead.pending[rank] for rank in sorted(ranks)]
         entries, frames = combined(state, [(part.push.weight, part.push.entries, list(part.frames)) for part in parts])
         sources = tuple(part.push.source for part in parts)
@@ -270,6 +284,7 @@ class ServerState(FollowerState):
         """Answer the pulls whose clock has come."""
         lead, state = self.leads[slot], self.states[slot]
         for peer, (pull, frames) in list(lead.pulls.items()):
+            # It may be asked again before its clock has come.
             if not self._may_read(state, pull):
                 continue
             del lead.pulls[peer]
@@ -279,6 +294,7 @@ class ServerState(FollowerState):
                 self._reply(peer[0], Refused(pull.request, slot, error.message))
                 continue
             entries, values = state.read(pull.entries, list(frames), pull.clock)
+            # The value of one clock ago is kept for a worker whose step was interrupted.
             clock = pull.clock if self.options.staleness == 0 and 0 <= pull.clock == state.clock - 1 else state.clock
             if self.options.staleness != 0:
                 clock = state.clocks.get(pull.rank, 0)
@@ -289,12 +305,15 @@ class ServerState(FollowerState):
     def _may_read(self, state: SlotState, pull: Pull) -> bool:
         if any(entry.key not in state.variables for entry in pull.entries) or state.lsn == 0:
             return False
+        # Any values will do: newest, or without bound.
         if pull.clock < 0 or self.options.staleness < 0:
             return True
         if self.options.staleness == 0:
             hold = self.view.hold if self.view is not None else None
+            # Values of a clock that may change its members must not be read.
             return state.clock >= pull.clock and (hold is None or pull.clock < hold.clock)
         ranks = state.members[-1].ranks if state.members else []
+        # The slowest member limits everybody with bounded staleness.
         slowest = min((state.clocks.get(rank, 0) for rank in ranks), default=pull.clock)
         return slowest >= pull.clock - self.options.staleness
 
@@ -313,11 +332,13 @@ class ServerState(FollowerState):
         """Write the next record of a slot and send it where it must be before it counts."""
         lead, state = self.leads[slot], self.states[slot]
         epoch = self.view.epoch if self.view is not None else 0
+        # Behind all records on their way.
         record = Record(slot, state.lsn + len(lead.flights) + 1, epoch, variables, list(sources), entries, members)
         flight = Flight(record, frames, not self.stores, self._now, waiting)
         lead.flights.append(flight)
         if self.stores:
             self._actions.append(Store(record, frames))
+        # A follower without the whole slot could not apply the record.
         if lead.backup is not None and lead.image_sent:
             self._actions.append(ToServer(lead.backup, record, frames))
         self._advance(slot)
@@ -336,6 +357,7 @@ class ServerState(FollowerState):
         lead, clock = self.leads[slot], self.states[slot].clock
         changed = False
         for flight in lead.flights:
+            # In order: a later record counts only after those before it.
             if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
                 break
             clock += self.options.staleness == 0 and bool(flight.record.sources)
@@ -345,6 +367,7 @@ class ServerState(FollowerState):
             self._actions.append(Apply(slot))
 
     def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
+        # Emptied, so that an answer is given once.
         waiting, flight.waiting = flight.waiting, []
         for sender, request in waiting:
             self._reply(sender, Acked(request, slot, clock))
@@ -352,6 +375,7 @@ class ServerState(FollowerState):
     def _apply(self, slot: int) -> None:
         """Apply, in order, what is acknowledged; then answer what has waited for it."""
         lead = self.leads.get(slot)
+        # A former `Apply` has done it already.
         if lead is None or not lead.flights or not lead.flights[0].is_acknowledged:
             return
         state = self.states[slot]
@@ -377,6 +401,7 @@ class ServerState(FollowerState):
     # ----------------------------------------------------------------------------------------------------- checkpoints
 
     def _take_checkpoint(self, sender: bytes, message: TakeCheckpoint, frames: tuple[Frame, ...]) -> None:
+        # A new number is a new attempt.
         if self._checkpoint is None or self._checkpoint.number != message.number:
             self._checkpoint, self._in_checkpoint = message, {}
         for slot in self.leads:
@@ -391,6 +416,7 @@ class ServerState(FollowerState):
         checkpoint, state = self._checkpoint, self.states[slot]
         if checkpoint is None or slot in self._in_checkpoint or state.lsn == 0:
             return
+        # -1: as it is.
         if checkpoint.clock in (-1, state.clock):
             self._in_checkpoint[slot] = None
             self._actions.append(CheckpointSlot(checkpoint.path, checkpoint.number, *state.image()))
@@ -412,6 +438,7 @@ class ServerState(FollowerState):
             self._load_errors[event.slot] = event.error
             return
         state = SlotState.from_image(event.image, event.frames, self.options.staleness)
+        # Numbers of pushes and clocks of ranks begin again in a new job.
         state.last, state.clocks = {}, {}
         state.members = self.view.members if self.view is not None else []
         state.epoch = self.view.epoch if self.view is not None else 0
@@ -449,9 +476,11 @@ class ServerState(FollowerState):
         lead = self.leads.get(message.slot)
         if lead is None or lead.backup is None or not self._sender_is(sender, lead.backup) or not lead.image_sent:
             return
+        # From its first confirmation on commits wait for this follower.
         lead.needs_backup = True
         lead.backup_lsn = max(lead.backup_lsn, message.lsn)
         self._advance(message.slot)
+        # All records so far: a change of leaders loses nothing now.
         if not lead.synced and lead.backup_lsn >= self.states[message.slot].lsn:
             lead.synced = True
             self._tell_synced(message.slot, lead)
@@ -473,6 +502,7 @@ class ServerState(FollowerState):
         if message.view is not None:
             self._install(message.view)
         self.is_known = True
+        # From the sending on: the scheduler counts from when it received it.
         self.lease_until = max(self.lease_until, message.sent + self.options.lease_seconds)
 
     def _install(self, view: View) -> None:
@@ -482,6 +512,7 @@ class ServerState(FollowerState):
         self.view = view
         servers = {server.index: server for server in view.servers}
         me = servers.get(self.index)
+        # Another process has this server's number.
         if me is not None and me.incarnation > self.incarnation:
             self._actions.append(Halt("the scheduler has replaced this server", again=True))
             return
@@ -496,9 +527,11 @@ class ServerState(FollowerState):
                 self._begin_to_follow(slot, leader, holders.since)
             else:
                 self.follows.pop(slot, None)
+            # Somebody else has the slot; what is left would be out of date.
             if not leads and not follows and slot in self.states:
                 del self.states[slot]
                 self._actions.append(DropSlot(slot))
+        # A new map may have removed a backup, for which records have waited.
         for slot in list(self.leads):
             self._advance(slot)
             self._answer_pulls(slot)
@@ -508,6 +541,7 @@ class ServerState(FollowerState):
     def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
         state = self.states.setdefault(slot, SlotState(slot, self.options.staleness))
         lead = self.leads.setdefault(slot, Lead())
+        # Another follower, or a new start of it, begins from a whole slot.
         if (lead.backup, lead.since) != (backup, since):
             lead.backup, lead.since, lead.backup_lsn = backup, since, -1
             lead.image_sent = lead.needs_backup = lead.synced = False
@@ -520,6 +554,7 @@ class ServerState(FollowerState):
             and state.members != self.view.members
             and not any(flight.record.members == self.view.members for flight in lead.flights)
         ):
+            # The schedule of members is part of the slot's history, so that copies agree on it.
             self._launch(slot, (), [], [], (), [], self.view.members)
 
     def _stop_leading(self, slot: int) -> None:
@@ -544,6 +579,7 @@ class ServerState(FollowerState):
                 if lead.backup_lsn < flight.record.lsn and self._now - flight.since >= RESEND_SECONDS:
                     flight.since = self._now
                     self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
+            # The scheduler may have missed that the follower has everything.
             holders = self.view.slots[slot] if self.view is not None else None
             if lead.synced and holders is not None and not holders.synced:
                 self._tell_synced(slot, lead)
@@ -557,6 +593,7 @@ class ServerState(FollowerState):
         if self.view is not None and self.view.hold is not None:
             hold = self.view.hold
             highest = max(clocks.values(), default=-1)
+            # A strict hold also forbids that values of its clock were given out.
             held = Held(hold.change, highest < hold.clock if hold.strict else highest <= hold.clock, highest)
         return Heartbeat("server", self.index, self.incarnation, now, epoch, clocks, lsns, gauges, held)
 
@@ -564,6 +601,7 @@ class ServerState(FollowerState):
         """How far a slot is, with what is on its way; in the asynchronous modes the slowest member's clock."""
         state = self.states[slot]
         if self.options.staleness == 0:
+            # What is on its way will raise the clock.
             return state.clock + sum(1 for flight in self.leads[slot].flights if flight.record.sources)
         return max(state.clocks.values(), default=0)
 

@@ -26,6 +26,7 @@ class Segment:
     def __init__(self, spec: VariableSpec, value: Floats) -> None:
         self.spec = spec
         self.value = value
+        # The value of one clock ago, once there is one.
         self.before: Floats | None = None
         self.changed = 0
         self.state = tuple(np.full(spec.size, first, np.float32) for first in update.first_state(spec.optimizer))
@@ -35,6 +36,7 @@ class Segment:
         """Move; the old value stays readable, as no array is changed in place."""
         self.scalars = update.advanced(self.spec.optimizer, self.scalars)
         value, *state = update.move(self.spec.optimizer, gradient, self.value, self.state, rate, self.scalars)
+        # New arrays at each update: answers on their way keep the old ones.
         self.before, self.value, self.state = self.value, value, tuple(state)
 
     @property
@@ -54,6 +56,7 @@ class LeaseSet:
 
     def add(self, lease: int) -> None:
         """Add a number."""
+        # Neighbouring ranges merge, so that finishing in order keeps one range.
         ranges = sorted([*self.ranges, (lease, lease + 1)])
         merged: list[tuple[int, int]] = []
         for start, stop in ranges:
@@ -99,6 +102,7 @@ class SlotState:
         ranks: list[int] = []
         for entry in self.members:
             if entry.clock <= clock:
+                # The last entry that has begun.
                 ranks = entry.ranks
         return ranks
 
@@ -131,6 +135,7 @@ class SlotState:
 
     def read(self, entries: list[Entry], frames: list[Frame], clock: int) -> tuple[list[Entry], list[Frame]]:
         """Values for a pull as of `clock` (-1: the newest), as entries and frames."""
+        # Only the clock before is kept.
         before = self.staleness == 0 and 0 <= clock == self.clock - 1
         reader = EntryReader(frames)
         out_entries: list[Entry] = []
@@ -172,8 +177,10 @@ class SlotState:
             for entry in record.entries:
                 self._update(entry, *reader.take(entry))
         reader.finish()
+        # Which pushes are in the values, so that a repeated one is recognised by every copy.
         for source in record.sources:
             self.last[source.rank] = (source.incarnation, source.seq)
+            # Rows may come later than the clock of their push.
             self.clocks[source.rank] = max(self.clocks.get(source.rank, 0), source.clock + 1)
             if source.lease >= 0:
                 self.leases.add(source.lease)
@@ -202,6 +209,7 @@ class SlotState:
             return
         if ids is None or not len(ids) or gradient is None:
             return
+        # Several workers may have pushed the same row.
         ids, gradients = summed_rows(ids, gradient.reshape(-1, variable.spec.width))
         variable.update(ids, gradients, entry.rate, keep_before=self.staleness == 0)
 
@@ -249,6 +257,7 @@ class SlotState:
         variables: dict[int, Segment | Table] = {}
         for spec, scalars in zip(image.variables, image.scalars, strict=True):
             num_state = len(update.first_state(spec.optimizer))
+            # A table has seven arrays of its own before its state (`Table.arrays`), a segment two.
             count = 7 + num_state if spec.width else 2 + num_state
             arrays: list[npt.NDArray[np.uint8]] = [reader.array(next(lengths)) for _ in range(count)]
             if spec.width:
@@ -284,6 +293,7 @@ def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]
         pushes: of each rank, in order: weight, entries and frames. Equal weights give (sum of gradients) / (their number).
     """
     weights = [weight for weight, _, _ in pushes]
+    # Without weights a plain mean has the rounding that one would expect.
     scale = None if len(set(weights)) == 1 else [np.float32(weight / sum(weights)) for weight in weights]
     dense: dict[int, Floats] = {}
     rows: dict[int, list[tuple[Ids, Floats]]] = {}
@@ -302,6 +312,7 @@ def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]
     divisor = np.float32(len(pushes)) if scale is None and len(pushes) > 1 else None
     out_entries: list[Entry] = []
     out_frames: list[Frame] = []
+    # In the order of the slot's variables, whatever the order of the pushes.
     for key in slot.variables:
         if key in dense:
             total = dense[key] if divisor is None else dense[key] / divisor
@@ -319,8 +330,10 @@ def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]
 
 def summed_rows(ids: Ids, gradients: Floats) -> tuple[Ids, Floats]:
     """Sorted distinct ids, and the sums of their gradients; equal ids are added in the order they come."""
+    # The usual case: ids are distinct and sorted already.
     if len(ids) < 2 or bool(np.all(ids[1:] > ids[:-1])):
         return ids, gradients
+    # Stable, so that equal ids are added in the order they come.
     order = np.argsort(ids, kind="stable")
     ids, gradients = ids[order], gradients[order]
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))

@@ -36,6 +36,7 @@ from sporax.ps.security import Keys
 from sporax.ps.slot import summed_rows
 from sporax.ps.wire import EntryReader, Floats, Frame, Ids, chunks
 
+# Room for dense groups and tables of one optimizer among the keys of the job.
 KEYS_PER_PART = 64
 _NO_VALUES = np.empty((0, 1), np.float32)
 
@@ -98,6 +99,7 @@ class _DenseValues:
 
     def place(self, plans: Sequence[SegmentPlan]) -> memoryview | None:
         """Memory for all values of a slot, None if they do not belong together."""
+        # Only an answer that is one piece can be received where it belongs.
         if len(plans) != 1 or len(plans[0].pieces) != 1 or not plans[0].size:
             return None
         piece = plans[0].pieces[0]
@@ -110,6 +112,7 @@ class _DenseValues:
         place = self._places.pop(slot, None)
         if place is None:
             return False
+        # The very memory that was given: the values are there already.
         if len(frames) == 1 and frames[0] is place and not self._is_copy:
             return True
         if not self._is_copy:  # an earlier answer may still be on its way into this memory, so it is not given away
@@ -186,9 +189,11 @@ class Store:
             groups: optimizers of the dense parameters; their keys are ``part * KEYS_PER_PART + group``.
             tables: embedding tables, with other keys of the same range.
         """
+        # Every part has a range of keys of its own.
         first_key = len(self._parts) * KEYS_PER_PART
         keys = [first_key + entry.group for entry in dense]
         segments = dense_layout([entry.size for entry in dense], keys, self.options.num_slots)
+        # Looked up per slot at every step.
         by_slot: dict[int, list[SegmentPlan]] = {}
         for segment in segments:
             by_slot.setdefault(segment.slot, []).append(segment)
@@ -205,10 +210,12 @@ class Store:
         """
         if values is not None:
             flat = [np.ascontiguousarray(value, np.float32).reshape(-1) for value in values]
+            # Slots without values of this part get it, too: each must know that it is initialised.
             requests = [self._submit_init(slot, self._parts[part], flat) for slot in range(self.options.num_slots)]
             self._client.wait_all(requests)
             self.link.initialised()
         if part == 0:
+            # The clock belongs to the worker, not to a part.
             self._continue()
 
     def _submit_init(self, slot: int, part: _Part, flat: Sequence[Floats]) -> int:
@@ -232,6 +239,7 @@ class Store:
         """
         while True:
             requests = [self._submit_pull(slot, -1, [], []) for slot in range(self.options.num_slots)]
+            # The lowest clock: a slot that is ahead keeps its values of one clock ago.
             answers = [message for message, _ in self._client.wait_all(requests) if isinstance(message, Pulled)]
             self.clock = min((answer.clock for answer in answers), default=0)
             view = self.link.view
@@ -239,6 +247,7 @@ class Store:
                 return
             begins = [entry.clock for entry in view.members if self.rank in entry.ranks and entry.clock >= self.clock]
             present = [entry for entry in view.members if entry.clock <= self.clock]
+            # A member already: it goes on at this clock.
             if present and self.rank in present[-1].ranks:
                 return
             if begins:
@@ -271,6 +280,7 @@ class Store:
             dense: whether `gradients` are there; False pushes rows alone, and no dense parameter moves.
         """
         owner = self._parts[part]
+        # A view of the caller's array where it is contiguous already.
         flat = [np.ascontiguousarray(gradient, np.float32).reshape(-1) for gradient in gradients]
         by_slot = self._rows_by_slot(rows or {})
         requests = []
@@ -285,6 +295,7 @@ class Store:
                 frames += [*chunks(ids), *chunks(values)]
             requests.append(self._submit_push(slot, entries, frames, weight, lease))
         self.clock += 1
+        # The status page shows how far every worker is.
         self.link.gauges["clock"] = float(self.clock)
         return Ticket(tuple(requests), lease)
 
@@ -302,9 +313,11 @@ class Store:
     ) -> dict[int, list[tuple[int, Ids, Floats, float]]]:
         result: dict[int, list[tuple[int, Ids, Floats, float]]] = {}
         for key, (ids, values, rate) in rows.items():
+            # Repeated ids are summed here, which saves bytes on the way.
             ids, values = summed_rows(np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(values, np.float32))
             slots = slots_of(ids, self.options.num_slots)
             order = np.argsort(slots, kind="stable")
+            # Sorted by slot, each slot's rows are one range.
             starts = np.searchsorted(slots[order], np.arange(self.options.num_slots + 1))
             for slot in range(self.options.num_slots):
                 part = order[starts[slot] : starts[slot + 1]]
@@ -316,6 +329,7 @@ class Store:
         """Return when every slot has acknowledged: from then on the push is not lost, whatever ends."""
         self._client.wait_all(ticket.requests)
         if ticket.lease >= 0:
+            # Only after all slots have acknowledged: the lease is then done whatever ends.
             self.link.tell(SamplesDone(self.rank, ticket.lease))
 
     # ----------------------------------------------------------------------------------------------------------- pull
@@ -354,6 +368,7 @@ class Store:
             entries = [Entry(segment.key, 0.0, -1, 0) for segment in owner.of_slot(slot)] if owner else []
             entries += [Entry(key, 0.0, len(ids), 0) for key, ids in requests.get(slot, ())]
             frames = [frame for _, ids in requests.get(slot, ()) for frame in chunks(ids)]
+            # With rows in the same answer its parts do not belong together.
             into = plan.dense.place(owner.of_slot(slot)) if owner and slot not in requests else None
             if entries:
                 plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames, into)))
@@ -376,6 +391,7 @@ class Store:
             if not isinstance(message, Pulled):
                 raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
             self.members = tuple(message.ranks)
+            # A worker that has never been a member is still waiting to join.
             self._was_member = self._was_member or self.rank in self.members
             if dense.has_taken(slot, frames):
                 continue
@@ -426,6 +442,7 @@ class Store:
             message = LeaseSamples(request, self.rank, self.link.incarnation, total, size)
             answer = self.link.ask_samples(message, 1.0)
             if answer is None:
+                # No answer in time: the scheduler is away, and the question is repeated.
                 continue
             if answer.lease == -2:
                 return
@@ -436,6 +453,7 @@ class Store:
 
     def _pass_over(self, newest: int) -> None:
         """Wait for samples, which others hold; with bounded staleness without holding up those that are at later clocks."""
+        # An empty push: the clock advances, and no value changes.
         if self.options.staleness > 0 and self.clock < newest:
             self.wait(self.push([], [], dense=False))
         else:

@@ -70,8 +70,10 @@ class Stream:
     """
 
     def __init__(self, connection: socket.socket, place: Place | None = None) -> None:
+        # Timeouts of the kernel cost no system call to set before each read.
         connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_SECONDS))
+        # Set before the first message, since it bounds what one call takes.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._socket = connection
         self._place = place
@@ -96,6 +98,7 @@ class Stream:
     def send(self, message: Message, frames: Sequence[Frame] = ()) -> None:
         """Send a message, as far as that is possible at once; the frames must not change until all has left."""
         parts = encode(message, frames)
+        # Behind what waits already; the order of messages stays.
         done = 0 if self._unsent else self._write(parts)
         if done < sum(map(len, parts)):
             before = bool(self._unsent)
@@ -105,6 +108,7 @@ class Stream:
 
     def flush(self) -> None:
         """Send what waits, as far as that is possible now."""
+        # As long as the kernel takes more.
         while self._unsent and self.is_open:
             parts = [self._unsent[position] for position in range(min(len(self._unsent), _MOST_PARTS))]
             done = self._write(parts)
@@ -128,6 +132,7 @@ class Stream:
         """
         try:
             while self.is_open:
+                # Several small messages may have come with one read.
                 if self._message is None and self._stop > self._start:
                     self._begin()
                 message = self._message
@@ -157,20 +162,24 @@ class Stream:
         """Begin the next message if its header and struct are here."""
         needed = HEADER.size
         if self._stop - self._start >= needed:
+            # The header tells both sizes.
             struct_bytes, body_bytes = sizes(self._scratch[self._start : self._stop])
             needed += struct_bytes
             end = self._start + needed
             if end <= self._stop:
                 self._message = decode_struct(self._scratch[self._start : end])
+                # Memory of the caller where it waits for these values.
                 self._filled = min(body_bytes, self._stop - end)
                 if body_bytes:
                     given = self._place(self._message, body_bytes) if self._place is not None else None
                     self._body = _memory(body_bytes) if given is None else given
                     self._body[: self._filled] = self._scratch[end : end + self._filled]
                 self._start = end + self._filled
+                # Empty: the next read has the whole buffer again.
                 if self._start == self._stop:
                     self._start = self._stop = 0
                 return
+        # A struct may be larger than the buffer.
         if self._start + needed > len(self._scratch):
             rest = self._scratch[self._start : self._stop]
             self._scratch = memoryview(bytearray(max(needed, _SCRATCH_BYTES)))
@@ -187,6 +196,7 @@ class Stream:
             return False
         except OSError:
             count = 0
+        # Zero bytes: the other end has closed the connection.
         if not count:
             self.end()
             return False
@@ -198,6 +208,7 @@ class Stream:
 
     def _read_head(self, wait: bool) -> int:
         """Read into the scratch memory; gives the number of bytes."""
+        # Behind what has been read and not yet taken.
         free = self._scratch[self._stop :]
         if not wait:
             return self._socket.recv_into(free, 0, socket.MSG_DONTWAIT)
@@ -248,6 +259,7 @@ class Streams:
             self._listener.setblocking(False)
             self._listener.bind(path)
             self._listener.listen(_BACKLOG)
+            # New connections come as events like all others.
             self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int:
@@ -301,10 +313,12 @@ class Streams:
             if not events & selectors.EVENT_READ:
                 continue
             try:
+                # Not more at once, so that one busy connection does not keep the others waiting.
                 for _ in range(_MOST_MESSAGES):
                     incoming = stream.receive()
                     if incoming is None:
                         break
+                    # The first message names the sender, so that answers find their way.
                     if isinstance(incoming[0], Hello):
                         self._name(stream, incoming[0].identity)
                     else:
@@ -344,6 +358,7 @@ class Streams:
         if self._listener is not None:
             self._listener.close()
         for stream in list(self._streams.values()):
+            # A connection that is broken must not stop the others from closing.
             if stream.has_unsent and seconds:
                 with suppress(OSError, ValueError):
                     select.select([], [stream], [], seconds)
@@ -356,6 +371,7 @@ class Streams:
     def _name(self, stream: Stream, identity: bytes) -> None:
         """Note who is at the other end; a later connection of a name takes the place of an earlier one."""
         earlier = self._senders.get(identity)
+        # The process has started again, and its old connection is dead.
         if earlier is not None and earlier is not stream:
             self.drop(earlier)
         stream.identity = identity
@@ -379,6 +395,7 @@ class Streams:
             self._forget_ended()
             return
         descriptor = stream.fileno()
+        # The selector is changed only where that changes anything.
         if stream.has_unsent != (descriptor in self._waiting):
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if stream.has_unsent else 0)
             self._selector.modify(descriptor, events, stream)
@@ -387,6 +404,7 @@ class Streams:
     def _forget_ended(self) -> None:
         for descriptor, stream in list(self._streams.items()):
             if not stream.is_open:
+                # First out of the selector, which must not watch a closed descriptor.
                 self._selector.unregister(descriptor)
                 stream.close()
                 del self._streams[descriptor]

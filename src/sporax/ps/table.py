@@ -20,6 +20,7 @@ from sporax.ps.wire import Floats, Ids
 _T = TypeVar("_T", bound=np.generic)
 
 _EMPTY = np.int64(-(2**63))  # this id cannot be stored
+# Rows; below this a table is not worth growing step by step.
 _LEAST_CAPACITY = 64
 _EVICTED_SHARE = 8  # one eighth of max_rows goes at a time, so that eviction is rare
 
@@ -38,6 +39,7 @@ class HashIndex:
         place = (hash_ids(ids) & np.uint64(mask)).astype(np.int64)
         keys = self._keys[place]
         result = np.where(keys == ids, self._positions[place], -1)
+        # Ids whose first place holds another id look at the next one.
         open_ = np.flatnonzero((keys != ids) & (keys != _EMPTY))
         while len(open_):
             place[open_] = (place[open_] + 1) & mask
@@ -50,10 +52,12 @@ class HashIndex:
 
     def insert(self, ids: Ids, positions: npt.NDArray[np.int64]) -> None:
         """Add ids that are new and differ from each other."""
+        # At most half full: longer chains of probes would cost more than the memory.
         if 2 * (self._count + len(ids)) > len(self._keys):
             used = self._keys != _EMPTY
             all_ids = np.concatenate([self._keys[used], ids])
             all_positions = np.concatenate([self._positions[used], positions])
+            # A power of two, so that a mask replaces the division.
             capacity = 1 << int(4 * len(all_ids) - 1).bit_length()
             self._keys = np.full(capacity, _EMPTY, np.int64)
             self._positions = np.zeros(capacity, np.int64)
@@ -85,6 +89,7 @@ class Table:
         self.evicted_rows = 0
         self._first_state = update.first_state(spec.optimizer)
         self._index = HashIndex()
+        # Ids that asked for a row and have none yet, with how often.
         self._seen = HashIndex()
         self._seen_ids = np.empty(0, np.int64)
         self._seen_counts = np.empty(0, np.int64)
@@ -114,6 +119,7 @@ class Table:
         """
         position = self._index.find(ids)
         missing = position < 0
+        # Missing rows read as their first values without being made.
         rows = (
             self._slabs[0][np.where(missing, 0, position)]
             if self.count
@@ -123,6 +129,7 @@ class Table:
             rows[missing] = self.first(ids[missing])
         if before and self._before is not None:
             old_ids, old_rows = self._before
+            # The ids are sorted, so a binary search finds those that were changed.
             at = np.searchsorted(old_ids, ids)
             changed = (
                 (at < len(old_ids)) & (old_ids[np.minimum(at, len(old_ids) - 1)] == ids)
@@ -143,13 +150,16 @@ class Table:
         """
         self.updates += 1
         self.scalars = update.advanced(self.spec.optimizer, self.scalars)
+        # Before anything moves; a view would change with the rows.
         self._before = (ids, self.read(ids)) if keep_before else None
         position = self._index.find(ids)
         position = self._with_new_rows(ids, position)
+        # Rows that are not admitted have no place, and their gradients are dropped.
         if (position < 0).any():
             kept = position >= 0
             self.refused_rows += int((~kept).sum())
             position, gradients = position[kept], gradients[kept]
+        # Gathered once: rows are scattered over the slab.
         values = [slab[position] for slab in self._slabs]
         moved = update.move(self.spec.optimizer, gradients, values[0], tuple(values[1:]), rate, self.scalars)
         for slab, rows in zip(self._slabs, moved, strict=True):
@@ -174,6 +184,7 @@ class Table:
             slab[start:stop] = value
         self._index.insert(new, fresh)
         self.count = stop
+        # The caller's array stays as it was.
         position = position.copy()
         position[missing] = fresh
         return position
@@ -183,6 +194,7 @@ class Table:
         allowed = np.ones(len(ids), np.bool_)
         if self.spec.admit_probability < 1.0:
             limit = np.uint64(min(int(self.spec.admit_probability * 2.0**64), 2**64 - 1))
+            # By hash, so that every copy of the slot decides alike.
             allowed &= hash_ids(ids ^ np.int64(self.spec.seed + 0x5EED)) < limit
         if self.spec.admit_count > 1:
             at = self._seen.find(ids)
@@ -206,6 +218,7 @@ class Table:
     def _evict(self) -> None:
         """Drop rows that are too old or too many."""
         keep = np.ones(self.count, np.bool_)
+        # Four times per lifetime is often enough, and looking at all rows costs time.
         if self.spec.ttl and self.updates % max(1, self.spec.ttl // 4) == 0:
             keep &= self._used[: self.count] > self.updates - self.spec.ttl
         left = int(keep.sum())
@@ -220,6 +233,7 @@ class Table:
         self._ids, self._used = self._ids[chosen], self._used[chosen]
         self._slabs = [slab[chosen] for slab in self._slabs]
         self.count = len(chosen)
+        # Positions have changed, so the index is made again.
         self._index = HashIndex()
         self._index.insert(self._ids, np.arange(self.count))
 
@@ -243,6 +257,7 @@ class Table:
     def restored(cls, spec: VariableSpec, scalars: dict[str, float], arrays: list[npt.NDArray[np.uint8]]) -> Table:
         """The table whose `arrays()` and `kept_scalars()` these are."""
         table = cls(spec)
+        # Copies: the image's memory belongs to a message.
         whole = [array.view(np.int64).copy() for array in arrays[:5]]
         table._ids, table._used, table._seen_ids, table._seen_counts, old_ids = whole
         rows = [array.view(np.float32).reshape(-1, spec.width).copy() for array in arrays[5:]]

@@ -54,7 +54,9 @@ class Transport:
     def listen(self, address: str) -> Any:
         """A ROUTER bound to an address such as ``tcp://*:8118``."""
         router = self._socket(zmq.ROUTER)
+        # A peer that starts again under its old name takes over its place.
         router.router_handover = True
+        # An unknown peer is an error here, which `send` reports as False.
         router.router_mandatory = True
         if self._keys is not None:
             if self._authenticator is None:
@@ -67,6 +69,7 @@ class Transport:
         """A DEALER to one listener."""
         dealer = self._socket(zmq.DEALER)
         dealer.identity = identity
+        # Milliseconds; up to half a second for a peer that stays away.
         dealer.reconnect_ivl = 20
         dealer.reconnect_ivl_max = 500
         if self._keys is not None:
@@ -85,6 +88,7 @@ class Transport:
         """Close all sockets; what was sent last gets a moment to leave."""
         for dealer in self._watched:
             dealer.disable_monitor()
+        # The context cannot end while a socket still has unsent messages.
         for item in self._sockets:
             item.close(_LINGER_MS)
         if self._authenticator is not None:
@@ -98,6 +102,7 @@ class Transport:
 
     def _socket(self, kind: int) -> Any:
         new_socket = self.context.socket(kind)
+        # No limit of queues: the window of clients bounds what is on its way.
         new_socket.sndhwm = new_socket.rcvhwm = 0  # flow control is the clients' window
         new_socket.linger = _LINGER_MS
         self._sockets.append(new_socket)
@@ -127,6 +132,7 @@ def send(zmq_socket: Any, message: Message, frames: Sequence[Frame] = (), to: by
     if to is not None:
         parts = [to, *parts]
     try:
+        # Large arrays are sent without a copy, so their memory must not change.
         zmq_socket.send_multipart(parts, zmq.DONTWAIT, copy=len(parts) < 3)
     except zmq.ZMQError:
         return False
@@ -151,6 +157,7 @@ class LocalSocket:
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         given = environ.get(private.DIRECTORY_VARIABLE, "")
+        # Where no launcher made one: a directory of this process.
         self._own = None if given else private.make_job_directory()
         self.path = str((self._own or private.shared_directory(environ)) / f"ps-{uuid.uuid4().hex[:8]}")
         if len(self.path) > _LONGEST_PATH:  # the operating system's limit; processes of this machine then use TCP, too

@@ -76,6 +76,7 @@ def _adam(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, s
         factor=update_rules.adam_factor(np, np.float32(scalars["power1"]), np.float32(scalars["power2"])),
         beta1=beta1,
         beta2=beta2,
+        # In float32, as `nn.Adam` computes it, so that both agree to the last bit.
         rest1=float(np.float32(1) - np.float32(beta1)),
         rest2=float(np.float32(1) - np.float32(beta2)),
         eps=constants["eps"],
@@ -118,6 +119,7 @@ def rule_of(spec: OptimizerSpec) -> Rule:
 
 def first_state(spec: OptimizerSpec) -> tuple[float, ...]:
     """What each state array is filled with at first."""
+    # Some first values are settings of the optimizer.
     return tuple(spec.constants[value] if isinstance(value, str) else float(value) for _, value in rule_of(spec).state)
 
 
@@ -142,6 +144,7 @@ def move(
         rate: learning rate.
         scalars: state scalars, advanced already.
     """
+    # The loss scale is taken out before the decay is added.
     if spec.scale != 1.0:
         gradient = gradient * np.float32(spec.scale)
     if spec.decay != 0.0:

@@ -30,9 +30,12 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ps.messages import AnyMessage, Entry, Message
 
 CHUNK_BYTES = 4 << 20  # frames of 4 MiB let sending and receiving overlap; smaller ones were no faster
+# 16 MiB: the struct of the largest slot map is far below.
 MAX_STRUCT_BYTES = 16 << 20
+# 8 GiB: the arrays of one message.
 MAX_BODY_BYTES = 8 << 30
 MAX_FRAMES = 0xFFFF
+# Magic and version in one comparison.
 _MAGIC = b"SPXP\x02\0\0\0"
 _EARLIER_MAGIC = b"SPXP\x01\0"
 HEADER = struct.Struct("<8sIIQ")
@@ -53,6 +56,7 @@ class WireError(SporaxValueError):
 
 def encode(message: Message, frames: Sequence[Frame] = ()) -> list[Frame]:
     """The frames to send: header and struct, then the arrays."""
+    # Sizes are checked on both sides, so that no sender makes what no receiver takes.
     packed = _encoder.encode(message)
     body = sum(map(len, frames))
     if len(frames) > MAX_FRAMES or len(packed) > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES:
@@ -72,6 +76,7 @@ def sizes(head: Frame, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int]:
     magic, length, _, body = HEADER.unpack_from(head)
     if magic != _MAGIC:
         raise WireError(f"For 'sporax.ps', a header must begin with {_MAGIC!r}, but got {magic!r}.")
+    # Before any memory is taken for it.
     if length > MAX_STRUCT_BYTES or body > max_body_bytes:
         raise WireError(
             f"For 'sporax.ps', a message must not be larger than allowed, but it has {length} + {body} bytes."
@@ -91,6 +96,7 @@ def decode_struct(head: Frame) -> Message:
         WireError: malformed or damaged.
     """
     packed = memoryview(head)[HEADER.size :]
+    # A damaged struct could decode into a wrong message.
     if HEADER.unpack_from(head)[2] != zlib.crc32(packed):
         raise WireError("For 'sporax.ps', the struct of a message does not fit its header.")
     try:
@@ -109,6 +115,7 @@ def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tup
         raise WireError("For 'sporax.ps', a message must begin with a header, but it is too short.")
     length, body = sizes(frames[0], max_body_bytes)
     rest = list(frames[1:])
+    # The frames must be exactly those that the header announces.
     if length != len(frames[0]) - HEADER.size or body != sum(map(len, rest)):
         raise WireError("For 'sporax.ps', the struct and the array frames of a message do not fit its header.")
     return decode_struct(frames[0]), rest
@@ -118,6 +125,7 @@ def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
     """The bytes of an array in frames of at most `CHUNK_BYTES`, without a copy when it is contiguous."""
     if not array.size:
         return []
+    # A view where possible: gradients are large.
     view = (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data.cast("B")
     if len(view) <= CHUNK_BYTES:
         return [view]
@@ -177,12 +185,14 @@ class EntryReader:
         """The next array of so many items."""
         missing = count * np.dtype(dtype).itemsize
         if missing and not len(self._rest):
+            # An empty frame is passed over.
             self._rest = memoryview(next(self._frames, b""))
         if missing <= len(self._rest):
             array = np.frombuffer(self._rest, dtype, count)
             self._rest = self._rest[missing:]
             # A received frame may begin, or continue, where items of this type should not.
             return array if array.flags.aligned else array.copy()
+        # The array is in several frames and must be put together.
         parts: list[Frame] = []
         while missing > 0:
             parts.append(self._next(missing))

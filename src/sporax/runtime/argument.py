@@ -1,4 +1,4 @@
-"""What is known of the arguments of a step that a plan shards."""
+"""The arguments of a step that a plan shards: role, shape, and what the planner may do with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sporax.ir.graph import Role
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What is known of one argument of a step.
+    """One argument of a step.
 
     Attributes:
         role: what it is.
@@ -18,7 +18,7 @@ class Argument:
         array: its shape and dtype, and where it is at present if it is an array already.
         cuttable: whether optimizer parallelism may cut it.
         given: whether it was made of values, not by an initializer.
-        trainable: whether it is a Parameter that gradients may be asked of.
+        trainable: whether it is a Parameter with gradients.
         on_host: whether it is in host memory between steps.
     """
 

@@ -28,6 +28,7 @@ from sporax.ir.errors import SporaxRuntimeError
 
 _BLOCK_BYTES = 8 << 20
 """A block where nothing else is said: above it disks are not faster."""
+# One thread serves one request; MindSpore's default queue depth, 1024, must not start as many threads.
 _MOST_THREADS = 16
 _WHERE = "set_offload_context"
 
@@ -63,6 +64,7 @@ class BlockFiles:
         self.settings = settings
         self.num_bytes = 0
         self.block_bytes = settings.block_bytes or _BLOCK_BYTES
+        # A folder that is created here is removed at the end; one of the user's stays.
         there = os.path.isdir(settings.folder)
         try:
             os.makedirs(settings.folder, exist_ok=True)
@@ -72,6 +74,7 @@ class BlockFiles:
             ) from error
         threads = min(settings.queue_depth, _MOST_THREADS) if settings.asynchronous else 0
         self.blocks = ThreadPoolExecutor(threads, "offload-blocks") if threads else None
+        # One thread for all arrays keeps their reads and writes in the order in which they were requested.
         self.arrays = ThreadPoolExecutor(1, "offload-arrays") if threads else None
         if not there:
             weakref.finalize(self, _remove_empty, settings.folder)
@@ -89,12 +92,14 @@ class BlockFiles:
                 f"For '{_WHERE}', 'offload_disk_size' is {limit} bytes, but {self.num_bytes + size} bytes are needed on disk "
                 f"with '{name}'."
             )
+        # The descriptor keeps the file usable, and the system frees it with the process, even after a crash.
         file, path = tempfile.mkstemp(prefix="offload-", dir=self.settings.folder)
         os.unlink(path)
         try:
             _reserve(file, size)
         except OSError as error:
             os.close(file)
+            # Other errors, such as missing permissions, explain themselves better than a message about room.
             if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
                 raise
             raise SporaxRuntimeError(
@@ -108,6 +113,7 @@ class BlockFiles:
         """Run `job` of offset and size for all blocks of a file."""
         offsets = range(0, num_bytes, self.block_bytes)
         sizes = [min(self.block_bytes, num_bytes - offset) for offset in offsets]
+        # Going through the results waits for all blocks and raises the first error of one.
         for _ in map(job, offsets, sizes) if self.blocks is None else self.blocks.map(job, offsets, sizes):
             pass
 
@@ -131,8 +137,10 @@ class FiledArray:
 
     def write(self, array: Any) -> None:
         """Keep these values; returns before they are on disk where the settings allow it."""
+        # The caller may reuse or donate its buffer while a thread still writes.
         values = np.array(array, dtype=self.dtype, order="C", copy=True)
         with self._lock:
+            # This raises the error of the write before, and keeps one copy of the values in memory at most.
             self._settle()
             self._ahead = None  # read from the old values
             if self._files.arrays is None:
@@ -162,9 +170,11 @@ class FiledArray:
             written.result()
 
     def _write(self, values: np.ndarray[Any, Any]) -> None:
+        # Bytes, since bfloat16 arrays offer no buffer of their own dtype.
         memory = memoryview(values.reshape(-1).view(np.uint8).data)
 
         def write_block(offset: int, size: int) -> None:
+            # The system may write less than it is given.
             done = 0
             while done < size:
                 done += os.pwrite(self._file, memory[offset + done : offset + size], offset + done)
@@ -177,6 +187,7 @@ class FiledArray:
 
         def read_block(offset: int, size: int) -> None:
             done = 0
+            # The system may return less than is asked, but nothing only at the end of the file.
             while done < size:
                 count = os.preadv(self._file, [memory[offset + done : offset + size]], offset + done)
                 if not count:
@@ -194,6 +205,7 @@ def _reserve(descriptor: int, num_bytes: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, num_bytes)
     else:  # macOS
+        # A sparse file: macOS cannot reserve blocks, so its disk may still fill up later.
         os.ftruncate(descriptor, num_bytes)
 
 

@@ -35,6 +35,7 @@ class Parts:
     def whole(self) -> jax.Array:
         """The array in rows, on one device (with several processes: of every process)."""
         dim, rows = self.how.dim, self.how.rows
+        # Every block has room for the largest part; rows behind the end of a smaller part are padding.
         real = np.concatenate([np.arange(size) + rows.block * number for number, size in enumerate(rows.rows)])
         with jax.ensure_compile_time_eval():  # a step that reads it may be being traced
             return jnp.asarray(np.take(np.asarray(joint.whole(self.array)), real, dim))
@@ -46,6 +47,7 @@ def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:
     array: jax.Array
     if parts is not None and parts.how == how:
         return parts.array if parts.array.sharding == sharding else joint.place(parts.array, sharding)
+    # A lazy table is created in blocks, so no device ever holds all of it.
     if getattr(variable, "unmade", None) is not None:
         variable.make_at(sharding, how.blocks)
         array = variable.raw
@@ -58,11 +60,13 @@ def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:
 def keep(variable: Any, array: jax.Array, how: Blocked) -> None:
     """Leave a variable in blocks."""
     variable.parts = Parts(array, how)
+    # One form at a time: a second one would be out of date after the next write.
     with suppress(AttributeError):  # it was in this form already
         object.__delattr__(variable, "raw")
 
 
 def _in_blocks(table: np.ndarray[Any, Any], how: Blocked) -> np.ndarray[Any, Any]:
+    # The unused rows at the end of smaller parts must have some value; zeros are never read.
     blocks = np.zeros(how.shape(table.shape), table.dtype)
     source, target = np.moveaxis(table, how.dim, 0), np.moveaxis(blocks, how.dim, 0)
     for number, (start, size) in enumerate(zip(how.rows.starts, how.rows.rows, strict=True)):

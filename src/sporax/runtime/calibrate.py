@@ -80,6 +80,7 @@ def _everywhere(mesh: Mesh, function: Callable[..., Any], *shapes: tuple[tuple[i
     arrays = [jax.device_put(np.full(shape, 0.5, dtype), whole) for shape, dtype in shapes]
     everywhere = PartitionSpec()
     program = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False))
+    # The first run includes compilation.
     jax.block_until_ready(program(*arrays))
     best, rounds, begin = float("inf"), 0, time.perf_counter()
     while rounds < _ROUNDS or time.perf_counter() - begin < _SECONDS:
@@ -100,6 +101,7 @@ def _one_of(mesh: Mesh, step: Callable[[Any], Any], shape: tuple[int, ...], leng
 
         return run
 
+    # The difference of two lengths leaves out what every program costs, its dispatch included.
     long, short = (_everywhere(mesh, chain(count), (shape, "float32")) for count in (length, 1))
     return max((long - short) / (length - 1), 1e-9)
 
@@ -108,6 +110,7 @@ def _matrix_rate(mesh: Mesh, platform: str, dtype: str) -> float:
     size = _MATRIX.get(platform, 1024)
     numpy_dtype = jnp.dtype(dtype).name
     seconds = _everywhere(mesh, lambda a: a @ a, ((size, size), numpy_dtype))
+    # One multiplication and one addition for each of size**3 terms.
     return float(2 * size**3 / seconds)
 
 
@@ -115,13 +118,16 @@ def _memory_rate(mesh: Mesh, platform: str) -> float:
     """Reading two vectors and writing one that is new, as the results of operators are."""
     count = _VECTOR.get(platform, 1 << 22)
     vectors = [((count,), "float32")] * 2
+    # The same program on one element measures the dispatch, which is no memory traffic.
     nothing = _everywhere(mesh, lambda a, b: a[:1] + b[:1], *vectors)
     seconds = max(_everywhere(mesh, lambda a, b: a + b, *vectors) - nothing, 1e-9)
+    # Two vectors are read and one is written, with 4 bytes an element.
     return float(3 * 4 * count / seconds)
 
 
 def _launch_seconds(mesh: Mesh) -> float:
     """What one of many small operators that wait for each other takes."""
+    # XLA fuses neither a product nor a sort with its neighbour, so one round is two kernels.
     return _one_of(mesh, lambda x: jnp.sort(x @ x, axis=0), (8, 8), _CHAIN) / 2
 
 
@@ -136,15 +142,19 @@ def _link(mesh: Mesh, platform: str) -> tuple[Link, float]:
 
     def gather(size: int, groups: Sequence[Sequence[int]] | None = None) -> float:
         def step(x: Any) -> Any:
+            # The first piece of the result has the shape of the operand, so the next round waits for this one.
             return jax.lax.all_gather(x, _AXIS, axis_index_groups=groups, tiled=True)[:size]
 
         return _one_of(mesh, step, (size,), _FEW)
 
     small, large = gather(_SMALL), gather(large_size)
+    # 4 bytes an element. Noise can make the larger collective look faster, hence the positive floor.
     seconds_per_byte = max((large - small) / ((count - 1) * 4 * (large_size - _SMALL)), 1e-13)
     left = max(small - (count - 1) * seconds_per_byte * 4 * _SMALL, 1e-7)
+    # Without a smaller ring to compare with, the fixed time counts like one more step of the ring.
     alpha, fixed = left / count, left / count
     if count > 2 and count % 2 == 0:
+        # All pairs run at once, so every device is as busy as in a step.
         two = gather(_SMALL, [[2 * pair, 2 * pair + 1] for pair in range(count // 2)])
         alpha = min(max((small - two) / (count - 2), 1e-9), left / count)
         fixed = max(left - (count - 1) * alpha, 1e-7)

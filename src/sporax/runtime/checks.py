@@ -12,6 +12,7 @@ import jax
 
 from sporax.runtime import state
 
+# Of the whole process: callbacks run in threads of XLA, not in the one that called the program.
 _noted: list[BaseException] = []
 
 
@@ -33,8 +34,11 @@ def raise_noted(outputs: Any) -> None:
         outputs: arrays that the program gave.
     """
     jax.block_until_ready(outputs)
+    # Outputs can be ready before the callbacks of their program have run.
     jax.effects_barrier()
     if _noted:
+        # Later conditions often fail because of the first one, and none may be left for the next run.
         error = _noted[0]
         _noted.clear()
+        # The error object is part of the compiled program; without this its traceback would grow with every run.
         raise error.with_traceback(None)

@@ -85,11 +85,13 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
         SporaxTypeError, SporaxValueError: the arrays do not fit the collective.
         ReverseModeNeeded: inside `forward_mode_refused`.
     """
+    # Checked before anything is traced, so that the error appears at the user's line.
     check_mode()
     collective.group.position(type(collective).__name__)
     # Dividing the product by one's own factor would fail at zeros: gathered, JAX knows the derivative of a product.
     if isinstance(collective, AllReduce) and collective.op == "prod" and jnp.issubdtype(arrays[0].dtype, jnp.inexact):
         return jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
+    # JAX traces a rule of differentiation by itself, so the order goes in and out of it as numbers.
     results, last = _differentiable(collective, receipt(), *arrays)
     happened(last)
     return results
@@ -151,6 +153,7 @@ def _forward(collective: Collective, before: jax.Array | None, *arrays: jax.Arra
 
 def _backward(collective: Collective, kept: Any, cotangents: Any) -> tuple[Any, ...]:
     arrays, results = kept
+    # Without a float there is no cotangent. All ranks see the same dtypes, so none of them waits here.
     if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
         return (None, *[None] * len(arrays))
     pulled_back, last = _linear(
@@ -353,6 +356,7 @@ class Reduce(Collective):
 
     def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
         """One array in; an array of the same shape, or of shape (1,), out."""
+        # Shapes may differ between ranks, since every rank compiles its own program.
         return _only_at(axis, self.dest, reduce(axis, arrays[0], self.op))
 
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
@@ -396,10 +400,12 @@ class Scatter(Collective):
         """(d0, …) in, (d0/n, …) out."""
         check_divisible("CollectiveScatter", arrays[0], 0, axis.count)
         rows = arrays[0].shape[0] // axis.count
+        # XLA has no scatter among devices: of an all-to-all each rank keeps the piece of the source.
         return lax.slice_in_dim(swap(axis, arrays[0]), *_span(self.group.ranks.index(self.src), rows))
 
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
         """The source gets all cotangents, the others zeros."""
+        # Every rank takes part in the exchange, also those that do not use its result.
         whole = gather(axis, cotangents)
         return (whole if axis.position == self.group.ranks.index(self.src) else jnp.zeros_like(whole),)
 
@@ -423,6 +429,7 @@ class Gather(Collective):
         dest, rows = self.group.ranks.index(self.dest), arrays[0].shape[0]
         whole = (rows * axis.count, *arrays[0].shape[1:])
         own = cotangents if axis.position == dest else jnp.zeros(whole, arrays[0].dtype)
+        # The transpose of a gather is a scatter, again as a piece of an all-to-all.
         return (lax.slice_in_dim(swap(axis, own), *_span(dest, rows)),)
 
 
@@ -440,6 +447,7 @@ class Barrier(Collective):
 
 
 def _only_at(axis: Axis, position: int, array: jax.Array) -> jax.Array:
+    # MindSpore gives the other ranks a single 0 as well.
     return array if axis.position == position else jnp.zeros((1,), array.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Compiled programs that outlive the process: JAX's persistent compilation cache, on unless somebody says no.
+"""Compiled programs that outlive the process: JAX's persistent compilation cache, on unless the user turns it off.
 
 A second run of a script finds its programs and starts at once. Programs are kept per user and per kind of processor: code
 compiled for one processor may not run on another. Nothing is kept in dry runs and of programs that compile in a moment.
@@ -22,6 +22,7 @@ _LEAST_SECONDS = 0.3  # reading a file takes about a tenth of that
 @functools.cache  # once per process: later changes of JAX's settings are the user's
 def turn_on() -> None:
     """Use the cache from now on, unless the environment or the user's own settings of JAX say otherwise."""
+    # A directory that the user has chosen for JAX stays.
     chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX makes its settings' attributes itself
     if os.environ.get(NO_CACHE, "") not in ("", "0") or chosen is not None:
         return
@@ -41,6 +42,7 @@ def _directory() -> Path:
 
 def _processor() -> str:
     """A short name for what this processor can do."""
+    # The line is called "flags" on x86 and "Features" on ARM.
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -34,8 +34,10 @@ class Constant:
     def value(self) -> np.ndarray[Any, Any]:
         """The value, computed at the first call."""
         if self._make is not None:
+            # Inside of a trace this computes at once, where it would otherwise add operators to the program.
             with jax.ensure_compile_time_eval():
                 self._value = np.asarray(self._make())
+            # The closure keeps the operator's inputs alive.
             self._make = None
         result: np.ndarray[Any, Any] = self._value
         return result
@@ -43,6 +45,7 @@ class Constant:
 
 def find(array: Any) -> Constant | None:
     """What is noted of a traced array."""
+    # Loop bodies and branches have frames of their own and see the constants of those around them.
     frame = state.current_frame()
     while frame is not None:
         if frame.constants:
@@ -64,6 +67,7 @@ def known(array: Any) -> np.ndarray[Any, Any] | None:
         constant = find(array)
         if constant is not None:
             return constant.value()
+        # Inputs of a compiled step differ from call to call.
         if state.compiling():
             return None
         try:  # the tracer of an eager gradient knows its value, and without a tangent it is that value
@@ -82,6 +86,7 @@ def note(array: Any, make: Callable[[], Any]) -> None:
     """
     frame = state.current_frame()
     if frame is not None and isinstance(array, jax.core.Tracer):
+        # By identity; the entry keeps its tracer alive, since the address of a dead one may be used again.
         frame.constants[ByIdentity(array)] = Constant(make)
 
 

@@ -14,6 +14,7 @@ from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.memory.rewrite import with_hosts
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec
 
+# XLA:CPU's name of the pass that merges all-reduces which are ready at the same time.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 
 
@@ -44,12 +45,14 @@ def device_program(
     program = rank_program(step, plan, axis_names(mesh), norms)
     if away or any(equation.on_host for equation in step.equations):
         program = with_hosts(program, frozenset(away), num_updated)
+    # The name that profiles and XLA's messages show.
     program.__name__ = program.__qualname__ = name
     mapped: Callable[..., Any] = jax.shard_map(
         program,
         mesh=jax_mesh(mesh),
         in_specs=tuple(partition_spec(place, mesh) for place in plan.inputs[len(step.constants) :]),
         out_specs=[partition_spec(place, mesh) for place in plan.outputs],
+        # The plan says which values are equal on several devices; JAX's own check cannot know it.
         check_vma=False,
     )
     return mapped

@@ -66,7 +66,9 @@ def discover(function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_ran
         arrays: these, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
     """
+    # Shapes suffice: nothing is computed, and arrays on a mesh would leave their shardings in the trace.
     inputs = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+    # A function that changes while it is traced (`state.Retrace`) is traced again from the start.
     while True:
         discovery = Discovery(state.DiscoveryFrame())
 
@@ -75,10 +77,12 @@ def discover(function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_ran
             with frame:
                 discovery.result = function(arrays)
             leaves = [leaf for leaf in jax.tree.leaves(discovery.result) if isinstance(leaf, jax.Array)]
+            # Updated variables first: the compiled step donates them by position.
             return [*(frame.values[variable] for variable in frame.written), *leaves]
 
         try:
             if distributed.has_peers() and by_rank:
+                # Collectives need the mesh axis of `shard_map` around them, and a program with it is not flat.
                 jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
             else:
                 discovery.traced = jax.make_jaxpr(trace)(inputs)
@@ -94,6 +98,7 @@ def _with_copies(program: ClosedJaxpr, num_written: int, num_variables: int) -> 
     owned = {*jaxpr.invars[:num_variables], *(var for var in updated if isinstance(var, Var))}
     eqns = list(jaxpr.eqns)
     for number, var in enumerate(outputs):
+        # Constants and new arrays are safe; only a buffer that a variable also holds would be overwritten.
         if isinstance(var, Var) and var in owned:
             more, (outputs[number],), _ = equations_of(lambda array: jnp.array(array, copy=True), var)
             eqns += more

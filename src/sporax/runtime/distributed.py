@@ -81,6 +81,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
     place = membership.environment
     assert place.rank is not None
     if place.simulation_level is not None:
+        # JAX fixes the number of CPU devices when its backend starts, so the backend has to start again.
         with carry_over():
             dry_run.start(place)
     elif place.size > 1:
@@ -88,10 +89,12 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         # Before the connection, which may hang as well when a rank is lost.
         SESSION.watchdog.start()
         _connect(place, SESSION.watchdog)
+    # One rank drives one device, however many its process sees.
     devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
     if SESSION.watchdog is not None:
         SESSION.watchdog.computes_on(devices[0].platform)
     SESSION.world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
+    # Programs that were traced for one rank may be wrong for several.
     state.touch()
     return SESSION.world
 
@@ -102,6 +105,7 @@ def stop() -> None:
         dry_run.stop()
     elif SESSION.world is not None and SESSION.world.size > 1:
         with carry_over():
+            # First of all: a rank that leaves would look like one that is lost.
             if SESSION.watchdog is not None:
                 SESSION.watchdog.stop()
             jax.distributed.shutdown()
@@ -131,6 +135,7 @@ def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
                 f"For 'init', rank {place.rank} must reach the coordinator at {place.coordinator_address}, but got: "
                 f"{str(error).splitlines()[0]}"
             ) from error
+    # Exit handlers run last to first, so this one runs before JAX closes its service.
     atexit.register(watchdog.say_goodbye)
 
 
@@ -151,6 +156,7 @@ def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:
         return tuple(jax.devices()[:size])
     first: dict[int, jax.Device] = {}
     for device in jax.devices():
+        # JAX orders devices by process, but the first of each one is all that counts here.
         first.setdefault(device.process_index, device)
     return tuple(first[rank] for rank in range(size))
 

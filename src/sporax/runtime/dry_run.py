@@ -53,10 +53,12 @@ def start(place: RankEnvironment) -> None:
     """Begin a dry run of the rank at `place`. The backend must have been cleared."""
     assert place.rank is not None
     assert place.simulation_level is not None
+    # JAX reads both settings once, when its backend starts.
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", place.size)
     directory = Path(os.environ.get(DRY_RUN_DIRECTORY) or "dry_run").absolute() / f"rank_{place.rank}"
     directory.mkdir(parents=True, exist_ok=True)
+    # Files of an earlier run with more steps would be taken for files of this one.
     for earlier in directory.glob("[0-9]*_*.txt"):
         earlier.unlink()
     SESSION.dry_run = DryRun(place.rank, place.size, place.simulation_level, directory)
@@ -79,6 +81,7 @@ def stop() -> None:
         SESSION.dry_run = None
 
 
+# Another dry run may have begun since, or this one may be closed already.
 def _close(run: DryRun) -> None:
     if SESSION.dry_run is run:
         run.close()
@@ -108,6 +111,7 @@ class Rehearsal:
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """The program of all ranks, for arguments of these shapes."""
+        # Arguments are one rank's arrays here, but a joint array has the same shape and dtype.
         shapes = jax.tree.map(_shape, args)
         lowered: jax.stages.Lowered = self.everyone.lower(*shapes)
         return lowered
@@ -161,6 +165,7 @@ class _Unrun:
         self._results = lowered.out_info
 
     def __call__(self, written: Sequence[jax.Array], *others: Any) -> Any:
+        # As a compiled program does it, so that the caller compiles again for the new shapes.
         if [(array.shape, array.dtype) for array in jax.tree.leaves((written, others))] != self._expected:
             raise TypeError("arguments of other shapes")
         zeros = jax.tree.map(lambda result: jnp.zeros(result.shape, result.dtype), self._results)
@@ -183,6 +188,7 @@ class _Timed:
         self._step = step
 
     def __call__(self, *args: Any) -> Any:
+        # Compiled before the clock starts.
         if not isinstance(self._program, jax.stages.Compiled):
             self._program = self._program.lower(*args).compile()
         started = time.perf_counter()

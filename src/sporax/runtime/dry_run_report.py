@@ -16,6 +16,7 @@ import jax
 from sporax.planner.report.progress import doing, shown
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
+# "-start" is the asynchronous form; its "-done" half is not counted.
 _COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
 
@@ -28,7 +29,7 @@ class Step:
         compile_seconds: time XLA took.
         collectives: how often each kind is in the program.
         argument_bytes, output_bytes, reused_bytes, temporary_bytes: memory on one rank: what goes in, what comes out, how
-            much of that is where an argument lay, and everything in between.
+            much of that reuses an argument's buffer, and everything in between.
         run_seconds: time of each run of this rank's part.
     """
 
@@ -44,6 +45,7 @@ class Step:
     @property
     def peak_bytes(self) -> int | None:
         """The most memory that the step needs on one rank."""
+        # What reuses the buffer of an argument is counted among arguments and among results.
         parts = (self.argument_bytes, self.output_bytes, self.temporary_bytes)
         return None if self.reused_bytes is None else sum(part or 0 for part in parts) - self.reused_bytes
 
@@ -91,6 +93,7 @@ class DryRun:
             step.argument_bytes, step.output_bytes = memory.argument_size_in_bytes, memory.output_size_in_bytes
             step.reused_bytes, step.temporary_bytes = memory.alias_size_in_bytes, memory.temp_size_in_bytes
         self.steps.append(step)
+        # Steps are numbered, since one network may compile several programs of the same name.
         (self.directory / f"{len(self.steps)}_{name}.txt").write_text(text)
         say(str(step))
         self.save()

@@ -58,6 +58,7 @@ class Axis:
         if self.members == tuple(range(self.size)):
             return None
         others = [place for place in range(self.size) if place not in self.members]
+        # XLA's reductions take groups of unequal sizes; its other collectives need equal ones.
         step = self.count if self.divides else max(len(others), 1)
         rest = [others[start : start + step] for start in range(0, len(others), step)]
         return [list(self.members), *rest]
@@ -87,6 +88,7 @@ def gather(axis: Axis, array: jax.Array) -> jax.Array:
         return jnp.concatenate([array] * axis.count)
     if axis.divides:
         return _noted(lax.all_gather(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
+    # Round k brings the array of the member that is k places behind; negative indices wrap around.
     pieces = [array] * axis.count
     for distance in range(1, axis.count):
         pieces[axis.position - distance] = permute(array, axis.rotation(distance))
@@ -103,6 +105,7 @@ def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) 
         return _noted(
             lax.all_to_all(follow(array), AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True)
         )
+    # As in `gather`, but every member gets another piece.
     own = jnp.split(array, axis.count, split_dim)
     pieces = [own[axis.position]] * axis.count
     for distance in range(1, axis.count):
@@ -114,10 +117,12 @@ def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) 
 def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     """The members' arrays combined element by element, the same on all of them."""
     if array.dtype == jnp.bool_:
+        # XLA adds no bools: "or" is a maximum, "and" a minimum.
         return reduce(axis, array.astype(jnp.int32), {"sum": "max", "prod": "min"}.get(op, op)).astype(jnp.bool_)
     if axis.count == 1:
         return array
     if op == "prod":
+        # JAX has no product over a mesh axis.
         return jnp.prod(gather(axis, array[None]), 0, dtype=array.dtype)
     if op != "sum" and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise SporaxTypeError(f"For 'AllReduce', complex numbers have no order, so 'op' must not be '{op}'.")
@@ -159,6 +164,7 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
         return array
     if op == "sum" and axis.divides and array.dtype != jnp.bool_ and not dry_run.imitating():
         return _noted(lax.psum_scatter(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
+    # JAX's reduce-scatter knows only sums: other combinations exchange their pieces and combine them locally.
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
     if array.dtype == jnp.bool_:
         return jnp.any(pieces, 0) if op in ("sum", "max") else jnp.all(pieces, 0)
@@ -173,6 +179,7 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))
+    # Bits travel as unsigned integers: adding zeros to them changes nothing, also for NaN and -0.
     bits = array.astype(jnp.uint8) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, _bits(array.dtype))
     bits = bits if axis.position == root else jnp.zeros_like(bits)
     total = reduce(axis, bits, "sum")

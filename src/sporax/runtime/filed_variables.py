@@ -40,6 +40,7 @@ class Place:
 
     def whole(self) -> jax.Array:
         """The values, in memory."""
+        # The token comes from the program that wrote the file, so the file is complete when it is ready.
         self.token.block_until_ready()
         return jnp.asarray(self.array.read())
 
@@ -60,6 +61,7 @@ def files_of(tags: Collection[str]) -> BlockFiles | None:
     return _opened(texts[0]) if texts else None
 
 
+# Steps with the same settings share one folder, so that its limit counts all of them.
 @cache
 def _opened(text: str) -> BlockFiles:
     return BlockFiles(DiskSettings(**json.loads(text)))
@@ -78,6 +80,7 @@ def bring_to_files(variables: Sequence[Any], tags: Collection[str], peak_bytes: 
     limits = [int(match.group(1)) for tag in tags if (match := _ABOVE.fullmatch(tag)) is not None]
     if files is None or not limits:
         return
+    # Variables that an earlier step has sent to files stay there.
     present = [variable for variable in variables if place_of(variable) is None]
     for variable in chosen_variables(present, limits[0], peak_bytes):
         array = files.new(variable.name, tuple(variable.raw.shape), variable.raw.dtype)
@@ -118,6 +121,7 @@ def take_back(variable: Any, result: jax.Array) -> None:
 
 def _flush(variable: Any) -> None:
     """Bring what was assigned to a variable to its file."""
+    # An array in `raw` was assigned since the last step and replaces what the file has.
     array = joint.slot(variable, "raw")
     if array is not None:
         place = variable.filed

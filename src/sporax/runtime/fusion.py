@@ -80,6 +80,7 @@ def reduce_buckets(reduction: Reduction, arrays: Sequence[jax.Array]) -> list[ja
     shapes = tuple((array.shape, array.dtype) for array in arrays)
     results = list(arrays)
     sums = [
+        # Packing first: a conversion to joint form costs microseconds, and there are fewer buffers than arrays.
         collectives.run(collectives.AllReduce(reduction.group), buffer)
         for buffer in _pack(reduction.buckets, list(arrays))
     ]
@@ -99,6 +100,7 @@ def gather_rows(reduction: Reduction, indices: jax.Array, values: jax.Array) -> 
     gather = collectives.AllGather(reduction.group)
     everywhere, rows = collectives.run(gather, indices), collectives.run(gather, values)
     if reduction.scale is not None:
+        # In the same wide dtype as `reduce_buckets`, so both ways round alike.
         wide = rows.astype(travelling_dtype(values.dtype))
         rows = (wide * jnp.asarray(reduction.scale, wide.dtype)).astype(values.dtype)
     return everywhere, rows
@@ -106,6 +108,7 @@ def gather_rows(reduction: Reduction, indices: jax.Array, values: jax.Array) -> 
 
 def broadcast_buckets(group: Group, root: int, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """The arrays of world rank `root`, bit by bit, one buffer for each dtype."""
+    # One id for all arrays, so that only dtypes divide them.
     together = buckets([1] * len(arrays), [array.dtype for array in arrays])
     flat = [jnp.concatenate([arrays[position].ravel() for position in bucket]) for bucket in together]
     received = collectives.run(collectives.Broadcast(group, root), *flat)
@@ -120,6 +123,7 @@ def broadcast_buckets(group: Group, root: int, arrays: Sequence[jax.Array]) -> l
 def _pack(plan: tuple[Bucket, ...], arrays: list[jax.Array]) -> list[jax.Array]:
     def pack(bucket: Bucket) -> jax.Array:
         pieces = [arrays[position].astype(travelling_dtype(arrays[position].dtype)) for position in bucket]
+        # A single array keeps its shape: flattening it would only add a copy.
         return pieces[0] if len(pieces) == 1 else jnp.concatenate([piece.ravel() for piece in pieces])
 
     return [pack(bucket) for bucket in plan]

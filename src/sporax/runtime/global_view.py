@@ -27,6 +27,7 @@ from sporax.runtime import distributed, joint
 
 def fitting_hardware(platform: str) -> str:
     """The hardware profile that fits devices of a kind best: ``"cpu"``, ``"gpu"``, ``"tpu"``."""
+    # One profile stands for each kind of device; a profile of the user's, or a measured one, is more precise.
     return {"gpu": "h100", "tpu": "tpu-v5e"}.get(platform, "cpu")
 
 
@@ -47,6 +48,7 @@ def mesh_of(config: ParallelConfig) -> DeviceMatrix:
             f"For 'set_auto_parallel_context', 'device_num' is {needed}, but there are {there} devices. Start the script with "
             f"`sporax run --local_devices {needed}` to simulate them on a CPU, or leave 'device_num' out."
         )
+    # MindSpore accepts only these numbers of devices in its parallel modes.
     if needed not in (1, 2, 4) and needed % 8:
         raise SporaxRuntimeError(
             f"For 'parallel_mode' {config.parallel_mode}, the number of devices must be 1, 2, 4 or a multiple of 8, but got "
@@ -85,6 +87,7 @@ def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
         return None
     numbers = {name: axis for axis, name in enumerate(axis_names(mesh))}
     dims = [entry if isinstance(entry, tuple) else () if entry is None else (entry,) for entry in sharding.spec]
+    # JAX leaves out trailing dimensions that nothing shards.
     dims += [()] * (len(array.shape) - len(dims))
     return Placement(tuple(tuple(numbers[name] for name in dim) for dim in dims))
 
@@ -92,7 +95,7 @@ def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
 # --------------------------------------------------------------------------------------------------------------- data
 
 
-def lies_on_devices(array: Any) -> bool:
+def is_on_devices(array: Any) -> bool:
     """Whether an array is spread over several devices already, so that no one has to bring it there."""
     sharding = getattr(array, "sharding", None)
     return isinstance(sharding, NamedSharding) and sharding.num_devices > 1
@@ -116,6 +119,7 @@ def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -
     if strategy == "data_parallel":
         return (shape[0] * feeders, *shape[1:])
     mesh = mesh_of(config)
+    # A Layout may give several devices of this process the same rows, so distinct slices are counted.
     layout = _layout(shape, position, config, mesh)
     own = [rank for rank in mesh.ranks if distributed.drives(jax.devices()[rank])]
     fed = [len({axes_index(layout.device_matrix, axes, rank) for rank in own}) for axes in layout.cuts]
@@ -126,6 +130,7 @@ def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> j
     """Bring the part of a data input that this process feeds to its devices."""
     if jax.process_count() == 1 or config.dataset_strategy == "full_batch" or not array.shape:
         return joint.place(array, sharding)
+    # An array that spans processes is whole already; only host arrays are a process's own part.
     if not getattr(array, "is_fully_addressable", True):
         return joint.place(array, sharding)
     local: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))
@@ -141,6 +146,7 @@ def data_placement(shape: tuple[int, ...], position: int, config: ParallelConfig
     if not shape or config.dataset_strategy == "full_batch":
         return Placement.replicated(len(shape))
     if config.dataset_strategy == "data_parallel":
+        # Where the batch does not divide by all devices, the last axes hold copies.
         axes = tuple(range(mesh.num_axes))
         while axes and shape[0] % math.prod(mesh.shape[axis] for axis in axes):
             axes = axes[:-1]

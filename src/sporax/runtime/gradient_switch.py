@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 
 
+# Per thread: what one thread switches off must not stop the gradients of another one.
 class _Switch(threading.local):
     on = True
 

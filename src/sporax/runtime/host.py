@@ -13,6 +13,7 @@ _ALIGNMENT_BYTES = 64  # of buffers that XLA's CPU back end takes over
 
 def to_device(array: np.ndarray[Any, Any]) -> jax.Array:
     """The `jax.Array` with the values of a numpy array that no one else will write to."""
+    # In a trace `device_put` would otherwise become an operator of the program.
     with jax.ensure_compile_time_eval():
         placed: jax.Array = jax.device_put(array)
     return placed
@@ -23,9 +24,11 @@ def copied(array: Any) -> Any:
     if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array):
         return jnp.array(array, copy=True)
     devices = array.devices()
+    # Copying by numpy compiles nothing, but works for plain dtypes on one CPU device alone.
     if len(devices) > 1 or next(iter(devices)).platform != "cpu" or jnp.issubdtype(array.dtype, jax.dtypes.extended):
         return jnp.array(array, copy=True)
     values = np.array(array)
+    # A committed array must stay on its device; JAX may place the others as it likes.
     return jax.device_put(values, array.sharding) if array.committed else to_device(values)
 
 
@@ -36,6 +39,7 @@ def taken_over(array: np.ndarray[Any, Any]) -> jax.Array:
     """
     if jax.default_backend() != "cpu" or not array.size:
         return to_device(array)
+    # Numpy aligns large arrays to 16 bytes; the extra bytes leave room to move the start.
     memory = np.empty(array.nbytes + _ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT_BYTES
     values = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -27,6 +27,7 @@ def bring_to_host(variables: Sequence[Any], tags: Collection[str], peak_bytes: C
     """
     if "host" not in tags:
         return
+    # Chosen before anything moves, so that a limit which is too small leaves all arrays where they are.
     for above, within in limits_of(tags):
         _send_away(variables, above, within, peak_bytes)
     for variable in variables:
@@ -74,12 +75,14 @@ def chosen_variables(variables: Sequence[Any], above: int, peak_bytes: Callable[
         above: bytes; 0 sends all.
         peak_bytes: as for `bring_to_host`; without a prediction variables alone are counted.
     """
+    # Scalars, such as step counters, save nothing and would cost a transfer each.
     parameters = [candidate for candidate in variables if hasattr(candidate, "requires_grad") and candidate.raw.ndim]
     if not above:
         return parameters
     peak = peak_bytes()
     needed = sum(candidate.raw.nbytes for candidate in variables) if peak is None else peak
     sent = []
+    # The largest first, so that few transfers bring the step under its limit.
     for variable in sorted(parameters, key=lambda candidate: -candidate.raw.nbytes):
         if needed <= above:
             break

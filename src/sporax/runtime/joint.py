@@ -29,7 +29,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.lowering.memory.host import KIND, lies_on_host
+from sporax.lowering.memory.host import KIND, is_on_host
 from sporax.lowering.memory.rewrite import merged_options
 from sporax.runtime import distributed, dry_run
 from sporax.runtime.order import AXIS, in_order, receipt
@@ -43,6 +43,7 @@ _OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 Devices = tuple[jax.Device, ...]
 
 
+# Joint programs are made of these devices in rank order.
 def all_devices() -> Devices:
     """The device of each rank.
 
@@ -72,7 +73,7 @@ def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
         return array
     # `device_put` would leave a JAX array as it is, but takes as long as all the rest of this.
     here = jax.device_put(array) if isinstance(array, np.ndarray) else array
-    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices, lies_on_host(here)), [here])
+    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices, is_on_host(here)), [here])
 
 
 def to_local(array: jax.Array) -> jax.Array:
@@ -106,11 +107,13 @@ def _same(array: jax.Array) -> jax.Array:
 
 def place(array: Any, sharding: Sharding) -> jax.Array:
     """Bring a whole array to the devices of `sharding`; every process has all of it."""
+    # The usual case at every step after the first one.
     if getattr(array, "sharding", None) == sharding:
         placed: jax.Array = array
     elif sharding.is_fully_addressable or not getattr(array, "is_fully_addressable", True):
         placed = jax.device_put(array, sharding)
     else:
+        # A process cannot put data on another one's devices, so each cuts its own slices out of the whole.
         whole = np.asarray(array)
         placed = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
     return placed
@@ -130,6 +133,7 @@ def zero(devices: Devices) -> jax.Array:
     """The last input of every joint program; see `sporax.runtime.order`. Ready when the joint program before has ended."""
     if _turn.zero is not None and _turn.devices != devices:
         still_there = set(_turn.devices) <= set(all_devices())  # not after `release` and a new `init`
+        # This rank's copy is ready when the program before has ended here, which is all that the order needs.
         _turn.zero = to_joint(to_local(_turn.zero), devices) if still_there else None
     if _turn.zero is None:
         _turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
@@ -154,6 +158,7 @@ def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any
         with in_order(nothing):
             results = function(*arrays)
             last = receipt()
+        # Always 0, but the compiler cannot know it, so the last collective cannot be removed.
         return results, lax.optimization_barrier(nothing) if last is None else jnp.where(nothing == 0, nothing, last)
 
     program.__name__ = program.__qualname__ = function.__name__
@@ -204,6 +209,7 @@ def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) 
     try:
         results, _turn.zero = program(*arrays, zero(devices))
     except (RuntimeError, ValueError) as error:
+        # XLA's message says that a connection broke; the watchdog knows which rank was lost.
         raise (error if watchdog is None else watchdog.explain(name, error)) from None
     if watchdog is not None:
         watchdog.note_end(_turn.zero)
@@ -222,6 +228,7 @@ def change_form(variable: Variable, name: str) -> jax.Array:
     """
     here = object.__getattribute__  # past `__getattr__`, which has led here
     if name == "joint":
+        # Deleting the other form at once keeps a single one that is up to date.
         variable.joint = to_joint(variable.raw, all_devices())
         del variable.raw
     elif name == "raw" and (parts := slot(variable, "parts")) is not None:

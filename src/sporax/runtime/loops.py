@@ -4,7 +4,7 @@ Problem: XLA has no arrays of unknown size, so the states of a `while` loop cann
 refuses. Method: checkpoints at growing distances (after Griewank & Walther, "Revolve", 2000, in its simplest form): the
 forward pass keeps every `stride`-th state in a buffer of fixed size; when the buffer is full it keeps every other one and
 doubles the stride. The backward pass computes a state again from the last checkpoint before it. Up to `CHECKPOINTS` rounds
-nothing is computed twice more than once.
+each round is computed again just once.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def while_loop(test: ClosedJaxpr, body: ClosedJaxpr, start: Sequence[jax.Array])
 
 
 def _bind(program: ClosedJaxpr, consts: Arrays) -> Any:
+    # Constants are arguments here, so that gradients can flow to what the loop closes over.
     return jaxpr_as_fun(ClosedJaxpr(program.jaxpr, consts))
 
 
@@ -47,6 +48,7 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
 
     def keeping(start: Arrays, test_consts: Arrays, body_consts: Arrays) -> tuple[Arrays, Any]:
         goes_on, step = _bind(test, test_consts), _bind(body, body_consts)
+        # Which checkpoint is in which row follows from the stride: row k holds the state before round k * stride.
         kept = [jnp.zeros((CHECKPOINTS, *value.shape), value.dtype) for value in start]
 
         def advance(carry: Any) -> Any:
@@ -63,6 +65,7 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
             number += 1
             kept, stride = jax.lax.cond(
                 number >= CHECKPOINTS * stride,
+                # Every other checkpoint stays. The second half is filled with copies, which the next rounds overwrite.
                 lambda kept, stride: ([jnp.concatenate([k[::2], k[::2]]) for k in kept], stride * 2),
                 lambda kept, stride: (kept, stride),
                 kept,
@@ -77,6 +80,7 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
 
     def backward(saved: Any, cotangents: Arrays) -> Any:
         number, stride, kept, test_consts, body_consts = saved
+        # Integers in the state (counters, indices) have no cotangents.
         real = [jnp.issubdtype(k.dtype, jnp.inexact) for k in kept]
         real_const = [jnp.issubdtype(jnp.result_type(c), jnp.inexact) for c in body_consts]
 
@@ -90,6 +94,7 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
 
         def back(carry: Any) -> Any:
             index, by_state, by_const = carry
+            # Rounds are differentiated last to first.
             index -= 1
             state = state_at(index)
 
@@ -102,6 +107,7 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
             by_state, more = pull(by_state)
             return index, by_state, [a + b for a, b in zip(by_const, more, strict=True)]
 
+        # The body reads its constants in every round, so their cotangents add up.
         zeros = [jnp.zeros_like(const) for const in _chosen(real_const, body_consts)]
         first = (number, _chosen(real, cotangents), zeros)
         _, by_state, by_const = jax.lax.while_loop(lambda carry: carry[0] > 0, back, first)

@@ -19,9 +19,11 @@ import jax
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import state
 
+# MindSpore's default, which means no limit.
 _NO_LIMIT = "1024GB"
 _SIZE = re.compile(r"([1-9][0-9]*\.?[0-9]*|0\.[0-9]*)GB", re.ASCII)
 _RESERVE = re.compile(r"([0-9]+\.?[0-9]*)GB", re.ASCII)
+# JAX reads either of the two; one that the user has set stays.
 _FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 _FLOOR = 0.01
 """The least share of a GPU that is requested: with 0 the client refuses to start."""
@@ -63,6 +65,7 @@ def set_memory(
     for name, text in texts.items():
         if not isinstance(text, str):
             raise SporaxTypeError(f"For 'set_memory', '{name}' must be a str, but got {type(text).__name__}.")
+    # `None` is "never called"; a call that sets no limit counts as well.
     if _POOL.max_bytes is not None:
         raise SporaxRuntimeError("For 'set_memory', it can not be set repeatedly: memory is bounded once per process.")
     for name, text in sizes.items():
@@ -104,6 +107,7 @@ def _bound_client(max_bytes: int) -> None:
 def _gpu_bytes() -> int:
     """Memory of the smallest GPU that JAX would use, without starting its client; 0 where there is none."""
     platforms = os.environ.get("JAX_PLATFORMS") or "cuda"
+    # `nvidia-smi` answers without starting the client, which must not run before the ranks are joined.
     query = shutil.which("nvidia-smi")
     if query is None or not {"cuda", "gpu"}.intersection(platforms.split(",")):
         return 0
@@ -114,6 +118,7 @@ def _gpu_bytes() -> int:
         check=False,
     )
     sizes = [int(line) for line in asked.stdout.split() if line.isdigit()]
+    # The tool prints MiB.
     return min(sizes, default=0) * 2**20
 
 
@@ -135,6 +140,7 @@ def max_memory_allocated() -> int:
 
 def empty_cache() -> None:
     """Forget compiled programs that are no longer used and the memory they hold."""
+    # JAX gives the memory of programs and constants back with them; arrays are freed by reference counts.
     jax.clear_caches()
 
 

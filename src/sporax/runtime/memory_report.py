@@ -53,6 +53,7 @@ def of_plan(planned: PlannedStep | PipelinedStep) -> MemoryReport:
         raise SporaxNotImplementedError(
             "For 'Program.memory', 'pipeline_stages' must be 1: the summary of a plan says what stages need."
         )
+    # Traced and not lowered: transfers are equations of the program, which XLA's text would hide.
     program = planned.jitted.trace(*planned.structs()).jaxpr
     return MemoryReport(memory_of(planned.graph, planned.plan), *_of(program, planned.host_bytes()))
 

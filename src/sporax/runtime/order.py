@@ -41,6 +41,7 @@ class _Program(threading.local):
     """
 
     zero: jax.Array | None = None
+    # Shared as a default, but only ever replaced and never changed in place.
     latest: list[tuple[Any, jax.Array]] = []
 
 
@@ -68,6 +69,7 @@ def follow(array: jax.Array) -> jax.Array:
         return array
     first = (0,) * array.ndim
     assert _program.zero is not None
+    # A condition that XLA cannot decide, because it reads an input.
     always = _program.zero == 0
     previous = _latest()
     other = _converted(_program.zero if previous is None else previous, array.dtype)
@@ -78,6 +80,7 @@ def happened(result: jax.Array | None) -> None:
     """Note that a collective gave this result, or that another trace gave this `receipt`."""
     if result is not None and result.size and _program.zero is not None:
         here = get_opaque_trace_state(convention="nnx")
+        # One entry per trace: only its last collective matters.
         others = [entry for entry in _program.latest if entry[0] != here]
         _program.latest = [*others, (here, result[(0,) * result.ndim])]
 
@@ -88,6 +91,7 @@ def receipt() -> jax.Array | None:
     A program gives its last receipt as a result, so that no collective is left out because no one looks at its result.
     """
     previous = _latest()
+    # A receipt orders programs and is no part of the mathematics.
     return None if previous is None else lax.stop_gradient(_converted(previous, jnp.int32))
 
 

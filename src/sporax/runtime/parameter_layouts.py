@@ -41,7 +41,7 @@ class StepArgument(Protocol):
 
     @property
     def trainable(self) -> bool:
-        """Whether gradients may be asked of it."""
+        """Whether it is a Parameter with gradients."""
 
 
 class PlacedStep(Protocol):
@@ -116,11 +116,12 @@ class _Reader:
 
     def weight_of(self, name: str, argument: int, names: Mapping[str, int]) -> int:
         """For a moment, ``"moment1.fc.weight"``, that is sharded as its weight, the weight; else the argument itself."""
+        # Optimizers call their state like "moment1.fc.weight".
         weight = names.get(name.partition(".")[2], argument)
-        alike = self._home(weight) == self._home(argument) and self._whole(weight) == self._whole(argument)
+        alike = self._stored(weight) == self._stored(argument) and self._whole(weight) == self._whole(argument)
         return weight if alike else argument
 
-    def _home(self, argument: int) -> Placement:
+    def _stored(self, argument: int) -> Placement:
         return self.step.plan.inputs[len(self.step.step.constants) + argument]
 
     def _whole(self, argument: int) -> Shape:
@@ -129,9 +130,9 @@ class _Reader:
     def layout(self, argument: int, weight: int) -> ParameterLayout:
         """The layout of one argument, which operators have as they have `weight`."""
         plan = self.step.plan
-        home = self._home(argument)
+        stored = self._stored(argument)
         resharding = plan.reshardings.get(self.step.graph.inputs[len(self.step.step.constants) + weight].tensor)
-        used = home if resharding is None else resharding.placement
+        used = stored if resharding is None else resharding.placement
         whole = self._whole(argument)
         matrix, tensor_map = device_arrangement(used, plan.mesh)
         return ParameterLayout(
@@ -140,9 +141,9 @@ class _Reader:
             self._slice(argument, used, whole),
             0,
             argument not in self.step.blocked,
-            self._group(used, home),
+            self._group(used, stored),
             whole,
-            self._slice(argument, home, whole),
+            self._slice(argument, stored, whole),
             split_rows=self._split_rows(argument, used),
         )
 
@@ -154,6 +155,7 @@ class _Reader:
             return placement.local_shape(whole, mesh)
         local = list(placement.local_shape(how.shape(whole), mesh))
         parts = how.rows.rows
+        # Where a device holds one block it has one part of the rows, otherwise all parts.
         if local[how.dim] == how.rows.block:
             local[how.dim] = parts[axes_index(mesh, placement.dims[how.dim], self.rank)]
         else:
@@ -168,12 +170,14 @@ class _Reader:
         count = math.prod(self.step.plan.mesh.shape[axis] for axis in placement.dims[0])
         return tuple(how.rows.rows) if count == len(how.rows.rows) else ()
 
-    def _group(self, used: Placement, home: Placement) -> str:
+    def _group(self, used: Placement, stored: Placement) -> str:
         mesh = self.step.plan.mesh
-        shared = home.used - used.used
+        # Axes that shard only what is stored, not what operators read: optimizer parallelism.
+        shared = stored.used - used.used
         if not shared:
             return ""
         own = mesh.coordinates(self.rank)
+        # The group of this rank differs from it along the shared axes only.
         members = [
             rank
             for rank in mesh.ranks
@@ -199,11 +203,13 @@ def device_arrangement(placement: Placement, mesh: DeviceMatrix) -> tuple[Shape,
         follows.update({after: before for before, after in zip(axes, axes[1:], strict=False) if after == before + 1})
     groups: list[list[int]] = []
     for axis in range(mesh.num_axes):
+        # Neighbouring axes that shard nothing merge, too, so that the matrix has as few axes as possible.
         idle = axis - 1 not in placement.used and axis not in placement.used
         if groups and (follows.get(axis) == axis - 1 or idle):
             groups[-1].append(axis)
         else:
             groups.append([axis])
+    # Tensor maps count axes from the right.
     owner = {axis: len(groups) - 1 - number for number, group in enumerate(groups) for axis in group}
     matrix = tuple(math.prod(mesh.shape[axis] for axis in group) for group in groups)
     return matrix, tuple(_entry(axes, owner) for axes in placement.dims)

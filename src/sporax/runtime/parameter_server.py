@@ -48,6 +48,7 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     Raises:
         SporaxRuntimeError: no role, settings that differ from the job's, or no scheduler.
     """
+    # Imported here: jobs without parameter servers never load pyzmq.
     from sporax.ps import main as ps_main
     from sporax.ps.environment import PsEnvironment
     from sporax.ps.security import keys_for
@@ -60,17 +61,20 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
             f"For 'init', 'MS_ROLE' must be one of {list(ROLES)} when enable_ps is True, but got '{role}'. Start the job "
             "with `sporax run --server_num=S --worker_num=W`, or set the variables yourself."
         )
+    # The scheduler of servers also serves the ranks of a job that has both.
     if role == "MS_SCHED" and with_ranks:
         from sporax.ps.rendezvous import serve_ranks
 
         serve_ranks(environ)
     if role != "MS_WORKER":
         sys.exit(ps_main.main("scheduler" if role == "MS_SCHED" else "server", environ))
+    # A second `init` changes nothing.
     if SESSION.servers is not None:
         return SESSION.servers.store.rank, _workers(environ)
     place = PsEnvironment.read(environ)
     rank = int(environ.get("RANK_ID") or -1)
     if with_ranks and place.worker_num > 1:
+        # The ranks join by themselves: their scheduler must not wait for the servers.
         rank = distributed.start({**environ, "MS_SERVER_NUM": "0"}).rank
     timeout = place.receive_timeout
     store = Store(place.scheduler, node=place.node, rank=rank, keys=keys_for(place.host, environ), timeout=timeout)
@@ -95,6 +99,7 @@ def with_config(config: PsConfig, environ: Mapping[str, str]) -> dict[str, str]:
         "MS_PS_STALENESS": "" if config.staleness is None else str(config.staleness),
         "MS_PS_DURABILITY": config.durability,
     }
+    # What the environment says wins, since the launcher writes it for the whole job.
     result = {**{name: value for name, value in filled.items() if value}, **environ}
     if config.enable_ssl and not result.get("MS_PS_KEYS"):
         raise SporaxRuntimeError(
@@ -107,11 +112,13 @@ def with_config(config: PsConfig, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _check_agrees(config: PsConfig, store: Store) -> None:
     options = store.options
+    # The scheduler fixed these settings for the job; a worker with others would wait or read differently.
     for name, expected, there in (
         ("staleness", config.staleness, options.staleness),
         ("durability", config.durability or None, options.durability),
     ):
         if expected is not None and expected != there:
+            # The other workers need not wait for this one.
             store.close(finished=False)
             raise SporaxRuntimeError(
                 f"For 'set_ps_context', '{name}' must be what the job was started with, {there!r}, but got {expected!r}. "
@@ -150,13 +157,16 @@ def exchange_in_program(
     """
     from jax.experimental import io_callback
 
+    # XLA keeps the order of callbacks only in programs of one process.
     alone = not distributed.has_peers()
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in part.shapes]
 
     def call(rates: Any, *gradients: Any) -> tuple[Any, ...]:
         values = servers.exchange(part, np.asarray(rates), [np.asarray(gradient) for gradient in gradients])
+        # Below 2**16 every whole number is exact in float32.
         return (*values, np.float32(servers.store.clock % 65536))
 
+    # The clock is a result that later lookups can depend on.
     results = io_callback(call, (*shapes, jax.ShapeDtypeStruct((), np.float32)), rates, *gradients, ordered=alone)
     return list(results)
 
@@ -185,6 +195,7 @@ def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Arr
 
     @jax.custom_vjp
     def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
+        # Reading one element of the table makes the lookup wait for the update before it.
         rows: jax.Array = jax.pure_callback(read, shapes[1], ids, table[0, 0])  # without a gradient: nothing to keep
         return rows.astype(table.dtype)
 
@@ -194,6 +205,7 @@ def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Arr
 
     def backward(places: jax.Array, gradient: jax.Array) -> tuple[jax.Array, None]:
         flat = gradient.reshape(-1, cache.width)
+        # Rows that a step looks up twice get the sum of both gradients.
         zeros = jax.numpy.zeros((cache.capacity, cache.width), gradient.dtype)
         return zeros.at[places.reshape(-1)].add(flat), None
 

@@ -57,6 +57,7 @@ class Placed(Collective):
 
     def _pull_back(self, arrays: tuple[jax.Array, ...], cotangents: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         results, pull_back = jax.vjp(self.function, *arrays)
+        # JAX wants the special zero dtype `float0` for the cotangents of integers.
         given = tuple(
             cotangent.astype(result.dtype) if jnp.issubdtype(result.dtype, jnp.inexact) else _no_tangent(result)
             for result, cotangent in zip(results, cotangents, strict=True)
@@ -71,6 +72,7 @@ class Placed(Collective):
         if axis.position == position:
             results = function(*arguments)
         else:
+            # `eval_shape` traces the function without adding its operators to this rank's program.
             results = [jnp.zeros(result.shape, result.dtype) for result in jax.eval_shape(function, *arguments)]
         return tuple(from_root(axis, result, position) for result in results)
 
@@ -116,12 +118,14 @@ def run_placed(
     """
     group = groups.find(None)
     outer = _owner.get()
+    # A placed Cell may contain placed operators, but a worker cannot wait inside the call of another one.
     if outer is not None and outer != owner:
         raise SporaxRuntimeError(
             f"For '{name}', the placement must be that of the Cell around it, worker {outer}, but it is worker {owner}."
         )
     if owner >= group.size:
         raise SporaxRuntimeError(f"For '{name}', 'rank_id' must be < {group.size}, the workers, but got {owner}.")
+    # Inside of a placed call everything runs on the owner already.
     if outer is not None or group.size == 1:
         return call(*args, **kwargs)
     if not state.compiling():
@@ -131,6 +135,7 @@ def run_placed(
         )
     state.note_tag(TAG)
     leaves, tree = jax.tree.flatten((args, kwargs))
+    # Static values stay outside: a collective takes and returns arrays only.
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
     static: dict[str, Any] = {}
 
@@ -145,9 +150,11 @@ def run_placed(
         return (*map(jnp.asarray, outputs), *updates.values())
 
     arrays = [leaves[place] for place in places]
+    # Parameters that the call reads become arguments, so that their gradients come out as cotangents.
     function, parameters = jax.closure_convert(inside, *arrays)
     results = collectives.run(Placed(group, owner, function), *arrays, *parameters)
     count = len(results) - len(static["written"])
+    # What the call wrote becomes the new value on all workers.
     state.commit(dict(zip(static["written"], results[count:], strict=True)))
     return jax.tree.unflatten(static["tree"], results[:count])
 

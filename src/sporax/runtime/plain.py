@@ -103,6 +103,7 @@ class PlannedFunction(Answers):
 
         def call(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
+            # Compiled for this structure: another one would be another plan.
             if tree != self.in_tree:
                 raise SporaxTypeError(
                     f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}."
@@ -193,10 +194,12 @@ def _planned(
     saved: str | None,
 ) -> PlannedFunction:
     """As `plan`, without announcing it to listeners."""
+    # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
     hardware, mode, memory = _under(os.environ, hardware, mode, memory)
     devices = _asked_devices(os.environ, devices, saved)
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
+    # A bool is an int in Python, but never a share.
     is_share = isinstance(overlap, int | float) and not isinstance(overlap, bool) and 0.0 <= overlap <= 1.0
     if overlap is not None and not is_share:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
@@ -208,12 +211,14 @@ def _planned(
     profile = profile if overlap is None else replace(profile, overlap=overlap)
     step, in_tree, out_tree = _traced(fn, args, carry)
     if saved is not None:
+        # A saved plan settles all three, so a second word on them would be ignored without notice.
         for name, value in {"devices": devices, "fixed": fixed or None, "memory": memory}.items():
             if value is not None:
                 raise SporaxValueError(
                     f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}."
                 )
         plan = Plan.from_json(saved)
+        # The file may be of an older version of the function.
         check_plan(step.graph, plan)
         model = Roofline(profile, link_costs(profile, plan.mesh))
         return PlannedFunction(step, _as_found(step.graph, plan, model), model, SearchOptions(), in_tree, out_tree)
@@ -231,6 +236,7 @@ def _under(
     Raises:
         SporaxValueError: it says what holds for training scripts alone.
     """
+    # Both values belong to training scripts: symbolic costs and strategies by marks.
     for variable, value in {HARDWARE: SYMBOLIC, MODE: SEMI_AUTO}.items():
         if environ.get(variable) == value:
             raise SporaxValueError(
@@ -260,6 +266,7 @@ def _asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None) 
 
 def _matrix(devices: Any) -> DeviceMatrix:
     """The devices of a plan, by their places among those that JAX sees."""
+    # An abstract mesh has a shape and no devices.
     if isinstance(devices, AbstractMesh):
         return DeviceMatrix(tuple(devices.axis_sizes) or (1,))
     if isinstance(devices, Mesh):
@@ -279,6 +286,7 @@ def _of_these(devices: Any) -> DeviceMatrix:
     """These devices, an array."""
     ranks = {device: rank for rank, device in enumerate(jax.devices())}
     given = devices.reshape(-1).tolist()
+    # The device itself is looked up, since another backend's devices may have equal numbers.
     strange = [entry for entry in given if not isinstance(entry, jax.Device) or entry not in ranks]
     if strange or len(set(given)) < len(given):
         twice = next((entry for entry in given if given.count(entry) > 1), None)
@@ -300,6 +308,7 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, i
         outputs = fn(*jax.tree.unflatten(in_tree, values))
         results, tree = jax.tree.flatten(outputs)
         for path, result in jax.tree_util.tree_flatten_with_path(outputs)[0]:
+            # Checked here, where the path of the result is known.
             _struct(result, jax.tree_util.keystr(path), "the results", "result")
         out_tree.append(tree)
         return results
@@ -307,6 +316,7 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, i
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
     jaxpr = jax.make_jaxpr(flat)(*structs)
     aliases = _aliases(carry, in_tree, out_tree[0])
+    # A carried result takes the buffer of its argument, so both must have one shape and dtype.
     for result, argument in aliases:
         expected, got = structs[argument], jaxpr.out_avals[result]
         if (expected.shape, expected.dtype) != (got.shape, got.dtype):
@@ -328,6 +338,7 @@ def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "arg
             raise SporaxTypeError(
                 f"For 'plan', {whose} must hold arrays or numbers, but got {reprlib.repr(leaf)} at {what}{path}."
             ) from None
+    # As JAX itself converts arguments: int64 is int32 unless x64 is enabled.
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
     return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
 
@@ -352,8 +363,10 @@ def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tupl
     if wrong is not None:
         raise SporaxTypeError(f"For 'plan', 'carry' must name positions of arguments, but got {reprlib.repr(wrong)}.")
     if len(set(carry.values())) < len(carry):
+        # A dict of arguments is one argument: positions count the children of the outermost structure.
         raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
     arguments = _positions(in_tree)
+    # A single array has no children and is result 0 itself.
     results = _positions(out_tree) if out_tree.node_data() is not None else [range(1)]
     aliases: list[tuple[int, int]] = []
     for result, argument in carry.items():
@@ -379,6 +392,7 @@ def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh
     for argument, said in fixed.items():
         if argument not in range(len(args)):
             raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument!r}.")
+        # One tuple may stand for all arrays of an argument.
         one = said is None or _is_cut(said)
         cuts = [said] * len(ranges[argument]) if one else jax.tree.leaves(said, is_leaf=_is_cut_or_none)
         wrong = [cut for cut in cuts if not _is_cut_or_none(cut)]
@@ -407,6 +421,7 @@ def _cut_as_said(cut: tuple[int, ...], shape: tuple[int, ...], name: str, mesh: 
         layout.slice_shape(shape)
         return Placement.from_layout(layout, mesh)
     except SporaxValueError as error:
+        # Layout's own message says which number is wrong; this one adds the argument's name.
         raise SporaxValueError(
             f"For 'plan', 'fixed' must fit {name} of shape {shape}, but got {cut}. {error}"
         ) from None

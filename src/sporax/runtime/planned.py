@@ -100,6 +100,7 @@ class PlannedStep(Answers):
     @property
     def model(self) -> CostModel:
         """What prices operators and links: the profile that the settings name, or that fits the devices at hand."""
+        # Where the user said nothing about fusion, the compiler merges, and that is part of the price.
         merging = self.plan.fusion_is_free
         return price_list(self.settings, self.plan.mesh, profile_of(self.settings), merging)
 
@@ -119,6 +120,7 @@ class PlannedStep(Answers):
         mesh = self.plan.mesh
 
         def slices(rank: int) -> list[int]:
+            # Ranks that differ along axes which cut nothing hold copies.
             return [place for axis, place in enumerate(mesh.coordinates(rank)) if axis in cut]
 
         return [rank for rank in mesh.ranks if slices(rank) == slices(_own_rank())]
@@ -132,6 +134,7 @@ class PlannedStep(Answers):
 
     def host_bytes(self) -> int:
         """Bytes of the variables that each device has in host memory between steps."""
+        # Host memory of one device holds its slices only.
         return sum(
             math.prod(sharding.shard_shape(struct.shape)) * struct.dtype.itemsize
             for struct, sharding, argument in zip(self.structs(), self.shardings, self.arguments, strict=True)
@@ -162,6 +165,7 @@ class PlannedStep(Answers):
         """Give updated variables their new values."""
         for variable, array in zip(variables, arrays, strict=False):
             variable.raw = array
+        # Variables in blocks have another attribute for their value, hence a second pass.
         for number, how in self.blocked.items():
             if number < len(variables):
                 blocked_variables.keep(variables[number], arrays[number], how)
@@ -206,6 +210,7 @@ class PlannedStep(Answers):
         try:
             return _started(executable(*variables, *fed))
         except (TypeError, ValueError):
+            # XLA refuses arguments with another sharding before anything runs.
             # A variable is elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
             if any(array.is_deleted() for array in variables):
                 raise
@@ -214,6 +219,7 @@ class PlannedStep(Answers):
 
 
 def _own_rank() -> int:
+    # Only with several processes devices differ in what their process has.
     return min(device.id for device in jax.local_devices()) if jax.process_count() > 1 else 0
 
 
@@ -300,6 +306,7 @@ def _planned_step(
     )
     roles = [(argument.role, argument.name) for argument in arguments]
 
+    # A carried variable takes its argument's buffer, so both must be sharded alike.
     def ingested(program: ClosedJaxpr) -> Ingested:
         read = ingest(program, roles, [(number, number) for number in range(num_updated)])
         return with_strategies(read, strategy_files.loaded(read.graph, settings.parallel))
@@ -317,6 +324,7 @@ def _planned_step(
     check_offload(tags, settings.parallel.pipeline_stages)
     again: tuple[Recomputed, ...] = ()
     said: tuple[str, ...] = ()
+    # Passes work on one flat program, without calls.
     if tags:
         whole = flat_for_plan(jaxpr)
         parallel = settings.parallel
@@ -343,8 +351,10 @@ def _planned_step(
     )
     plan = replace(plan, notes=notes)
     norms = local_norms(settings.parallel, mesh.ranks)
+    # A plan's first inputs are the constants of the trace, which are no arguments.
     shardings = tuple(sharding_of(place, mesh) for place in plan.inputs[first:])
     on_hosts = list(map(on_host_of, shardings))
+    # A backend without a host memory space gives the same sharding for both; nothing moves there.
     away = {
         number
         for number, argument in enumerate(arguments)
@@ -353,6 +363,7 @@ def _planned_step(
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms, away, num_updated)
     options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
+    # Between steps such variables are in host memory, so the program takes them from there.
     shardings = tuple(on_hosts[number] if number in away else sharding for number, sharding in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     # Without the arrays, which would keep the first values of all variables alive.
@@ -362,6 +373,7 @@ def _planned_step(
     ]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
     planned = _with_notes_of_host(planned)
+    # A step that is planned for information only must not overwrite the script's files.
     if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
@@ -410,11 +422,13 @@ class _Sharded:
 
 def _sharded(step: Ingested, arguments: Sequence[Argument], settings: PlanSettings) -> _Sharded:
     """Plan a step of one pipeline stage."""
+    # The order of the axes decides which strategies need no reordering of slices.
     mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
     inputs = step.graph.inputs[len(step.constants) :]
     given = {entry.tensor for entry, argument in zip(inputs, arguments, strict=True) if argument.given}
     tables = check_splits(step.graph, mesh.num_devices, given)
     step, blocked = in_blocks(step)
+    # At level 3 weights are gathered again in the backward pass and not kept in between.
     if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
         step = regather_weights(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
@@ -427,6 +441,7 @@ def _with_notes_of_host(planned: PlannedStep) -> PlannedStep:
     moved = any(operator.name == "device_put" for operator in planned.graph.operators)
     if not (away or moved or any(equation.on_host for equation in planned.step.equations)):
         return planned
+    # The traced program is asked, since passes may add or remove transfers.
     sent = transfers(planned.jitted.trace(*planned.structs()).jaxpr)
     notes = host_notes([argument.name for argument in away], planned.host_bytes(), sent)
     return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, *notes)))
@@ -440,6 +455,7 @@ def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
                 f"For '{argument.name}', a target of 'CPU' (of its optimizer or lookup) is not offered with 'pipeline_stages' "
                 "above 1, where all Parameters and state are on the devices."
             )
+    # Refused, since programs of stages keep all their values on devices.
     for operator, equation in zip(step.graph.operators, step.equations, strict=True):
         if equation.on_host:
             raise SporaxNotImplementedError(
@@ -491,6 +507,7 @@ def make_plan(
     position = 0
     learns = _learns(graph)
     steps = settings.num_stacked
+    # Only what is not on devices yet is distributed by the dataset's strategy.
     fed = [
         argument.array
         for argument in arguments
@@ -504,10 +521,12 @@ def make_plan(
         if argument.role is Role.DATA:
             if here is None:
                 batch = data_placement(tuple(argument.array.shape[steps:]), position, settings.parallel, mesh)
+                # Sink mode stacks batches of several steps in front; that dimension is not sharded.
                 here = Placement((*((),) * steps, *batch.dims))
                 position += 1
             placed[entry.tensor] = here
         elif here is not None and not learns:
+            # In evaluation a variable stays as training has left it: moving it would cost every step of training.
             placed[entry.tensor] = here
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
     if settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL:
@@ -521,8 +540,10 @@ def _of_first_process(plan: Plan) -> Plan:
     if jax.process_count() == 1:
         return plan
     group = groups.find(None)
+    # As bytes through a broadcast: the only channel that all ranks are sure to have.
     text = np.frombuffer(plan.to_json().encode(), np.uint8)
     (size,) = collectives.run(collectives.Broadcast(group), jnp.asarray([len(text)]))
+    # A program has one shape on all ranks, so all must know the length first.
     (text,) = collectives.run(collectives.Broadcast(group), jnp.asarray(np.resize(text, int(size[0]))))
     return Plan.from_json(np.asarray(text).tobytes().decode())
 

@@ -63,7 +63,9 @@ def sent_to_hosts(
     """
     result = list(arguments)
     for above, within in limits_of(tags):
+        # Bytes of one device: a sharded variable saves only its slice there.
         sizes = [_part_bytes(argument, plan, place) for argument, place in zip(arguments, places, strict=True)]
+        # `chosen_variables` reads Parameters of one device, so slices are shown to it in that form.
         parts = [
             SimpleNamespace(number=number, raw=SimpleNamespace(ndim=len(argument.array.shape), nbytes=sizes[number]))
             for number, argument in enumerate(result)
@@ -74,6 +76,7 @@ def sent_to_hosts(
                 part.requires_grad = True
         for part in chosen_variables(parts, above, lambda: memory_of(graph, plan).peak_bytes):
             result[part.number] = replace(result[part.number], on_host=True)
+        # All devices of this process share one host's memory.
         on_this_host = plan.mesh.num_devices // jax.process_count()
         there = on_this_host * sum(size for size, argument in zip(sizes, result, strict=True) if argument.on_host)
         check_room(there, within)

@@ -109,6 +109,7 @@ def _forward(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -
 
 
 def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
+    # No cotangent arrives for integers, but their sender waits for a message, so zeros travel.
     given = [
         cotangent if jnp.issubdtype(message.dtype, jnp.inexact) else jnp.zeros(message.shape, message.dtype)
         for cotangent, message in zip(cotangents[0], exchange.receives, strict=True)
@@ -208,7 +209,9 @@ def _transfer(step: _Step, payload: jax.Array) -> jax.Array:
     if state.compiling():
         state.note_communication()
         return exchanges.permute(payload, [(step.source, step.destination)])
+    # Values must exist here: a tracer of JAX's own transformation has none.
     collectives.check_known("Send", [payload])
+    # Only the two ranks take part, and others need not know of the message.
     devices = tuple(joint.all_devices()[rank] for rank in (step.source, step.destination))
     return joint.to_local(joint.run(_message_program(devices), "Send", devices, joint.to_joint(payload, devices)))
 

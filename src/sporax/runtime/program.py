@@ -115,6 +115,7 @@ class _Variant:
 
     def arrays_of(self, args: tuple[Any, ...]) -> list[jax.Array] | None:
         """The arrays in `args`, if these have the types, shapes and dtypes this variant was made for; else None."""
+        # Arguments by keyword, or that are no Tensors, take the general way.
         if self.holders is None or len(args) != len(self.holders):
             return None
         arrays = []
@@ -156,6 +157,7 @@ class _Variant:
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""
+        # A fingerprint names settings, so the message can say which one changed.
         for guard, before in self.guards:
             now = guard.fingerprint()
             if now == before:
@@ -168,6 +170,7 @@ class _Variant:
     def fresh(self) -> bool:
         """Whether this variant may run as things are now."""
         now = state.version()
+        # The version is one number for all configuration; guards are compared only when it has moved.
         if self.version != now:
             if self.stale() is not None:
                 return False
@@ -177,6 +180,7 @@ class _Variant:
 
 def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: list[jax.Array]) -> Any:
     zeros = planned.unrun()
+    # Steps that are only planned end here: nothing is compiled.
     if zeros is not None:
         return _assemble(variant, zeros[len(variant.written) :])
     if dry_run.active():
@@ -191,6 +195,7 @@ def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: 
     if variant.executable is None:
         with waiting(f"compiling '{variant.name}'"):
             variant.executable = planned.lower().compile()
+        # Only now, so that a compilation that fails leaves the variables where they were.
         planned.bring((*variant.written, *variant.read))
     outputs = planned.run(variant.executable, planned.values((*variant.written, *variant.read)), data)
     planned.keep(variant.written, outputs)
@@ -225,6 +230,7 @@ class Program:
         SporaxTypeError: an argument is neither an array nor hashable.
     """
 
+    # Slots, because attributes are read at every step.
     __slots__ = ("_recent", "_variants", "compilations", "function", "name", "needed", "settings")
 
     def __init__(
@@ -268,6 +274,7 @@ class Program:
         values = _joint_values(variant, arrays, devices)
         if variant.executable is None:  # before the exchange begins, for which the other ranks would seem to wait
             variant.compile(*values, joint.zero(devices))
+        # The exchange may fail because of another rank, which the report should name.
         new_values, outputs = joint.run(variant.run, self.name, devices, *values)
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.joint = value
@@ -302,6 +309,7 @@ class Program:
             return memory_report.of_plan(variant.planned)
         if variant.communicates:
             devices = joint.all_devices()
+            # Traced with these values, and not run.
             return memory_report.of_ranks(variant.jitted, *_joint_values(variant, arrays, devices), joint.zero(devices))
         return memory_report.of_one_device(variant.jitted, *_names(variant), _values(variant, arrays))
 
@@ -321,13 +329,16 @@ class Program:
             raise self.needed
         leaves, tree = jax.tree.flatten((args, kwargs))
         arrays = list(filter(is_array, leaves))
+        # Remembered first: a loop that changes shapes now and then still has its usual case here.
         variant = self._recent = self._variant(sign(leaves, tree, self.name), arrays)
+        # Only types that hold one array can be compared without flattening.
         if variant.holders is None and not kwargs and all(type(arg) in HOLDERS for arg in args):
             variant.holders = tuple(map(type, args))
         return variant, arrays
 
     def _variant(self, signature: Signature, arrays: list[jax.Array]) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
+        # Configuration may have gone back to what it was for an older variant.
         for variant in candidates:
             if variant.fresh():
                 return variant
@@ -342,12 +353,14 @@ class Program:
         variant, trace = _discovered(
             self.function, self.name, signature, _described(arrays, settings), settings is None
         )
+        # A part of the function (`shard`) asked for a plan, so everything is traced again in the global view.
         if settings is None and variant.asked is not None:
             settings = variant.asked
             variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
             _send_away(self.function, variant, _described(arrays, None))
             if placed.TAG in variant.tags:
+                # Placed calls need equal values everywhere, and each process has drawn its own.
                 placed.agree((*variant.written, *variant.read))
             variant.jitted = _jitted(self.function, variant, self.name, arrays, trace)
         else:
@@ -372,6 +385,7 @@ class Program:
 
 
 def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
+    # No static values between the arrays, so the structure can be filled directly.
     if len(outputs) == len(variant.out_leaves):  # arrays only
         return variant.out_tree.unflatten(outputs)
     remaining = iter(outputs)
@@ -432,6 +446,7 @@ def _discovered(
         read=discovery.read,
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
+        # With one rank an exchange is no operation.
         communicates=frame.communicates and distributed.has_peers(),
         tags=frame.tags,
         checks=frame.checks,
@@ -447,7 +462,7 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
     described: list[Any] = []
     position = 0
     for array in arrays:
-        if global_view.lies_on_devices(array):
+        if global_view.is_on_devices(array):
             described.append(array)
             continue
         steps, batch = array.shape[: settings.num_stacked], array.shape[settings.num_stacked :]
@@ -460,7 +475,9 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any], trace: Discovery) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
+    # `placed` is a fact about the program and no pass.
     passes = variant.tags - {placed.TAG}
+    # Stacks change how variables are stored, which neither joint programs nor files support.
     if BLOCKS in passes and not variant.communicates and not variant.filed and passes == variant.tags:
         whole = trace.program()
         if whole is None:
@@ -468,6 +485,7 @@ def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: 
         else:
             _note_results(variant, trace.result)
         variables = (*variant.written, *variant.read)
+        # Numbered as the flat program takes them: updated variables, read ones, data.
         rows = frozenset(number for number, variable in enumerate(variables) if may_be_row(variable))
         program, stacked = rewritten_with_stacks(
             whole, passes, _chooser(variant, passes), len(variant.written), len(variant.read), rows, name
@@ -481,6 +499,7 @@ def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: 
         program = rewritten(program, passes, _chooser(variant, passes), filed, new_file)
         options = compiler_options(passes)
     if variant.communicates:
+        # Position 0 is the list of updated variables, whose buffers the results take over.
         return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
     return jax.jit(program, donate_argnums=0, compiler_options=dict(options))
 
@@ -500,6 +519,7 @@ def _send_away(function: Callable[..., Any], variant: _Variant, arrays: list[Any
         )
 
     def peak_bytes() -> int | None:
+        # The model does not know how ranks' own exchanges use memory.
         if variant.communicates:
             return None
         from sporax.runtime.recompute_choice import peak_of_one_device  # brings the planner along: only such steps wait
@@ -548,6 +568,7 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
         written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         variables = (*variant.written, *variant.read)
+        # A step that a plan shards keeps everything on devices, or says so in its plan.
         values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
             data = placed.of_first_worker(arrays) if placed.TAG in variant.tags else arrays

@@ -37,6 +37,7 @@ class Generator:
     def seed(self, seed: int | None) -> None:
         """Start the stream again."""
         entropy = secrets.randbits(63) if seed is None else seed
+        # Two words of seed and one of counter: the form that Threefry takes.
         words = [entropy & 0xFFFFFFFF, (entropy >> 32) & 0xFFFFFFFF, 0]
         # A numpy array until it is first used: streams are made at import, when JAX must not start its devices yet.
         state.put(self, np.array(words, np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
@@ -50,6 +51,7 @@ class Generator:
         return key
 
 
+# Compiled as a whole: at each draw outside of a step this is one dispatch, not four.
 @jax.jit
 def _advance(words: jax.Array) -> tuple[jax.Array, jax.Array]:
     key = jax.random.fold_in(jax.random.wrap_key_data(words[:2], impl="threefry2x32"), words[2])
@@ -75,12 +77,14 @@ class KeySequence:
 
     def next_ticket(self) -> tuple[int, int]:
         """Seed and position: enough to make a key later with `key_of`, whatever was drawn in between."""
+        # The counter moves now and the key is made later, so that lazy weights do not depend on their order of creation.
         self._count += 1
         return self._seed, self._count - 1
 
 
 def key_of(ticket: tuple[int, int]) -> jax.Array:
     """The key a ticket stands for."""
+    # 63 bits: JAX takes seeds as signed integers.
     seed, position = ticket
     return jax.random.fold_in(jax.random.key(seed & 0x7FFFFFFFFFFFFFFF, impl="threefry2x32"), position)
 

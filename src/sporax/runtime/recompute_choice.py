@@ -53,6 +53,7 @@ def chosen_for_plan(
         SporaxNotImplementedError: the step has several pipeline stages.
         SporaxRuntimeError: nothing fits a device.
     """
+    # Stages keep values of several micro batches at once, which the choice does not model.
     if settings.parallel.pipeline_stages > 1:
         raise SporaxNotImplementedError(
             "For 'set_auto_parallel_context', recompute='auto' is not offered with 'pipeline_stages' above 1, but got "
@@ -95,6 +96,7 @@ def peak_of_one_device(
     structs = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in data]
     leaves, tree = jax.tree.flatten((*map(list, shapes), structs))
     closed = jax.make_jaxpr(lambda *value: jax.tree.leaves(program(*jax.tree.unflatten(tree, value))))(*leaves)
+    # Of all passes only recomputation changes what the device holds with everything on it.
     kept = passed(flat(closed), tags & {"recompute"})[0]
     return memory_of(*_on_one_device(kept, _names(written), _names(read))).peak_bytes
 
@@ -134,6 +136,7 @@ def chooser_for_one_device(
     """
     limit = next(int(match.group(1)) for tag in tags if (match := _WITHIN.fullmatch(tag)) is not None)
     parallel = ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
+    # The environment may change the hardware or the limit, as for sharded steps.
     settings = PlanSettings(parallel, max_device_bytes=limit).under(os.environ)
     profile = profile_of(settings)
     model = price_list(settings, DeviceMatrix((1,)), profile)

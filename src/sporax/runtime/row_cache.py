@@ -73,6 +73,7 @@ class RowCache:
         Raises:
             SporaxRuntimeError: a step looks up more different ids than the cache has rows.
         """
+        # Rows of the running step must not be evicted before their gradients are taken.
         unique, inverse, places = self._filled(connection, ids)
         self._in_step.update(places.tolist())
         self._ask_for_next(connection, ids, unique)
@@ -82,6 +83,7 @@ class RowCache:
     def rows(self, connection: ServerConnection, ids: Ids) -> Floats:
         """Rows for a lookup that has no gradient, as in evaluation; any number of different ids."""
         unique, inverse = np.unique(ids.reshape(-1), return_inverse=True)
+        # More ids than free places: an evaluation reads past the cache, since it keeps no gradients.
         if len(unique) > self.capacity - len(self._in_step):
             _, rows = connection.fetch({self.key: unique})
             return np.asarray(rows[self.key][inverse]).reshape(*ids.shape, self.width)
@@ -91,6 +93,7 @@ class RowCache:
     def _filled(self, connection: ServerConnection, ids: Ids) -> tuple[Ids, Places, Places]:
         """Fetch what is missing or too old; gives the different ids, the index of each id in them, and their places."""
         self._allocate()
+        # First, since rows that have arrived may be just those that are missing.
         self._take_ahead(connection)
         unique, inverse = np.unique(ids.reshape(-1), return_inverse=True)
         places = self._places_of(unique)
@@ -102,6 +105,7 @@ class RowCache:
         if not usable.all():
             _, rows = connection.fetch({self.key: unique[~usable]})
             self._put(places[~usable], rows[self.key], store.clock)
+        # A number per lookup is enough to find the least recently used row.
         self._step += 1
         self._used[places] = self._step
         return unique, inverse, places
@@ -122,11 +126,13 @@ class RowCache:
 
     def _usable(self, places: Places, clock: int, lifetime: int) -> npt.NDArray[np.bool_]:
         """Which places hold a row that may be read at a clock; -1 reads the last place, whose clock is then ignored."""
+        # A negative place would index the last row, whose clock must not count.
         usable: npt.NDArray[np.bool_] = (places >= 0) & (clock - self._clocks[places] <= lifetime)
         return usable
 
     def _put(self, places: Places, rows: Floats, clock: int) -> None:
         """New copies; what the old ones had gathered is written back with the next push."""
+        # Gradients of the old copy leave first: the new copy begins without any.
         self._give_up(places)
         self._rows[places] = rows
         self._clocks[places] = clock
@@ -138,6 +144,7 @@ class RowCache:
             return
         free = np.ones(self.capacity, np.bool_)
         free[places[places >= 0]] = False
+        # These rows have gradients to come.
         free[list(self._in_step)] = False
         candidates = np.flatnonzero(free)
         if len(candidates) < len(missing):
@@ -145,11 +152,13 @@ class RowCache:
                 f"For 'EmbeddingLookup', 'vocab_cache_size' of '{self.name}' must be at least the number of different ids "
                 f"of a step, but got {self.capacity} rows and {self.capacity - len(candidates) + len(missing)} ids."
             )
+        # A stable order makes runs repeatable.
         oldest = candidates[np.argsort(self._used[candidates], kind="stable")[: len(missing)]]
         self._give_up(oldest)
         for place in oldest.tolist():
             self._place_of.pop(int(self._ids[place]), None)
         self._ids[oldest] = unique[missing]
+        # So old that no lifetime reaches it, and far enough from the smallest int64 to subtract from.
         self._clocks[oldest] = -1 - 2**62  # no copy yet
         self._place_of.update(zip(unique[missing].tolist(), oldest.tolist(), strict=True))
         places[missing] = oldest
@@ -166,10 +175,12 @@ class RowCache:
         """
         places = np.array(sorted(self._in_step), np.int64)
         self._in_step.clear()
+        # The first gradient overwrites, so that places need no clearing when they are given up.
         fresh, again = places[~self._dirty[places]], places[self._dirty[places]]
         self._gradients[fresh] = gradient[fresh]
         self._gradients[again] += gradient[again]
         self._dirty[places] = True
+        # The next step's clock decides: a copy that is too old then ends now, with this push.
         ended = self._dirty if lifetime == 0 else self._dirty & (clock + 1 - self._clocks > lifetime)
         self._give_up(np.flatnonzero(ended))
         return self._written()
@@ -188,6 +199,7 @@ class RowCache:
             self._dirty[dirty] = False
 
     def _written(self) -> tuple[Ids, Floats]:
+        # Swapped in one statement, so that nothing is written back twice.
         parts, self._set_aside = self._set_aside, []
         if not parts:
             return np.empty(0, np.int64), np.empty((0, self.width), np.float32)
@@ -215,6 +227,7 @@ class RowCache:
     def _ask_for_next(self, connection: ServerConnection, ids: Ids, unique: Ids) -> None:
         """While this step runs, ask for the rows of the next one where its ids are known."""
         following, self._requested = self._requested, None
+        # A request that names the present step's rows came too late.
         if following is not None and np.array_equal(np.unique(following), unique):
             following = None  # these were the ids of this step
         if following is None:
@@ -229,6 +242,7 @@ class RowCache:
             return  # with several optimizers the clock of the next lookup depends on which of them comes first
         unique = np.unique(ids.reshape(-1))
         clock = store.clock + clocks
+        # Rows that will still be usable need no request.
         unique = unique[~self._usable(self._places_of(unique), clock, lifetime(store.options.staleness))]
         if 0 < len(unique) <= self.capacity:
             self._ahead = (unique, clock, store.start_pull({self.key: unique}, dense=False, ahead=clocks))
@@ -240,6 +254,7 @@ class RowCache:
         (unique, clock, plan), self._ahead = self._ahead, None
         _, rows = connection.store.finish_pull(plan)
         places = self._places_of(unique)
+        # They came too late to find room without evicting rows of the running step.
         if (places < 0).sum() > self.capacity - len(self._in_step) - (places >= 0).sum():
             return
         self._make_room(unique, places)
@@ -270,6 +285,7 @@ class NextBatches:
         """The ids that the step after the one with these ids will look up; None where that is not known."""
         for columns, after in self._pairs:
             for one, other in zip(columns, after, strict=True):
+                # The size is compared first, since comparing all values costs much more.
                 if one.size == ids.size and np.array_equal(one.reshape(-1), ids.reshape(-1)):
                     return other
         return None

@@ -65,6 +65,7 @@ class ServerConnection:
         self.first_workers = first_workers
         self.step_seconds = step_seconds
         self.parts: list[Part] = []
+        # Reentrant: an exchange reads values, and both take the lock.
         self.lock = threading.RLock()
         self.next_batches = NextBatches()
         self.leases = StepLeases(self)
@@ -97,20 +98,24 @@ class ServerConnection:
         number = len(self.parts)
         specs: list[VariableSpec] = []
         for position, (table, group) in enumerate(tables):
+            # Keys are unique in the job: each part has a range, dense groups first, then tables.
             table.key = number * KEYS_PER_PART + FIRST_TABLE_KEY + position
             specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizers[group], **table.first_rows))
         dense = [Dense(name, value.size, group) for name, value, group in zip(names, values, groups, strict=True)]
         self.store.declare(dense, optimizers, specs)
+        # All ranks declare, but only rank 0's first values count.
         self.store.initialise(values if self.store.rank == 0 else None, part=number)
         caches, table_groups = [table for table, _ in tables], [group for _, group in tables]
         part = Part(number, [value.shape for value in values], caches, table_groups)
         self.parts.append(part)
+        # A process that continues a killed one starts at the clock that the servers have.
         if self.store.link.incarnation > 1:
             self._steps_done = self.store.clock // len(self.parts)
         return part
 
     def take_steps_done(self) -> int:
         """Steps of this rank that the servers have already, made by a process that this one continues; 0 the second time."""
+        # Cleared when it is read: only the first loop after the start skips steps.
         done, self._steps_done = self._steps_done, 0
         return done
 
@@ -118,6 +123,7 @@ class ServerConnection:
         """The dense parameters of a part at this worker's clock."""
         with self.lock:
             flat, _ = self.store.pull(part=part.number)
+            # Every answer of the servers may say that this worker has left the job.
             self._check_retired()
             return self._shaped(part, flat)
 
@@ -148,6 +154,7 @@ class ServerConnection:
             ticket = self.store.push(
                 list(gradients[:count]), part.rates, rows, part=part.number, lease=lease, weight=weight
             )
+            # The first exchange of a part has no earlier values, so it waits as in synchronous mode.
             if self.store.options.staleness == 0 or not part.values:
                 flat, _ = self.store.pull(part=part.number)
                 self.store.wait(ticket)
@@ -165,6 +172,7 @@ class ServerConnection:
         """
         with self.lock:
             for part in self.parts:
+                # Without this a checkpoint would miss rows that only this cache has.
                 rows = {}
                 for table, group in zip(part.tables, part.table_groups, strict=True):
                     ids, values = table.take_dirty()
@@ -191,6 +199,7 @@ class ServerConnection:
         values = part.values
         if part.pull is not None:
             values = self._shaped(part, self.store.finish_pull(part.pull)[0])
+        # At most one push of a part is on its way, which bounds how stale the servers can be.
         for earlier in part.tickets:
             self.store.wait(earlier)
         part.tickets = [ticket]
@@ -223,6 +232,7 @@ class ServerConnection:
         if self._closed:
             return
         self._closed = True
+        # After an exception, rows that were not acknowledged are lost, as they are when a worker is killed.
         failed = getattr(sys, "last_type", None) is not None
         if not failed:
             self.write_back()

@@ -87,5 +87,6 @@ class Session:
             listener(planned)
 
 
+# The one mutable value below the facade.
 SESSION = Session()
 """Of this process."""

@@ -36,6 +36,7 @@ def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
     """
     described = [(leaf.shape, leaf.dtype) if is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
     signature = Signature(tree, tuple(described))
+    # A list as a static argument is refused here, with the program's name, and not in a dictionary later.
     try:
         hash(signature)
     except TypeError:
@@ -58,6 +59,7 @@ def _hashable(value: Any) -> bool:
 def inputs_of(signature: Signature, arrays: list[Any]) -> tuple[Any, Any]:
     """Arguments with such a signature and these arrays, by position and by name."""
     remaining = iter(arrays)
+    # A type marks a static value, a shape (a tuple) marks an array.
     leaves = [value if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
     args, kwargs = jax.tree.unflatten(signature.tree, leaves)
     return args, kwargs
@@ -65,6 +67,7 @@ def inputs_of(signature: Signature, arrays: list[Any]) -> tuple[Any, Any]:
 
 def difference(before: Signature, after: Signature) -> str:
     """What differs between two signatures, in words."""
+    # A changed structure is named first, since leaves cannot be compared then.
     if before.tree != after.tree:
         return f"structure of the arguments changed from {before.tree} to {after.tree}"
     for index, (old, new) in enumerate(zip(before.leaves, after.leaves, strict=True)):

@@ -50,6 +50,7 @@ class Row:
             return array
 
 
+# Compiled with the index as an argument: one program serves all rows.
 @jax.jit
 def _taken(stack: jax.Array, index: int) -> jax.Array:
     row: jax.Array = jax.lax.dynamic_index_in_dim(stack, index, keepdims=False)
@@ -71,6 +72,7 @@ class Group:
     def take(self) -> jax.Array:
         """The stack of their values; they are rows of it from now on."""
         stack = self._present()
+        # At least one of them was assigned or read: the stack is built again from all.
         if stack is None:
             stack = Stack(self.variables, _stacked(*map(_raw, self.variables)))
             for index, variable in enumerate(self.variables):
@@ -86,6 +88,7 @@ class Group:
         except AttributeError:
             return None
         stack: Stack = rows[0].stack
+        # Comparing tuples by identity is much quicker than their elements, and the usual case.
         same = stack.variables is self.variables or all(map(_is, stack.variables, self.variables))
         if len(stack.variables) != len(rows) or not same:
             return None
@@ -94,6 +97,7 @@ class Group:
     def put(self, array: jax.Array) -> None:
         """Give them new values, as a stack."""
         assert self.stack is not None  # they were taken for the step that ended
+        # Rows follow by themselves: each one looks into the stack when it is read.
         self.stack.array = array
 
 
@@ -131,6 +135,7 @@ class Arguments:
 
     def keep(self, values: Sequence[jax.Array]) -> None:
         """Give updated variables what the program returned."""
+        # More values follow than there are groups: those of the variables that stand alone.
         for group, array in zip(self.updated, values, strict=False):
             group.put(array)
         for variable, array in zip(self.alone_updated, values[len(self.updated) :], strict=True):
@@ -150,4 +155,5 @@ def arguments_of(stacked: Stacked, written: Sequence[Any], read: Sequence[Any]) 
 
 def may_be_row(variable: Any) -> bool:
     """Whether a variable may be held as a row: a Parameter in device memory."""
+    # Rows of a stack are in device memory together, so none may be on the host.
     return hasattr(type(variable), "row") and not getattr(variable, "on_host", False)

@@ -137,8 +137,10 @@ class Frame:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Also after an exception: a trace that fails must not leave its frame behind.
         _current.frame = self.parent
         if self.parent is not None:
+            # What a transformation inside depends on, the program around it depends on, too.
             self.parent.guards.update(self.guards)
             self.parent.communicates = self.parent.communicates or self.communicates
             self.parent.tags |= self.tags
@@ -156,6 +158,7 @@ class Frame:
 
     def write(self, variable: Variable, value: jax.Array) -> None:
         """Give `variable` a new value inside this frame."""
+        # Written values also answer reads, so the order of statements is kept.
         self.values[variable] = value
         self.written[variable] = None
 
@@ -184,8 +187,10 @@ class DiscoveryFrame(Frame):
         number = self.found.setdefault(variable, len(self.found))
         unmade = getattr(variable, "unmade", None)
         if unmade is not None:
+            # A lazy variable has a shape and no array, which is all that an abstract trace needs.
             array = jax.lax.full(unmade.shape, 0, unmade.dtype)
         elif getattr(variable, "on_host", False):
+            # The tag makes the program fetch such variables at its start.
             note_tag("host")
             array = jax.lax.full(variable.raw.shape, 0, variable.raw.dtype)
         else:
@@ -222,6 +227,7 @@ def planning() -> bool:
 def in_device_memory(array: jax.Array) -> jax.Array:
     """The array, brought from the host's memory if it is there."""
     kind = getattr(array.sharding, "memory_kind", None)
+    # Arrays of other transformations have no sharding with a memory kind.
     return array if kind in (None, "device") else jax.device_put(array, array.sharding.with_memory_kind("device"))
 
 
@@ -245,6 +251,7 @@ def write(variable: Variable, value: jax.Array) -> None:
 def put(variable: Variable, value: jax.Array) -> None:
     """Set `variable` for good, whatever form it was in."""
     variable.raw = value
+    # Other forms hold the value before, so they must go.
     for form in ("joint", "parts", "row"):
         with suppress(AttributeError):  # the usual case: it was in local form already
             delattr(variable, form)

@@ -59,6 +59,7 @@ class StepLeases:
         Raises:
             SporaxRuntimeError: several optimizers with served parameters, or no step was made with a range.
         """
+        # The clock counts steps of all optimizers, so with two of them it names no single step.
         if len(self._connection.parts) != 1:
             raise SporaxRuntimeError(
                 "For 'sample_ranges', the job must have one optimizer with parameters on servers, but has "
@@ -70,6 +71,7 @@ class StepLeases:
         for lease, samples in self._connection.store.samples(total, size):
             self._lease, self._weight = lease, float(len(samples))
             yield samples
+            # The range ends when its gradients are on the servers, not when user code asks for the next one.
             self._wait_for_step(seconds)
             self._lease, self._weight = -1, 1.0
 
@@ -78,9 +80,12 @@ class StepLeases:
         first_workers = self._connection.first_workers
         while (start := store.clock * size * first_workers) < total:
             stop = min(start + size * first_workers, total)
+            # Members of a clock change when workers join or leave; before the first list all start workers count.
             members = store.members or tuple(range(first_workers))
             position, count = members.index(store.rank), len(members)
+            # Bounds are computed from the whole, so the shares cover it without gaps or overlaps.
             share = range(start + position * (stop - start) // count, start + (position + 1) * (stop - start) // count)
+            # Gradients are means over a share, so shares of unequal sizes need weights.
             self._weight = float(len(share))
             yield share
             self._wait_for_step(seconds)

@@ -75,6 +75,7 @@ def save(step: SavedStep, kept: Callable[[OperatorMark], bool]) -> None:
         OSError: a file cannot be written.
     """
     config = step.settings.parallel
+    # Steps without trained Parameters (evaluation) say nothing about who holds which weight.
     if config.group_ckpt_save_file and any(argument.trainable for argument in step.arguments):
         _write_bytes(config.group_ckpt_save_file, _groups(step))
     places, weights = config.op_strategy_save_file, config.strategy_ckpt_save_file
@@ -86,6 +87,7 @@ def save(step: SavedStep, kept: Callable[[OperatorMark], bool]) -> None:
         if strategy is not None:
             by_place[entrance.name] = strategy_to_json(strategy)
             by_weight[entrance.weight_name] = by_place[entrance.name]
+    # Operators that read no Parameter have no name by weight.
     by_weight.pop("", None)
     if places:
         _write(places, {STRATEGIES: by_place})
@@ -119,6 +121,7 @@ def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
 
 
 def _write(path: str, items: Mapping[str, Mapping[str, Any]]) -> None:
+    # Gradients and the optimizer may be separate steps, which add to one file.
     content = _written.setdefault(os.path.abspath(path), {"current_stage": 0})
     for kind, entries in items.items():
         content.setdefault(kind, {}).update(entries)
@@ -128,6 +131,7 @@ def _write(path: str, items: Mapping[str, Mapping[str, Any]]) -> None:
 def _write_bytes(path: str, content: bytes) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Another process, or a killed run, must never see half a file.
     with atomic_write(target) as file:
         file.write(content)
 
@@ -136,6 +140,7 @@ def _groups(step: SavedStep) -> bytes:
     """Which ranks share slices in optimizer parallelism, and which hold the same slices of all Parameters as this one."""
     trained = {argument.name for argument in step.arguments if argument.trainable}
     layouts = {name: layout for name, layout in step.parameter_layouts().items() if name in trained}
+    # Many Parameters share a group; a dict keeps the first of each and the order.
     names = dict.fromkeys(layout.opt_shard_group for layout in layouts.values() if layout.opt_shard_group)
     return strategy_protobuf.encode_groups({name: _ranks(name) for name in names}, step.twins())
 
@@ -151,6 +156,7 @@ def _as_json(content: Mapping[str, Any]) -> bytes:
 
 def _as_message(content: Mapping[str, Any], path: str) -> bytes:
     lost = [name for name, entry in content.get(STRATEGIES, {}).items() if "parallel_layouts" in entry]
+    # The message has only numbers of slices, so a Layout would be lost without notice.
     if lost:
         warnings.warn(
             f"'{path}' has numbers of slices only, without the Layouts of {', '.join(lost)}: a file that ends in '.json' keeps "
@@ -199,6 +205,7 @@ def loaded(graph: OperatorGraph, config: ParallelConfig) -> dict[int, Cuts]:
     if not by_place and not by_weight:
         return {}
     strategies = chosen(graph, by_place, by_weight)
+    # Nothing fits: more likely the file of another network than a network without strategies.
     if not strategies and entrances(graph):
         files = " and ".join(filter(None, (config.op_strategy_load_file, config.strategy_ckpt_load_file)))
         warnings.warn(

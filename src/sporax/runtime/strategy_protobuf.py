@@ -54,6 +54,7 @@ def _strategy(entry: Mapping[str, Any]) -> bytes:
 
 def _layout(entry: Mapping[str, Any]) -> bytes:
     axes = [axis for dim in entry["tensor_map"] for axis in (dim if isinstance(dim, list | tuple) else (dim,))]
+    # In the order of MindSpore's numbers for these fields.
     numbers = ((5, "field"), (6, "opt_weight_shard_step"), (7, "opt_weight_shard_size"))
     parts = (
         _message(1, _dims(entry["dev_matrix"])),
@@ -82,6 +83,7 @@ def _text(field: int, value: str) -> bytes:
 
 def _varint(value: int) -> bytes:
     """Seven bits per byte, the lowest first; negative numbers as 64 bits."""
+    # Protobuf writes a negative number as its 64-bit two's complement.
     rest = value % (1 << 64)
     encoded = bytearray()
     while rest > 0x7F:
@@ -129,6 +131,7 @@ def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, IndexError, RuntimeError, StopIteration, TypeError, ValueError) as error:
+        # Reading a broken message can fail in each of these ways, and all mean the same to the user.
         raise SporaxValueError(f"it is no message of {what}: {error!r}") from None
 
 
@@ -148,6 +151,7 @@ def _decoded_layout(content: bytes) -> dict[str, Any]:
 
 
 def _signed(number: int) -> int:
+    # The reverse of how protobuf writes negative numbers.
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
@@ -163,6 +167,7 @@ def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
     place = 0
     while place < len(content):
         key, place = _read(content, place)
+        # After a field of bytes comes their length, after a number the number: both are varints.
         value, place = _read(content, place)
         if key & 7 == _BYTES:
             if place + value > len(content):
@@ -172,6 +177,7 @@ def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
         elif key & 7 == _VARINT:
             yield key >> 3, value
         else:
+            # MindSpore's messages use no other kinds.
             raise ValueError(f"kind {key & 7} of a field")
 
 

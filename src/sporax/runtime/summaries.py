@@ -20,6 +20,7 @@ def keep(plugin: str, name: str, value: np.ndarray[Any, Any]) -> None:
 
 def take() -> dict[tuple[str, str], np.ndarray[Any, Any]]:
     """What was put aside since the last time."""
+    # Callbacks of a step may still be on their way when its results are there.
     jax.effects_barrier()
     taken = dict(_kept)
     _kept.clear()

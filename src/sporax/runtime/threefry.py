@@ -40,6 +40,7 @@ _TAIL = (
 
 def key_of(seed: int, position: int) -> Key:
     """The key that `jax.random.fold_in(jax.random.key(seed), position)` holds."""
+    # JAX folds a number in by encrypting it with the key: its high word is 0.
     return _one((seed >> 32 & _WORD, seed & _WORD), (0, position & _WORD))
 
 
@@ -55,11 +56,13 @@ def uniform(key: Key, shape: tuple[int, ...], low: float = 0.0, high: float = 1.
 
 def normal(key: Key, shape: tuple[int, ...]) -> Floats:
     """Single-precision numbers of the standard normal distribution."""
+    # The open interval: the inverse error function is infinite at -1.
     low = float(np.nextafter(np.float32(-1), np.float32(0)))
 
     def draw(first: int, out: Floats) -> None:
         _uniform(key, first, out, low, 1.0)
         _inverse_error_function(out)
+        # erfinv gives the distribution with variance 1/2.
         out *= np.float32(math.sqrt(2))
 
     return _filled(shape, draw)
@@ -68,6 +71,7 @@ def normal(key: Key, shape: tuple[int, ...]) -> Floats:
 def truncated_normal(key: Key, shape: tuple[int, ...], low: float, high: float) -> Floats:
     """Single-precision numbers of the standard normal distribution between two bounds."""
     root = np.float32(math.sqrt(2))
+    # Uniform between the distribution function at both bounds, so no sample has to be rejected.
     left, right = (np.float32(math.erf(np.float32(bound) / root)) for bound in (low, high))
     smallest = np.nextafter(np.float32(low), np.float32(np.inf))
     largest = np.nextafter(np.float32(high), np.float32(-np.inf))
@@ -76,6 +80,7 @@ def truncated_normal(key: Key, shape: tuple[int, ...], low: float, high: float) 
         _uniform(key, first, out, float(left), float(right))
         _inverse_error_function(out)
         out *= root
+        # Rounding may pass a bound, as it may in JAX, which clips as well.
         np.clip(out, smallest, largest, out=out)
 
     return _filled(shape, draw)
@@ -89,6 +94,7 @@ def _filled(shape: tuple[int, ...], draw: Callable[[int, Floats], None]) -> Floa
         for first in pieces:
             draw(first, out[first : first + _PIECE])
     else:
+        # Numpy releases the lock of the interpreter in these operations.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
             list(threads.map(lambda first: draw(first, out[first : first + _PIECE]), pieces))
     return out.reshape(shape)
@@ -96,12 +102,14 @@ def _filled(shape: tuple[int, ...], draw: Callable[[int, Floats], None]) -> Floa
 
 def _uniform(key: Key, first: int, out: Floats, low: float, high: float) -> None:
     bits = _bits(key, first, out.size)
+    # A float32 has 23 random digits: the upper 23 bits of the word.
     bits >>= np.uint32(9)
     bits |= np.uint32(0x3F800000)  # a number in [1, 2) whose digits are random
     np.subtract(bits.view(np.float32), np.float32(1), out=out)
     smallest = np.float32(low)
     out *= np.float32(high) - smallest
     out += smallest
+    # Rounding in the line before may fall below the lower end.
     np.maximum(out, smallest, out=out)
 
 
@@ -110,12 +118,14 @@ def _bits(key: Key, first: int, count: int) -> _Bits:
     position = np.arange(first, first + count, dtype=np.uint64)
     high, low = (position >> np.uint64(32)).astype(np.uint32), position.astype(np.uint32)
     _encrypt(key, high, low)
+    # JAX's 32-bit draws use one word made of both.
     high ^= low
     return high
 
 
 def _encrypt(key: Key, x: _Bits, y: _Bits) -> None:
     """Threefry-2x32 of the pairs (x, y), in place."""
+    # The third word of the key, with the constant of Skein's key schedule (Salmon et al., section 3).
     words = (key[0], key[1], key[0] ^ key[1] ^ 0x1BD11BDA)
     moved = np.empty_like(x)
     x += np.uint32(words[0])
@@ -139,6 +149,7 @@ def _one(key: Key, pair: tuple[int, int]) -> Key:
 
 def _inverse_error_function(x: Floats) -> None:
     """Replace numbers between -1 and 1 by their inverse error functions."""
+    # w = -log(1 - x*x), as Giles defines it, without the rounding of x*x near 1.
     w = np.multiply(np.float32(1) - x, np.float32(1) + x)
     np.log(w, out=w)
     np.negative(w, out=w)

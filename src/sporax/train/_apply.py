@@ -24,6 +24,7 @@ from sporax.train._checks import check_bool
 if TYPE_CHECKING:
     from sporax.train.checkpoint.deferred import StoredValues
 
+# Longer lists would hide the message.
 _SHOWN_NAMES = 10
 
 
@@ -57,13 +58,16 @@ def load_param_into_net(
     sources = {name: value for name, value in parameter_dict.items() if isinstance(value, Tensor)}
     pairs = [(target, target.name) for target in targets if target.name in sources]
     missing = [target for target in targets if target.name not in sources]
+    # Names must be equal under `strict_load`.
     if missing and not strict_load:
         pairs += _behind_prefix(missing, sources)
+    # All checks before the first write, so that an error leaves the network as it was.
     _check_fit(pairs, sources, strict_load)
     _check_files(pairs, sources)
     for target, name in pairs:
         if not _take_stored(target, sources[name]):
             target.set_data(wrap(_placed(sources[name].array, target)))
+    # By identity: several Parameters may share a name.
     loaded = {id(target) for target, _ in pairs}
     used = {name for _, name in pairs}
     not_loaded = [target.name for target in targets if id(target) not in loaded]
@@ -102,6 +106,7 @@ def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_red
 def _behind_prefix(missing: list[Parameter], sources: dict[str, Any]) -> list[tuple[Parameter, str]]:
     """Pairs for Parameters whose names in the dictionary have something in front, the same for as many as possible."""
     pairs: list[tuple[Parameter, str]] = []
+    # One prefix at a time, until no name is found by taking one off.
     while missing:
         endings = ((name, parameter.name) for parameter in missing for name in sources if name.endswith(parameter.name))
         prefix = next((name.removesuffix(ending) for name, ending in endings if name != ending), "")
@@ -117,6 +122,7 @@ def _behind_prefix(missing: list[Parameter], sources: dict[str, Any]) -> list[tu
             stacklevel=3,
         )
         pairs += renamed
+        # Names without a match may have another prefix.
         missing = [parameter for parameter in missing if prefix + parameter.name not in sources]
     return pairs
 
@@ -128,6 +134,7 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         source = sources[name]
         stored = _stored(source)
         shape = source.shape if stored is None else stored.whole_shape
+        # A file in slices has no dimensions that could be dropped.
         if not _same_shape(target.shape, shape) or (stored is not None and shape != target.shape):
             problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}")
         elif source.dtype != target.dtype:
@@ -146,6 +153,7 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
 
 def _same_shape(expected: tuple[int, ...], given: tuple[int, ...]) -> bool:
     """Equal, or `given` has further dimensions of size 1 at its end."""
+    # MindSpore stores scalars of some optimizers with shape (1,).
     return given[: len(expected)] == expected and all(size == 1 for size in given[len(expected) :])
 
 
@@ -155,6 +163,7 @@ def _convertible(source: dtypes.DType, target: dtypes.DType) -> bool:
 
 def _stored(source: Any) -> StoredValues | None:
     # Checkpoints in slices are a package above this module.
+    # Imported here, since that package is built on this module.
     from sporax.train.checkpoint.deferred import stored_values
 
     return stored_values(source)
@@ -167,7 +176,7 @@ def _check_files(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any]
     for target, name in pairs:
         stored = _stored(sources[name])
         if stored is not None:
-            check_can_be_read(StoredValues(stored.source, stored.name), _home(target))
+            check_can_be_read(StoredValues(stored.source, stored.name), _sharding_of(target))
 
 
 def _take_stored(target: Parameter, source: Any) -> bool:
@@ -178,7 +187,8 @@ def _take_stored(target: Parameter, source: Any) -> bool:
     if stored is None:
         return False
     values = StoredValues(stored.source, stored.name, None, target.dtype)
-    sharding = _home(target)
+    sharding = _sharding_of(target)
+    # Lazy Parameters read their values when they are placed, each device its own block.
     if sharding is None:
         target.take_later(values)
     else:
@@ -186,7 +196,7 @@ def _take_stored(target: Parameter, source: Any) -> bool:
     return True
 
 
-def _home(target: Parameter) -> NamedSharding | None:
+def _sharding_of(target: Parameter) -> NamedSharding | None:
     """Where a compiled step keeps a Parameter; None where none has placed it."""
     raw = None if target.has_init else joint.slot(target, "raw")
     return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None
@@ -194,6 +204,7 @@ def _home(target: Parameter) -> NamedSharding | None:
 
 def _placed(array: jax.Array, target: Parameter) -> jax.Array:
     values = jnp.reshape(array, target.shape).astype(target.dtype.np_dtype)
+    # A placed Parameter keeps its sharding; a lazy one is placed later.
     return values if target.has_init else jax.device_put(values, target.raw.sharding)
 
 

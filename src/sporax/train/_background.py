@@ -21,11 +21,13 @@ class BackgroundWriter:
         Raises:
             BaseException: what the one before raised.
         """
+        # One at a time: two would compete for the disk and the host's memory.
         self.wait()
 
         def run() -> None:
             try:
                 write()
+            # Also KeyboardInterrupt and SystemExit: nothing may be lost in a thread.
             except BaseException as error:  # raised again by `wait`
                 self._error = error
 
@@ -42,6 +44,7 @@ class BackgroundWriter:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        # Raised once.
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -24,9 +24,11 @@ from sporax.common import dtype as dtypes
 from sporax.train._crc import CheckedWriter, combined_crc
 from sporax.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from, check_shape
 
+# 512 MiB: protobuf's limit for one message is 2 GiB.
 SLICE_BYTES = 512 << 20
 """Tensors larger than this are written as several Values."""
 
+# Kinds of fields in protobuf; 3 and 4 (groups) are not used any more.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CRC_TAG = b"crc_num"
 _CRC_BYTES = 10
@@ -67,6 +69,7 @@ def write(file: BinaryIO, entries: Iterable[Entry], checksums: dict[str, int] | 
                 file.write(head)
                 checksum = zlib.crc32(head, checksum)
                 of_part = writer.write(part)
+                # The checksum of the whole file is put together from those of its parts, which another thread computes.
                 checksum = combined_crc(checksum, of_part, len(part))
                 content = combined_crc(content, of_part, len(part))
             if checksums is not None:
@@ -77,17 +80,20 @@ def write(file: BinaryIO, entries: Iterable[Entry], checksums: dict[str, int] | 
 def _pieces(entry: Entry) -> Iterator[tuple[bytes, memoryview]]:
     """What is before each part of the content, and the part."""
     if isinstance(entry.value, str):
+        # MindSpore stores strings as arrays of four bytes per character.
         dims, kind, content = (0,), _TEXT_TYPE, memoryview(entry.value.encode("utf-32-le"))
     else:
         array = np.ascontiguousarray(entry.value)
         dims, kind = entry.value.shape, str(dtypes.from_numpy(array.dtype))
         content = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    # At least one part, so that an empty tensor has a value.
     for start in range(0, max(len(content), 1), SLICE_BYTES):
         part = content[start : start + SLICE_BYTES]
         head = b"".join(_key(1, _VARINT) + _varint(dim) for dim in dims)
         head += _field(2, kind.encode()) + _key(3, _BYTES) + _varint(len(part))
         tag = _field(1, entry.name.encode())
         tensor = _key(2, _BYTES) + _varint(len(head) + len(part)) + head
+        # Lengths come before their contents in protobuf, so all of them are computed first.
         yield _key(1, _BYTES) + _varint(len(tag) + len(tensor) + len(part)) + tag + tensor, part
 
 
@@ -129,6 +135,7 @@ def parsed(content: memoryview) -> list[Entry]:
     try:
         return list(_entries(_body(content)))
     except CorruptCheckpointError as error:
+        # A wrong checksum says more than the place at which parsing failed.
         mismatch = _mismatch(content)
         raise CorruptCheckpointError(f"{error}; {mismatch}" if mismatch else str(error)) from None
 
@@ -161,6 +168,7 @@ def tensors(content: memoryview, *, verify: bool) -> Iterator[StoredTensor]:
     for name, dims, kind, parts in _groups(_body(content)):
         dtype = None if kind == _TEXT_TYPE else _dtype(name, kind)
         size = sum(map(len, parts))
+        # Older files give a scalar the shape (0,).
         shape = () if dtype is not None and dims == (0,) and size == dtype.itemsize else check_shape(name, dims)
         if dtype is not None and size != (expected := math.prod(shape) * dtype.itemsize):
             raise CorruptCheckpointError(
@@ -171,6 +179,7 @@ def tensors(content: memoryview, *, verify: bool) -> Iterator[StoredTensor]:
 
 def text_of(tensor: StoredTensor) -> str:
     """The string that a `StoredTensor` without a dtype is."""
+    # Zeros behind the text fill the array up.
     return _text(memoryview(b"".join(tensor.parts)), "utf-32-le").rstrip("\0")
 
 
@@ -184,12 +193,14 @@ def _groups(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, li
     parts: list[memoryview] = []
     done: set[str] = set()
     for tag, shape, tensor_type, data in _values(content):
+        # Another name begins: the tensor before is complete.
         if parts and tag != name:
             yield name, dims, kind, parts
             parts = []
             done.add(name)
         if tag in done:
             raise CorruptCheckpointError(f"parameter '{tag}' is there twice")
+        # Slices of one tensor repeat its shape and dtype.
         if parts and (shape, tensor_type) != (dims, kind):
             raise CorruptCheckpointError(
                 f"parameter '{tag}' is there twice, or its slices do not fit: one is {reprlib.repr(dims)} of {kind!r}, another "
@@ -210,6 +221,7 @@ def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, me
                 raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
             array = _value(_message(value))
             yield array
+            # Only now: errors are placed behind the last whole parameter.
             name = array[0]
     except CorruptCheckpointError as error:
         if "parameter '" in str(error):
@@ -248,6 +260,7 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     if 1 not in fields:
         raise CorruptCheckpointError("a value has no name")
     name = _text(fields[1])
+    # Field 3 of a Value is MindSpore's hash table.
     if 3 in fields:
         raise CorruptCheckpointError(f"parameter '{name}' is a MapParameter (hash table), which cannot be loaded here")
     if 2 not in fields:
@@ -257,6 +270,7 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     for number, value in _fields(fields[2], name):
         if number == 1:
             dims.extend(_integers(value))
+            # Bounded while it is read: a broken file may announce any number of dimensions.
             if len(dims) > MAX_DIMS:
                 raise CorruptCheckpointError(
                     f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has more"
@@ -298,6 +312,7 @@ def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
             yield number, value
             continue
         if kind not in (_BYTES, _FIXED32, _FIXED64):
+            # The end of the file may be a part of the checksum's tag.
             cut = bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
             problem = "its checksum is cut off" if cut else f"byte {place} is no field of a checkpoint"
             raise CorruptCheckpointError(_at(problem, where))
@@ -314,6 +329,7 @@ def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
 
 def _read_varint(content: memoryview, place: int, where: str) -> tuple[int, int]:
     value, shift = 0, 0
+    # Ten groups of seven bits hold 64 bits.
     while place < len(content) and shift < 70:
         byte = content[place]
         value |= (byte & 0x7F) << shift
@@ -329,6 +345,7 @@ def _integers(value: Any) -> list[int]:
     if isinstance(value, int):
         return [value]
     numbers, place = [], 0
+    # Packed: several numbers in one field.
     while place < len(value):
         number, place = _read_varint(value, place, "")
         numbers.append(number)

@@ -13,6 +13,7 @@ from functools import cache
 from typing import BinaryIO
 
 _POLYNOMIAL = 0xEDB88320  # of CRC-32, lowest power in the highest bit
+# The polynomial 1 in the bit-reversed notation of CRC-32.
 _ONE = 1 << 31
 _IN_THREAD_BYTES = 1 << 18  # below this, a thread takes longer to be told than to compute
 
@@ -39,6 +40,7 @@ class CheckedWriter:
         if len(piece) < _IN_THREAD_BYTES:
             self._file.write(piece)
             return zlib.crc32(piece)
+        # The file takes the bytes meanwhile.
         checksum = self._thread.submit(zlib.crc32, piece)
         self._file.write(piece)
         return checksum.result()
@@ -54,11 +56,13 @@ def combined_crc(first: int, second: int, second_bytes: int) -> int:
     return _product(_power(second_bytes), first) ^ second
 
 
+# Few lengths occur, and each costs a chain of products.
 @cache
 def _power(num_bytes: int) -> int:
     """x to the number of bits of so many bytes."""
     result, bits, position = _ONE, num_bytes * 8, 0
     while bits:
+        # Square and multiply.
         if bits & 1:
             result = _product(_squares(position), result)
         bits >>= 1
@@ -69,11 +73,13 @@ def _power(num_bytes: int) -> int:
 @cache
 def _squares(times: int) -> int:
     """x, squared so many times."""
+    # x itself; each further one is the square of the one before.
     return _ONE >> 1 if times == 0 else _product(_squares(times - 1), _squares(times - 1))
 
 
 def _product(first: int, second: int) -> int:
     """Product of two polynomials modulo that of the code."""
+    # As a multiplication by hand: one bit of the first factor after another.
     product, bit = 0, _ONE
     while bit:
         if first & bit:

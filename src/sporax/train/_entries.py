@@ -65,7 +65,7 @@ def entries_of(save_obj: Any, choice: Choice) -> list[Entry]:
 
 
 def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
-    """What is to be saved by name: Tensors, arrays and strings, where they lie.
+    """What is to be saved by name: Tensors, arrays and strings, on the devices that hold them.
 
     Raises:
         SporaxTypeError: `save_obj` is, or holds, something else.
@@ -73,6 +73,7 @@ def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for name, value in _named(save_obj):
         if choice is None or choice(name):
+            # Two Parameters of one name would be written twice, and reading takes the last one.
             if name in chosen:
                 warnings.warn(
                     f"For 'save_checkpoint', two different parameters are called '{name}'; only the last one is saved.",
@@ -84,6 +85,7 @@ def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
 
 def _whole_table(value: Any) -> Any:
     """The rows of a table that parameter servers keep, in place of the Parameter with the few that are cached here."""
+    # Only rows that this worker used lately are in its Parameter.
     servers, cache = SESSION.servers, value.server_rows if isinstance(value, Parameter) else None
     if servers is None or cache is None or cache.key < 0:
         return value
@@ -169,12 +171,15 @@ def host_values(value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, np.ndarray):
         return value
     array = value.array
-    if _ranks.lies_on_some(array):
+    # An array of a pipeline stage: other ranks have no part of it.
+    if _ranks.is_on_some(array):
         return _ranks.of_stage(array)
+    # All devices have the same values, so one copy is enough.
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))
     if array.is_fully_addressable:
         return np.asarray(array)
+    # Slices of other processes have to be fetched.
     return _ranks.whole(array)
 
 
@@ -184,6 +189,7 @@ def check_shape(name: str, shape: Any) -> tuple[int, ...]:
     Raises:
         CorruptCheckpointError: it is no list of whole numbers in range, or has too many dimensions.
     """
+    # A broken file may hold anything here; bool is an int in Python.
     if not isinstance(shape, list | tuple) or any(type(size) is not int for size in shape[: MAX_DIMS + 1]):
         raise CorruptCheckpointError(
             f"parameter '{name}' must have a list of whole numbers as shape, but has {reprlib.repr(shape)}"
@@ -221,6 +227,7 @@ def array_from(name: str, data: memoryview, shape: tuple[int, ...], dtype: np.dt
             f"parameter '{name}' of shape {shape} and dtype {dtypes.from_numpy(dtype)} must have {expected} bytes, "
             f"but has {len(data)}"
         )
+    # A view: large files are mapped, not read.
     return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -229,6 +236,7 @@ def to_parameter(entry: Entry) -> Parameter | str:
     if isinstance(entry.value, str):
         return entry.value
     values = _Loaded(entry.value)
+    # A lazy Parameter takes its array without a second copy.
     parameter = Parameter(Tensor(dtype=values.dtype, shape=values.shape, init=values), name=entry.name)
     parameter.init_data()
     parameter.by_initializer = False

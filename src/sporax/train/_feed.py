@@ -16,7 +16,9 @@ import numpy as np
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 
+# 64 MiB: a group must fit next to the model, also on small devices.
 _MAX_GROUP_BYTES = 64 << 20
+# More steps save nothing measurable, and callbacks would wait longer.
 _MAX_GROUP_STEPS = 64
 
 Batch = tuple[Any, ...]
@@ -59,6 +61,7 @@ class Feed:
     """
 
     def __init__(self, dataset: Any, *, output_numpy: bool = False) -> None:
+        # Without end: the loop counts epochs itself.
         self._iterator = dataset.create_tuple_iterator(num_epochs=-1, output_numpy=output_numpy)
         self._rows: Iterator[Any] | None = None
 
@@ -72,6 +75,7 @@ class Feed:
         Raises:
             SporaxRuntimeError: an epoch had no batch at all, so that there will never be `count` of them.
         """
+        # Remembers whether the present pass has given any batch.
         is_empty = False
         while count > 0:
             if self._rows is None:
@@ -82,6 +86,7 @@ class Feed:
                 count -= 1
                 if count == 0:
                     return
+            # An empty epoch would be repeated for ever.
             if is_empty:
                 raise SporaxRuntimeError(
                     f"For 'Model', an epoch of the dataset must have at least one batch, but got none, and {count} more are "
@@ -104,6 +109,7 @@ def groups(batches: Iterator[Batch], groupable: Callable[[Batch], bool]) -> Iter
     waiting: list[Batch] = []
     limit = 0
     for batch in batches:
+        # Decided by the first batch: shapes seldom change in size.
         limit = limit or (_capacity(batch) if groupable(tuple(map(Tensor, batch))) else 1)
         if waiting and (len(waiting) >= limit or _shapes(batch) != _shapes(waiting[0])):
             yield _group(waiting)
@@ -119,6 +125,7 @@ def _shapes(batch: Batch) -> tuple[Any, ...]:
 
 def _capacity(batch: Batch) -> int:
     size: int = sum(column.nbytes for column in batch)
+    # At least one batch, however large it is.
     return max(1, min(_MAX_GROUP_STEPS, _MAX_GROUP_BYTES // max(size, 1)))
 
 

@@ -39,6 +39,7 @@ class GroupedSteps:
     def __init__(self, network: Cell) -> None:
         self.network = network
         self._groupable: bool | None = None
+        # A program of its own: its arguments have one more dimension than those of a step.
         self.program = Program(self._run_stacked, f"{type(network).__name__}_group", _plan_settings)
 
     def groupable(self, batch: Batch) -> bool:
@@ -46,6 +47,7 @@ class GroupedSteps:
 
         XLA's CPU back end runs convolutions inside a loop on one thread, about three times slower than outside of one.
         """
+        # Plans are made for single steps.
         if context.plans_only():
             return False
         if self._groupable is None:
@@ -53,16 +55,19 @@ class GroupedSteps:
             if isinstance(self.network.program.plan(*batch), PipelinedStep):  # its steps are many programs already
                 self._groupable = False
                 return False
+            # The text is made once per Model; lowering does not compile.
             self._groupable = not on_host or _CONVOLUTION not in self.network.program.lower(*batch).as_text()
         return self._groupable
 
     def __call__(self, group: Group) -> Any:
         """Run the steps of `group`; gives the outputs of the last one."""
         if group.num_steps == 1:
+            # A single step uses the step's own program, which may be compiled already.
             return self.network(*group.inputs)
         return self.program(group.inputs)
 
     def _run_stacked(self, inputs: Batch) -> Any:
+        # A loop on the device: the host hears of the group once.
         results: Any = ops.scan(lambda carry, batch: (carry, self.network(*batch)), (), inputs)
         return _last(results[1])
 
@@ -119,7 +124,9 @@ class TrainLoop:
 
     def run(self, epochs: range, callbacks: CallbackManager) -> None:
         """Train for `epochs` (numbered from 0), or until a callback asks for a stop."""
+        # In PyNative mode every step is run by itself.
         grouped = self._sink_size is not None and context.graph_mode()
+        # Groups are stacked on the host, which needs numpy arrays.
         feed = Feed(self._dataset, output_numpy=grouped)
         try:
             callbacks.on_train_begin(self._run)
@@ -132,6 +139,7 @@ class TrainLoop:
                     self._run_steps(feed, callbacks)
                 self._after_epoch(callbacks)
                 callbacks.on_train_epoch_end(self._run)
+                # They belong to the epoch that has just ended.
                 for name in ("metrics", "eval_results"):
                     self._facts.pop(name, None)
                 if self._run.get_stop_requested():
@@ -148,14 +156,17 @@ class TrainLoop:
         """
         facts = self._facts
         done = facts.pop("resume_step", facts.cur_step_num) - facts.cur_step_num
+        # A worker that continues a killed one asks the servers how far it was.
         by_servers = SESSION.servers.take_steps_done() if SESSION.servers is not None and not done else 0
         done += by_servers
         facts.cur_step_num += done
         steps = self._sink_size or facts.batch_num
         while done >= steps and epochs:
             for _ in feed.epoch() if self._sink_size is None else feed.take(steps):
+                # Read and dropped, which brings the data pipeline to its place.
                 pass
             done, epochs = done - steps, epochs[1:]
+        # A group would begin in the middle of the epoch's steps.
         if done and not by_servers and epochs and self._sink_size is not None and context.graph_mode():
             raise SporaxValueError(
                 f"For 'Model', a run in sink mode can be resumed after whole epochs of {steps} steps, but the checkpoint is "
@@ -176,6 +187,7 @@ class TrainLoop:
             facts.train_dataset_element = batch
             facts.num_samples = num_samples(batch)
             callbacks.on_train_step_begin(self._run)
+            # Callbacks may have switched the network to evaluation.
             set_training(self._network, self._backbone, True)
             facts.net_outputs = self._network(*batch)
             callbacks.on_train_step_end(self._run)
@@ -190,6 +202,7 @@ class TrainLoop:
         facts.num_samples = 0
         callbacks.on_train_step_begin(self._run)
         set_training(self._network, self._backbone, True)
+        # Batches of steps that were done before the run was resumed.
         batches = itertools.islice(feed.take(self._sink_size or 0), skipped, None)
         for group in groups(batches, self._steps.groupable):
             self._check_batch(group.last)
@@ -245,6 +258,7 @@ def evaluate(
 
 def set_training(network: Cell, backbone: Cell, mode: bool) -> None:
     """Switch `network` to training or evaluation unless `backbone`, which others switch too, is there already."""
+    # Setting the flag goes through all Cells, so it is compared first.
     if backbone.training != mode:
         network.set_train(mode)
 

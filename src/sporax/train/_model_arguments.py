@@ -38,11 +38,13 @@ def check_parallel(where: str) -> None:
     """
     config = snapshot()
     mode = config.parallel_mode
+    # Every rank would compute the same, since nothing divides the batch.
     if config.full_batch and not config.in_global_view:
         raise SporaxRuntimeError(
             f"For '{where}', 'full_batch' (dataset_strategy='full_batch') must come with the parallel mode "
             f"'semi_auto_parallel' or 'auto_parallel', but got '{mode}'."
         )
+    # One device per rank is the usual case, also in a job.
     if mode == ParallelMode.STAND_ALONE and config.device_num not in (1, world_size()):
         raise SporaxValueError(
             f"For '{where}', 'device_num' must be 1 in the parallel mode 'stand_alone', but got {config.device_num}."
@@ -70,6 +72,7 @@ def check_options(options: dict[str, Any], boost_level: str) -> None:
             f"For 'Model', 'boost_level' must be 'O0': speed-ups that change the training result are not offered, "
             f"but got '{level}'."
         )
+    # Accepted by MindSpore; a warning says that it has no effect.
     if "boost_config_dict" in options:
         warnings.warn("'boost_config_dict' changes nothing while 'boost_level' is 'O0'.", stacklevel=3)
 

@@ -19,11 +19,13 @@ def rank() -> int:
     """Number of this process in its job; 0 where it is alone."""
     if jax.process_count() > 1:
         return jax.process_index()
+    # In a job without collectives the environment still numbers the processes.
     return RankEnvironment.from_environ(os.environ).rank or 0
 
 
 def mean_over_ranks(value: float) -> float:
     """Mean of a number that every rank has its own of. All ranks must call it."""
+    # A job of one process needs no exchange.
     return float(np.mean(_gathered(value))) if jax.process_count() > 1 else value
 
 
@@ -36,6 +38,7 @@ def common_pairs(own: list[tuple[int, int]], most: int) -> list[tuple[int, int]]
     """The pairs of numbers that every rank has, in order. All ranks must call it, with the same limit to their number."""
     if jax.process_count() == 1:
         return sorted(own)
+    # All ranks exchange arrays of one shape; -1 stands for "no file".
     padded = np.full((most, 2), -1, np.int32)
     padded[: len(own)] = np.asarray(own, np.int32).reshape(-1, 2)
     of_ranks = np.asarray(_gathered(padded)).reshape(-1, most, 2)
@@ -43,7 +46,7 @@ def common_pairs(own: list[tuple[int, int]], most: int) -> list[tuple[int, int]]
     return sorted(set.intersection(*sets))
 
 
-def lies_on_some(array: jax.Array) -> bool:
+def is_on_some(array: jax.Array) -> bool:
     """Whether an array belongs to a pipeline stage that other processes take no part in."""
     if jax.process_count() == 1 or not isinstance(array.sharding, NamedSharding):
         return False
@@ -54,6 +57,7 @@ def of_stage(array: jax.Array) -> np.ndarray[Any, Any]:
     """All values of an array of a pipeline stage. All ranks must call it, also those that have no part of it."""
     holders = _holders(array)
     if jax.process_index() not in holders:
+        # The broadcast needs an array of the same shape on every rank.
         own = np.zeros(array.shape, array.dtype)
     elif array.is_fully_replicated:
         own = np.asarray(array.addressable_data(0))
@@ -78,6 +82,7 @@ def whole(array: jax.Array) -> np.ndarray[Any, Any]:
             "been joined: call init() first."
         )
     places = array.sharding.devices_indices_map(array.shape)
+    # In rank order, which is the order in which the exchange gives the pieces.
     devices = sorted(places, key=_rank_and_number)
     holders = groups.Group("holders", tuple(sorted({_rank_and_number(device)[0] for device in devices})))
     shards = sorted(array.addressable_shards, key=lambda shard: _rank_and_number(shard.device))
@@ -95,6 +100,7 @@ def _holders(array: jax.Array) -> set[int]:
 
 
 def _rank_and_number(device: jax.Device) -> tuple[int, int]:
+    # Ids alone are not in rank order on all backends.
     return device.process_index, device.id
 
 

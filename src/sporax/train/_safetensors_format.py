@@ -40,7 +40,9 @@ NAMES: dict[np.dtype[Any], str] = {
     )
 }
 _DTYPES = {name: dtype for dtype, name in NAMES.items()}
+# The format aligns its header to 8 bytes.
 _ALIGNMENT = 8
+# As in the safetensors library.
 _MAX_HEADER_BYTES = 100_000_000
 _LARGEST_CRC = 2**32 - 1  # has the most digits
 
@@ -107,6 +109,7 @@ def write_stream(
         metadata: further entries of ``__metadata__``, from the CRC-32 of each array's bytes.
     """
     ordered = sorted(specs, key=lambda spec: (-spec.dtype.itemsize if spec.dtype else 0, spec.name))
+    # Room for the longest checksums, so that the second header has the size of the first.
     longest = dict.fromkeys((spec.name for spec in specs), _LARGEST_CRC)
     head = _head(ordered, metadata(longest), _LARGEST_CRC)
     file.write(head)
@@ -117,9 +120,11 @@ def write_stream(
             content = _bytes(values(spec))
             checksums[spec.name], sizes[spec.name] = writer.write(content), len(content)
     checksum = 0
+    # In the order of names, as MindSpore computes its checksum.
     for name in sorted(checksums):
         checksum = combined_crc(zlib.crc32(name.encode(), checksum), checksums[name], sizes[name])
     end = file.tell()
+    # The header is overwritten in place.
     file.seek(0)
     file.write(_head(ordered, metadata(checksums), checksum, len(head)))
     file.seek(end)
@@ -135,6 +140,7 @@ def _head(specs: Sequence[Described], metadata: Mapping[str, str], checksum: int
         header[spec.name] = {"dtype": NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": [place, end]}
         place = end
     text = json.dumps(header, separators=(",", ":")).encode()
+    # Filled up with spaces, which JSON ignores.
     length = size - 8 if size else len(text) + -len(text) % _ALIGNMENT
     return length.to_bytes(8, "little") + text.ljust(length)
 
@@ -189,7 +195,8 @@ def parsed(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise CorruptCheckpointError("the metadata are no table")
-    packed = next((name for name in header if name in metadata), None)  # so MindSpore marks dtypes of its own
+    # MindSpore marks dtypes of its own this way.
+    packed = next((name for name in header if name in metadata), None)
     if packed is not None:
         raise CorruptCheckpointError(f"parameter '{packed}' has dtype {metadata[packed]}, which cannot be loaded here")
     places = {name: _place(name, facts) for name, facts in header.items()}
@@ -236,9 +243,11 @@ def _number(text: Any) -> int | None:
 
 
 def _header(content: memoryview) -> tuple[dict[str, Any], int]:
+    # Eight bytes of length and "{}" at least.
     if len(content) < 10:
         raise CorruptCheckpointError(f"it has {len(content)} bytes, too few for a header")
     size = int.from_bytes(content[:8], "little")
+    # Bounded before it is read: a broken length may be any number.
     if not 2 <= size <= min(len(content) - 8, _MAX_HEADER_BYTES):
         raise CorruptCheckpointError(f"the header must have between 2 and {len(content) - 8} bytes, but has {size}")
     try:
@@ -263,6 +272,7 @@ def _no_number(word: str) -> Any:
 def _place(name: str, facts: Any) -> tuple[int, int]:
     """First byte of a parameter's values, and the one behind the last."""
     offsets = facts.get("data_offsets") if isinstance(facts, dict) else None
+    # bool would pass `isinstance`.
     if not isinstance(offsets, list) or len(offsets) != 2 or any(type(offset) is not int for offset in offsets):
         raise CorruptCheckpointError(
             f"the header's entry for parameter '{name}' is broken: 'data_offsets' must be two whole numbers in "
@@ -277,6 +287,7 @@ def _place(name: str, facts: Any) -> tuple[int, int]:
 def _check_places(places: dict[str, tuple[int, int]], size: int) -> None:
     """Every byte of the values belongs to one parameter, so that a file cannot claim more memory than it has bytes."""
     expected = 0
+    # In the order of their places, so that gaps and overlaps are found.
     for name, (begin, end) in sorted(places.items(), key=lambda item: item[1]):
         if begin != expected:
             problem = "overlaps another one" if begin < expected else "leaves a gap before it"

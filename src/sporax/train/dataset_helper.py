@@ -53,6 +53,7 @@ class DatasetHelper:
         self._dataset = dataset
         self._steps = size if sink_size == -1 else sink_size
         self._in_groups = self.is_sunk and context.graph_mode()
+        # Groups are stacked on the host, which needs numpy arrays.
         self._feed = Feed(dataset, output_numpy=self._in_groups)
         self._network: Any = None
         self._fed: _FedNetwork | None = None
@@ -60,6 +61,7 @@ class DatasetHelper:
     def __iter__(self) -> Iterator[Batch]:
         if not self.is_sunk:
             return self._feed.epoch()
+        # One call runs all steps of the epoch.
         calls = 1 if self._in_groups else self._steps
         return iter([()] * calls)
 
@@ -69,6 +71,7 @@ class DatasetHelper:
         Raises:
             SporaxValueError: another network was connected before.
         """
+        # The same network again: a second one would fetch batches that the first should get.
         if self._fed is None:
             self._network = network
             steps = GroupedSteps(network) if self._in_groups and isinstance(network, Cell) else None
@@ -86,6 +89,7 @@ class DatasetHelper:
 
     def types_shapes(self) -> tuple[list[Any], list[Any]]:
         """Dtypes and shapes of a batch's columns."""
+        # MindSpore's order: types before shapes.
         return self._dataset.output_types(), self._dataset.output_shapes()
 
     def release(self) -> None:
@@ -116,6 +120,7 @@ class _FedNetwork:
         self._num_steps = num_steps
         self._grouped = grouped
 
+    # Reached only for names that this class lacks.
     def __getattr__(self, name: str) -> Any:
         return getattr(self._network, name)
 
@@ -127,6 +132,7 @@ class _FedNetwork:
             for batch in batches:
                 result = self._network(*batch)
         else:
+            # A group ends where batches change their shape.
             for group in groups(batches, self._grouped.groupable):
                 result = self._grouped(group)
         return result

@@ -74,6 +74,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
         raise SporaxTypeError(f"For 'export', 'net' must be a Cell, but got {type(net).__name__}.")
     if not isinstance(file_name, str) or not file_name:
         raise SporaxTypeError(f"For 'export', 'file_name' must be a str that is not empty, but got {file_name!r}.")
+    # Known to MindSpore, so the message says what can be done instead.
     if file_format in ("ONNX", "AIR"):
         raise SporaxNotImplementedError(
             f"For 'export', the file format {file_format!r} is not offered. Use 'MINDIR', or give the network to "
@@ -83,6 +84,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
         raise SporaxValueError(f"For 'export', 'file_format' must be 'MINDIR', but got {file_format!r}.")
     if kwargs:
         raise SporaxNotImplementedError(f"For 'export', the argument {next(iter(kwargs))!r} is not offered.")
+    # The program would hold collective operations for this job's devices.
     if context.get_auto_parallel_context("parallel_mode") in ("semi_auto_parallel", "auto_parallel"):
         raise SporaxRuntimeError(
             "For 'export', the parallel mode must not cut networks, but it is "
@@ -91,6 +93,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
     wrong = next((value for value in inputs if not isinstance(value, Tensor)), None)
     if wrong is not None:
         raise SporaxTypeError(f"For 'export', inputs must be Tensors, but got {type(wrong).__name__}.")
+    # Before the network is traced, which may take long.
     _need_flatbuffers("export")
     _write(Path(file_name if file_name.endswith(_SUFFIX) else file_name + _SUFFIX), net, inputs)
 
@@ -105,11 +108,13 @@ def _need_flatbuffers(where: str) -> None:
 
 def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
     parameters = {parameter.name: parameter for parameter in net.get_parameters()}
+    # Filled while the function is traced: the structure cannot be an output of a JAX function.
     structure: list[Any] = []
 
     def run(values: list[jax.Array], arrays: list[jax.Array]) -> list[jax.Array]:
         frame = dict(zip(parameters.values(), values, strict=True))
         outputs, updates = state.isolate(lambda: net(*map(wrap, arrays)), frame)
+        # A write would be lost in the file, so it is an error rather than a surprise.
         if updates:
             names = sorted(getattr(variable, "name", "") or "a random stream" for variable in updates)
             raise SporaxRuntimeError(
@@ -122,6 +127,7 @@ def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
 
     values = [parameter.array for parameter in parameters.values()]
     arrays = [value.array for value in inputs]
+    # Shapes alone: tracing needs no values.
     specifications = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (values, arrays))
     program = _exported(run, specifications)
     manifest = {
@@ -145,6 +151,7 @@ def _exported(run: Any, specifications: Any) -> bytes:
     try:
         exported = jax_export.export(jax.jit(run), platforms=_PLATFORMS)(*specifications)
     except (NotImplementedError, ValueError) as error:
+        # An operator without a lowering for one of the platforms raises one of these.
         log.warning("For 'export', the network is saved for '%s' alone: %s", jax.default_backend(), error)
         exported = jax_export.export(jax.jit(run))(*specifications)
     return bytes(exported.serialize())
@@ -166,6 +173,7 @@ def load(file_name: str, **kwargs: Any) -> Graph:
     if not isinstance(file_name, str):
         raise SporaxTypeError(f"For 'load', 'file_name' must be a str, but got {file_name!r}.")
     path = Path(file_name)
+    # The suffix is checked first: the content of other files would give a less clear error.
     if path.suffix != _SUFFIX or not path.is_file():
         raise SporaxValueError(
             f"For 'load', 'file_name' must name a file that ends with '.mindir', but got {file_name!r}."
@@ -181,6 +189,7 @@ def load(file_name: str, **kwargs: Any) -> Graph:
         ) from error
     try:
         manifest = json.loads(contents[_MANIFEST])
+        # A later version may mean other things by the same fields.
         if manifest["version"] != _VERSION:
             raise ValueError(f"its version must be {_VERSION}, but is {manifest['version']}")
         entries, _ = _safetensors_format.read(memoryview(contents[_PARAMETERS]))

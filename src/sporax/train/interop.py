@@ -28,7 +28,8 @@ _NORMALIZATION = {
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
 }
-_UNUSED_SUFFIX = ".num_batches_tracked"  # torch counts batches; of MindSpore's layers only those of `mint` do
+# torch counts batches; of MindSpore's layers only those of `mint` do so.
+_UNUSED_SUFFIX = ".num_batches_tracked"
 
 NameMap = Mapping[str, str] | Callable[[str], str | None]
 
@@ -46,11 +47,13 @@ def torch_names(net: Cell) -> dict[str, str]:
     names: dict[str, str] = {}
     wrapped: dict[Cell, str] = {}  # what holds the Parameters of another layer, by that one's path
     for path, cell in net.cells_and_names():
+        # BatchNorm3d holds a BatchNorm2d, which is one layer in torch.
         if isinstance(cell, BatchNorm3d):
             wrapped[cell.bn2d] = path
         path = wrapped.get(cell, path)
         for attribute, parameter in cell.parameters_and_names(expand=False):
             torch_attribute = "weight" if attribute == "embedding_table" else attribute
+            # The names belong to normalization only: another layer may call something "beta".
             if "gamma" in cell._params:
                 torch_attribute = _NORMALIZATION.get(attribute, attribute)
             names[f"{path}.{torch_attribute}" if path else torch_attribute] = parameter.name
@@ -83,6 +86,7 @@ def load_torch_weights(
     values = {
         name: value
         for name, value in load_checkpoint(file_name, format="safetensors").items()
+        # Counters that the network does not have are no sign of a mistake.
         if not name.endswith(_UNUSED_SUFFIX) or rename(name) in names
     }
     renamed: dict[str, Parameter] = {}
@@ -94,6 +98,7 @@ def load_torch_weights(
         else:
             unused.append(name)
     missing = sorted(names - renamed.keys())
+    # Nothing is loaded before all names are known to fit.
     if strict and (missing or unused):
         raise SporaxRuntimeError(
             f"For 'load_torch_weights', the names in '{file_name}' must fit the network, but the network's {missing} are "

@@ -98,9 +98,13 @@ class Model:
     def _make_train_network(self, options: dict[str, Any]) -> Cell:
         if self._optimizer is not None:
             settings = {
-                name: options[name] for name in ("loss_scale_manager", "keep_batchnorm_fp32") if name in options
+                # Only what was given: `build_train_network` has defaults of its own.
+                name: options[name]
+                for name in ("loss_scale_manager", "keep_batchnorm_fp32")
+                if name in options
             }
             return build_train_network(self._network, self._optimizer, self._loss_fn, level=self._amp_level, **settings)
+        # Without an optimizer the network is the whole step, whose precision is decided already.
         if self._amp_level != "O0" or self._loss_scale_manager is not None:
             raise SporaxValueError(
                 "For 'Model', mixed precision and 'loss_scale_manager' need an 'optimizer', but it is None; "
@@ -109,6 +113,7 @@ class Model:
         return self._network if self._loss_fn is None else WithLossCell(self._network, self._loss_fn)
 
     def _make_eval_network(self, eval_network: Any, indexes: list[int] | None) -> tuple[Any, list[int] | None]:
+        # Without metrics nothing is evaluated, so no network has to be made.
         if not self._metric_fns:
             return eval_network, indexes
         if eval_network is not None:
@@ -122,6 +127,7 @@ class Model:
                 "For 'Model', 'metrics' must come with 'loss_fn' or 'eval_network', but both are None; "
                 "leave 'metrics' out to train without evaluation."
             )
+        # At these levels the network computes in float16, and metrics want float32.
         in_float32 = self._amp_level in ("O2", "O3", "auto")
         return WithEvalCell(self._network, self._loss_fn, in_float32), [0, 1, 2]
 
@@ -206,6 +212,7 @@ class Model:
             SporaxTypeError, SporaxValueError: as in `train`; or there is no metric to evaluate.
         """
         check_bool("Model.fit", "valid_dataset_sink_mode", valid_dataset_sink_mode)
+        # bool is an int in Python.
         if not isinstance(valid_frequency, int | list) or isinstance(valid_frequency, bool):
             raise SporaxTypeError(
                 f"For 'Model.fit', 'valid_frequency' must be a whole number or a list, but got "
@@ -216,6 +223,7 @@ class Model:
         if valid_dataset is not None:
             check_dataset("Model.fit", valid_dataset)
             self._check_metrics("Model.fit")
+        # Before training: in `fit` the older events could mean training or evaluation.
         check_events(as_callbacks(callbacks))
         valid = None if valid_dataset is None else (valid_dataset, valid_frequency)
         self._fit("Model.fit", epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch, valid)
@@ -238,6 +246,7 @@ class Model:
         num_batches = check_dataset(where, dataset)
         if num_batches == 0:
             raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
+        # In sink mode the host does not see each step, so it cannot follow the scale.
         given = [*([] if sink_mode else self._scale_follower()), *as_callbacks(callbacks)]
         steps = num_batches if sink_size == -1 else sink_size
         facts = self._facts = InternalCallbackParam(
@@ -268,6 +277,7 @@ class Model:
             check_batch=check_two_columns if self._loss_fn is not None else _accept,
             after_epoch=lambda manager: self._validate(valid, manager),
         )
+        # Settings first and the saving of an exception last: it must happen while callbacks are still open.
         with self._parallel_settings(), CallbackManager(given) as manager, save_on_exception(given, facts):
             facts.parallel_mode = get_auto_parallel_context("parallel_mode")
             facts.device_number = get_auto_parallel_context("device_num")
@@ -296,8 +306,10 @@ class Model:
         epoch = self._facts.cur_epoch_num
         if epoch % frequency if isinstance(frequency, int) else epoch not in frequency:
             return
+        # Callbacks see the numbers of the evaluation meanwhile.
         kept = {name: self._facts[name] for name in ("mode", "cur_step_num", "batch_num", "net_outputs")}
         listeners = [callback for callback in manager.callbacks if callback.hears_evaluation_in_fit]
+        # MindSpore's `fit` reports the loss of the evaluation besides the metrics.
         losses = Loss()
         self._facts.update(
             mode="eval",
@@ -307,6 +319,7 @@ class Model:
             batch_num=check_dataset("Model.fit", dataset),
         )
         metrics = self._evaluate(dataset, CallbackManager(listeners), losses)
+        # `metrics` stays, for callbacks at the end of the epoch.
         self._facts.update(kept, metrics=metrics)
 
     # -------------------------------------------------------------------------------------- evaluation and prediction
@@ -330,6 +343,7 @@ class Model:
         self._check_metrics("Model.eval")
         num_batches = check_dataset("Model.eval", valid_dataset)
         given = as_callbacks(callbacks)
+        # The facts of training are put aside.
         outer, self._facts = (
             self._facts,
             InternalCallbackParam(
@@ -356,6 +370,7 @@ class Model:
 
         def update(outputs: Any) -> None:
             self._update_metrics(outputs)
+            # Without positions nothing says which output is the loss.
             if losses is not None and self._eval_indexes is not None:
                 losses.update(outputs[self._eval_indexes[0]])
 
@@ -368,6 +383,7 @@ class Model:
         return dict(facts.metrics)
 
     def _update_metrics(self, outputs: Any) -> None:
+        # A network with one output is a tuple of one for the metrics.
         if isinstance(outputs, Tensor):
             outputs = (outputs,)
         if not isinstance(outputs, tuple):
@@ -386,6 +402,7 @@ class Model:
             )
         loss, prediction, label = (outputs[index] for index in self._eval_indexes)
         for metric in self._metric_fns.values():
+            # `Loss` takes the first output, all other metrics the other two.
             metric.update(*((loss,) if isinstance(metric, Loss) else (prediction, label)))
 
     def predict(self, *predict_data: Any, backend: str | None = None, config: Any = None) -> Any:
@@ -406,6 +423,7 @@ class Model:
         for value in predict_data:
             if isinstance(value, Tensor) and value.size == 0:
                 raise SporaxValueError(f"For 'Model.predict', inputs must not be empty, but got shape {value.shape}.")
+            # None stands for an input that is left out.
             if not isinstance(value, Tensor | int | float | str | tuple | list | dict | None):
                 raise SporaxTypeError(
                     f"For 'Model.predict', inputs must be Tensors, numbers or strings, but got {type(value).__name__}."
@@ -449,6 +467,7 @@ class Model:
             (self._eval_network, valid_dataset, False),
         ):
             if dataset is not None:
+                # Programs differ by the mode: Dropout and the statistics of BatchNorm.
                 network.set_train(training)
                 with self._parallel_settings():
                     network.compile(*first_batch("Model.build", dataset))
@@ -475,7 +494,9 @@ class Model:
                 raise SporaxValueError(f"For '{where}', 'dataset_sink_mode' must be True, but got False.")
             check_epochs(where, 1, 0, sink_size)
             batch = first_batch(where, train_dataset)
+            # The layout is that of the training step, with its optimizer's state.
             self._train_network.set_train(True)
+            # Planning does not compile: shapes are enough.
             self._train_network.program.plan(*batch)
             return self._train_network.parameter_layout_dict
 
@@ -515,6 +536,7 @@ class _ScaleFollower(Callback):
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Read the step's second output."""
         outputs = run_context.original_args().net_outputs
+        # The second output says whether gradients overflowed.
         self._manager.update_loss_scale(bool(outputs[1].asnumpy().all()))
 
 

@@ -60,6 +60,7 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
         if name in ("export", "load"):
             return getattr(importlib.import_module("sporax.train.export"), name)
         # MindSpore has some functions of distributed checkpoints here; that package is built on this module.
+        # MindSpore has some functions of distributed checkpoints here; that package is built on this module.
         distributed = importlib.import_module("sporax.train.checkpoint")
         if name in distributed.__all__:
             return getattr(distributed, name)
@@ -67,7 +68,8 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
 
 FORMATS = ("ckpt", "safetensors")
-_ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
+# The first four bytes of MindSpore's encrypted files, little-endian.
+_ENCRYPTED_MAGIC = 0x7F3A5ED8
 
 
 # ------------------------------------------------------------------------------------------------------------- saving
@@ -109,6 +111,7 @@ def save_checkpoint(
         IsADirectoryError: the name is a directory.
         OSError: the file cannot be written.
     """
+    # All arguments are checked before the first byte is written.
     _refuse_encryption("save_checkpoint", "enc_key", enc_key, enc_mode)
     for name, value in (("integrated_save", integrated_save), ("crc_check", crc_check)):
         check_bool("save_checkpoint", name, value)
@@ -119,17 +122,20 @@ def save_checkpoint(
     if _is_in_slices(integrated_save, once):
         work = _slice_work(path, chosen_values(save_obj, choice_func), further, once, mark)
     elif async_save or not _is_gathered():
+        # In the background the values must be on the host now, since training goes on.
         entries = merged(entries_of(save_obj, choice_func), further)
         if kind == "safetensors":
             _safetensors_format.check(entries)
         work = partial(_write, path, kind, entries)
     else:
         work = _gathering_work(path, chosen_values(save_obj, choice_func), further)
+    # A plan is made on one machine for many; it must not leave files.
     if context.plans_only():
         return  # `sporax plan` leaves no files
     if async_save:
         writer.start(work)
     else:
+        # A file that is being written in the background may be the same one.
         writer.wait()
         work()
 
@@ -153,6 +159,7 @@ def _slice_work(path: Path, values: dict[str, Any], further: list[Entry], once: 
     arrays = {name: value for name, value in values.items() if not isinstance(value, str)}
     taken = {entry.name for entry in further}
     place = this_rank()
+    # An appended value replaces the Parameter of its name.
     slices = [part for part in held_slices(arrays, place, once=once) if part.name not in taken]
 
     def work() -> None:
@@ -166,7 +173,8 @@ def _gathering_work(path: Path, values: dict[str, Any], further: list[Entry]) ->
     """Writes whole Parameters, each gathered when its turn comes, so that one at a time is whole in this process's memory."""
     from sporax.train.checkpoint.files import TensorSpec, write_stream
 
-    merged([Entry(name, "") for name in values], further)  # for its warnings
+    # It warns of names that are there twice.
+    merged([Entry(name, "") for name in values], further)
     everything = {**values, **{entry.name: entry.value for entry in further}}
     specs = [
         TensorSpec(name, (0,), None) if isinstance(value, str) else TensorSpec(name, tuple(value.shape), _dtype(value))
@@ -209,11 +217,13 @@ def _target(name: Any, format: Any) -> tuple[Path, str]:
         raise SporaxTypeError(
             f"For 'save_checkpoint', 'ckpt_file_name' must be a string, but got {type(name).__name__}."
         )
+    # Links are followed, so that the file replaces their target and not the link.
     path = Path(os.path.realpath(name))
     if path.is_dir():
         raise IsADirectoryError(f"For 'save_checkpoint', 'ckpt_file_name' must be a file, but {path} is a directory.")
     if name.endswith(".safetensors"):
         return path, "safetensors"
+    # A name with a dot, "net-1_10.5", keeps it.
     if not name.endswith(f".{format}"):
         path = path.with_name(f"{path.name}.{format}")
     return path, format
@@ -221,6 +231,7 @@ def _target(name: Any, format: Any) -> tuple[Path, str]:
 
 def _options(options: dict[str, Any]) -> tuple[bool, str]:
     """``remove_redundancy``, and the mark that `ModelCheckpoint` gives all files of one save."""
+    # Options that nobody reads would hide a spelling mistake.
     once, mark = options.pop("remove_redundancy", None), options.pop("_mark", "")
     if options:
         raise SporaxValueError(
@@ -289,15 +300,18 @@ def load_checkpoint(
     """
     _refuse_encryption("load_checkpoint", "dec_key", dec_key, dec_mode)
     check_bool("load_checkpoint", "crc_check", crc_check)
+    # Checked before the file is opened.
     keep = _filter(_prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix), choice_func)
     path, kind = _source(ckpt_file_name, format)
     source = _slice_source(path, crc_check)
     if source is not None:
         return _from_slices(source, path, keep, net, strict_load, crc_check)
     entries, check = _parsed(path, kind, crc_check)
+    # The checksum needs the whole file, and so does the copy; together they read it once from disk.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="check_sum") as executor:
         checked = executor.submit(check)  # reads the file while its values are copied
         parameters = {entry.name: to_parameter(entry) for entry in entries if keep(entry.name)}
+        # Raises if the file is broken, before anything reaches the network.
         checked.result()
     if not parameters:
         raise _nothing_left(path)
@@ -314,6 +328,7 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
     """
     from sporax.train.checkpoint.slice_files import is_in_slices, open_rank_files, whole_file
 
+    # A BytesIO has no neighbours.
     if not isinstance(path, Path):
         return None
     if is_in_slices(path):
@@ -334,6 +349,7 @@ def _from_slices(
     for name in filter(keep, source.names()):
         if crc_check:
             source.check_values(name)
+        # One block: the file stands for it. Several: only the whole has a meaning.
         held = [part.region for part in source.slices(name) if part.rank == own]
         parameters[name] = deferred_parameter(StoredValues(source, name, held[0] if len(held) == 1 else None), name)
     for name, text in source.further(own):
@@ -383,6 +399,7 @@ def load_checkpoint_async(
     future = executor.submit(
         load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode, specify_prefix, choice_func
     )
+    # The thread ends with its task; the caller need not wait for it.
     executor.shutdown(wait=False)
     return ParamDictFuture(future)
 
@@ -400,6 +417,7 @@ def _source(name: Any, format: Any) -> tuple[Any, str]:
         )
     if name.endswith(".safetensors"):
         format = "safetensors"
+    # The name says it, too; MindSpore wants the argument.
     if not name.endswith(f".{format}"):
         raise SporaxValueError(f"For 'load_checkpoint', the file must end in '.{format}', but got '{name}'.")
     if not os.path.isfile(name):
@@ -412,6 +430,7 @@ def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[Entry], Callabl
     content = _content(path)
     with _naming(path):
         if kind == "ckpt":
+            # An encrypted file would look like a broken one.
             _refuse_encrypted_file(path, content)
             entries, has_crc = _ckpt_format.parsed(content), _ckpt_format.has_checksum(content)
             compare = partial(_ckpt_format.check_sum, content)
@@ -445,6 +464,7 @@ def _content(path: Any) -> memoryview:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
+        # The view keeps the map open.
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
@@ -460,12 +480,14 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
         raise SporaxTypeError(
             f"For 'load_checkpoint', '{what}' must be a string or a list of strings, but got {value!r}."
         )
+    # Every name begins with "".
     if not prefixes or "" in prefixes:
         raise SporaxValueError(f"For 'load_checkpoint', '{what}' must not be empty, but got {value!r}.")
     return tuple(prefixes)
 
 
 def _filter(selected: tuple[str, ...] | None, excluded: tuple[str, ...] | None, choice: Choice) -> Any:
+    # `choice_func` counts only where no prefix is given, as in MindSpore.
     if selected is None and excluded is None:
         return choice or (lambda name: True)
     return lambda name: (selected is None or name.startswith(selected)) and not (excluded and name.startswith(excluded))
@@ -541,8 +563,9 @@ def _convert(
     for path in _files_to_convert(where, root, old, regex):
         parameters = load_checkpoint(str(path), format=old)
         renamed = {(name_map or {}).get(name, name): value for name, value in parameters.items()}
-        beside = path.parent
-        target = beside if save_path is None else Path(save_path) / (beside.relative_to(root) if root.is_dir() else ".")
+        folder = path.parent
+        # The folders of ranks are kept under the new root.
+        target = folder if save_path is None else Path(save_path) / (folder.relative_to(root) if root.is_dir() else ".")
         target.mkdir(parents=True, exist_ok=True)
         save_checkpoint(renamed, str(target / f"{path.stem}.{new}"), format=new)
 

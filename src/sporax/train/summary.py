@@ -26,6 +26,7 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
 _PLUGINS = ("scalar", "image", "histogram", "tensor")
+# Names that MindInsight alone understands.
 _OF_MINDINSIGHT = ("graph", "train_lineage", "eval_lineage", "dataset_graph", "custom_lineage_data", "LANDSCAPE")
 
 
@@ -67,11 +68,13 @@ class SummaryRecord:
         for name, value in (("network", network), ("export_options", export_options)):
             if value is not None:
                 raise SporaxNotImplementedError(f"For 'SummaryRecord', '{name}' is not offered, but it is given.")
+        # `sporax plan` leaves no files.
         self._writer = _writer_class()(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
         self._values: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         self._closed = False
         self._mode = "train"
-        summaries.take()  # what was put aside before belongs to another run
+        # What was put aside before belongs to another run.
+        summaries.take()
 
     def __enter__(self) -> Self:
         return self
@@ -84,6 +87,7 @@ class SummaryRecord:
     @property
     def log_dir(self) -> str:
         """Path of the file."""
+        # tensorboardX has no public name for it.
         return str(self._writer.file_writer.event_writer._ev_writer._file_name)
 
     def set_mode(self, mode: str) -> None:
@@ -123,6 +127,7 @@ class SummaryRecord:
             raise SporaxTypeError(
                 f"For 'SummaryRecord.add_value', 'value' must be a Tensor, but got {type(value).__name__}."
             )
+        # Copied to the host now: the Tensor may change before `record`.
         self._values[plugin, name] = value.float().asnumpy()
 
     def record(self, step: int, train_network: Any = None, plugin_filter: Callable[[str], bool] | None = None) -> bool:
@@ -148,6 +153,7 @@ class SummaryRecord:
             return False
         if self._mode == "train":
             self._values.update(summaries.take())
+        # Exchanged first, so that a value is never written twice, even after an error.
         values, self._values = self._values, {}
         for (plugin, name), value in values.items():
             if plugin_filter is None or plugin_filter(plugin):
@@ -158,6 +164,7 @@ class SummaryRecord:
         if plugin == "scalar":
             self._writer.add_scalar(name, float(value.mean()), step)
         elif plugin == "image":
+            # A batch of images is shown as a grid.
             show = self._writer.add_images if value.ndim == 4 else self._writer.add_image
             show(name, value, step)
         else:

@@ -56,10 +56,10 @@ def test_transfers_that_no_one_reads_are_left_out():
 def test_arguments_on_the_host_are_fetched_and_the_updated_ones_returned():
     step = with_hosts(lambda w, v, x: [w + x, (v * x).sum()], {0, 1}, 1)
     w, v = (host.stored_on_host(jax.device_put(X, jax.devices()[0])) for _ in range(2))
-    assert host.lies_on_host(w)
+    assert host.is_on_host(w)
     updated, total = step(w, v, X)
-    assert host.lies_on_host(updated)
-    assert not host.lies_on_host(total)
+    assert host.is_on_host(updated)
+    assert not host.is_on_host(total)
     np.testing.assert_array_equal(updated, 2 * X)
     assert float(total) == float((X * X).sum())
 
@@ -71,4 +71,4 @@ def test_what_the_host_works_on_stays_there():
     w = host.stored_on_host(jax.device_put(X, jax.devices()[0]))
     closed = jax.make_jaxpr(with_hosts(function, {0}, 1))(w, X)
     assert host.transfers(closed) == [("to device", X.nbytes), ("to host", X.nbytes)]  # for the sum; the second factor
-    assert not host.lies_on_host(np.arange(3))
+    assert not host.is_on_host(np.arange(3))

@@ -19,13 +19,13 @@ from sporax.runtime.session import SESSION
 
 
 def test_a_variable_is_kept_where_it_is_updated(planned, plan):
-    assert [{device.id for device in processes.home_of(planned, place).device_set} for place in (0, 1)] == [
+    assert [{device.id for device in processes.storage_of(planned, place).device_set} for place in (0, 1)] == [
         {0, 1},
         {2, 3},
     ]
     shared = plan(training(tied))  # both stages read the first weight
-    assert {device.id for device in processes.home_of(shared, 0).device_set} == {0, 1}
-    assert processes.home_of(planned, 7) is None
+    assert {device.id for device in processes.storage_of(shared, 0).device_set} == {0, 1}
+    assert processes.storage_of(planned, 7) is None
 
 
 def test_data_and_small_state_are_told_apart(planned):
@@ -44,7 +44,7 @@ def test_data_and_small_state_are_told_apart(planned):
 
 
 def test_rows_of_a_process_are_placed_on_its_stage(planned):
-    home = processes.home_of(planned, 1)
+    home = processes.storage_of(planned, 1)
     rows = np.arange(8.0).reshape(2, 4)
     placed = processes.placed_rows(rows, (2, 4), home, ParallelConfig(device_num=4))
     assert placed.sharding == home
@@ -52,7 +52,7 @@ def test_rows_of_a_process_are_placed_on_its_stage(planned):
 
 
 def test_with_one_process_no_one_is_told(planned):
-    home = processes.home_of(planned, 0)
+    home = processes.storage_of(planned, 0)
     broadcast = Broadcast({("result", 2): (home, jax.ShapeDtypeStruct((), jnp.float32))}, Line())
     assert broadcast.transfers == {}
     assert broadcast({}) == {}

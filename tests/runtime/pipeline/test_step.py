@@ -26,7 +26,7 @@ def step(planned, settings):
 def test_variables_are_brought_to_their_stages_and_updated(step, compiled, expected):
     variables = [Variable(np.array(argument)) for argument in ARGUMENTS[:2]]
     step.bring(variables)
-    assert [variable.raw.sharding for variable in variables] == [step.home(0), step.home(1)]
+    assert [variable.raw.sharding for variable in variables] == [step.storage(0), step.storage(1)]
     outputs = step.run(compiled, step.values(variables), ARGUMENTS[2:])
     step.keep(variables, outputs)
     assert_same([variable.raw for variable in variables], expected[:2])

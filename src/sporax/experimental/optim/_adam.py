@@ -50,12 +50,14 @@ class Adam(mint.Adam):
         """The same with and without `amsgrad`, as in MindSpore's checkpoints."""
         return self.slots
 
+    # A scalar int, as in MindSpore's checkpoints.
     def counter(self) -> Tensor:
         """See `mint.optim.Adam`."""
         return Tensor(0, dtypes.int32)
 
     def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
         """See the class."""
+        # Before bias correction, so the correction divides eps, too.
         return (spread + eps) / correction
 
 
@@ -125,6 +127,7 @@ class Adamax(CountingOptimizer):
         beta1, beta2 = group["betas"]
         gradient = with_decay(group, gradient, parameter)
         first = beta1 * first + (1 - beta1) * gradient
+        # eps inside of the maximum, as in PyTorch.
         largest = jnp.maximum(beta2 * largest, jnp.abs(gradient) + group["eps"])
         return parameter - rate / bias_correction(beta1, shared) * first / largest, first, largest
 
@@ -170,6 +173,7 @@ class NAdam(CountingOptimizer):
         first, second, product = slots
         beta1, beta2 = group["betas"]
         gradient = with_decay(group, gradient, parameter)
+        # Momenta of this step and the next (Dozat 2016).
         momentum, following = (
             beta1 * (1.0 - 0.5 * _NESTEROV_BASE ** (step * group["momentum_decay"])) for step in (shared, shared + 1)
         )
@@ -178,6 +182,7 @@ class NAdam(CountingOptimizer):
         second = beta2 * second + (1 - beta2) * jnp.square(gradient)
         denominator = jnp.sqrt(second / bias_correction(beta2, shared)) + group["eps"]
         along = rate * (1.0 - momentum) / (1.0 - product) * gradient
+        # The part that looks ahead uses the next momentum.
         ahead = rate * following / (1.0 - product * following) * first
         return parameter - (along + ahead) / denominator, first, second, product
 
@@ -220,6 +225,7 @@ class RAdam(CountingOptimizer):
         limit = 2 / (1 - beta2) - 1
         length = limit - 2 * shared * (1 - rest) / rest
         is_scaled = length > _LEAST_LENGTH
+        # The formula must not take the root of a negative number on the way that is not taken.
         safe = jnp.where(is_scaled, length, _LEAST_LENGTH)
         rectified = jnp.sqrt((safe - 4) * (safe - 2) * limit / ((limit - 4) * (limit - 2) * safe))
         scale = jnp.where(is_scaled, rectified * jnp.sqrt(rest) / (jnp.sqrt(second) + group["eps"]), 1.0)

@@ -25,6 +25,7 @@ class LimitedOptimizer(Optimizer):
     """Settings that must not be below 0."""
 
     def __init__(self, params: Any, settings: dict[str, Any]) -> None:
+        # Checked before the base class makes Parameters of it.
         _positive(type(self).__name__, "lr", settings["lr"])
         super().__init__(params, settings)
 

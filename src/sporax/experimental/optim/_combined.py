@@ -58,8 +58,10 @@ class SequentialLR:
         """Go to the next epoch and set the rates."""
         epoch = int(self.last_epoch.item()) + 1
         assign(self.last_epoch, epoch)
+        # The schedule in which the epoch falls.
         index = bisect_right(self.milestones, epoch)
         if index > 0 and self.milestones[index - 1] == epoch:
+            # A schedule begins with its own epoch 0.
             self._schedulers[index].step(0)
         else:
             self._schedulers[index].step()
@@ -128,11 +130,13 @@ class ReduceLROnPlateau:
         """Take the metric of one more epoch, a number or scalar Tensor, and set the rates."""
         current, best, cooldown = as_tensor(metrics).array, self.best.array, self.cooldown_counter.array
         is_better = self._is_better(current, best)
+        # Steps in the cooldown do not count.
         wait = jnp.where(is_better | (cooldown > 0), 0.0, self.wait.array + 1)
         cooldown = jnp.maximum(cooldown - 1, 0.0)
         is_due = wait > self.patience
         for holder, lowest in zip(self._last_lr, self.min_lrs, strict=True):
             lower = jnp.maximum(holder.array * self.factor, lowest.array)
+            # A change that is too small is left out.
             is_lower = is_due & (holder.array > lower + self.eps)
             assign(holder, wrap(jnp.where(is_lower, lower, holder.array)))
         assign(self.last_epoch, wrap(self.last_epoch.array + 1))
@@ -152,6 +156,7 @@ class ReduceLROnPlateau:
     def _is_better(self, current: jax.Array, best: jax.Array) -> jax.Array:
         sign = -1.0 if self.mode == "min" else 1.0
         if self.threshold_mode == "rel":
+            # Relative to the best value, which may be negative.
             bound = best * (1.0 + sign * self.threshold)
         else:
             bound = best + sign * self.threshold

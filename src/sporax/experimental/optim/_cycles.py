@@ -62,6 +62,7 @@ class CyclicLR(LRScheduler):
         lowest = per_group("CyclicLR", "base_lr", base_lr, optimizer)
         self.max_lrs = [as_tensor(rate) for rate in per_group("CyclicLR", "max_lr", max_lr, optimizer)]
         if last_epoch == -1:
+            # A continued run keeps its rates.
             for rate, group in zip(lowest, optimizer.param_groups, strict=True):
                 assign(group["lr"], rate)
         down = step_size_up if step_size_down is None else step_size_down
@@ -72,9 +73,11 @@ class CyclicLR(LRScheduler):
         self.scale_fn = heights[mode] if scale_fn is None else scale_fn
         self.scale_mode = scale_mode
         if scale_fn is None:
+            # "exp_range" is a function of the step.
             self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
         self._lowest = [as_tensor(rate) for rate in lowest]
         super().__init__(optimizer, last_epoch)
+        # The base class has taken the first rates, but the cycle starts at the lowest.
         self.base_lrs = self._lowest
 
     def get_lr(self) -> list[Any]:
@@ -109,6 +112,7 @@ class CosineAnnealingLR(ClosedSchedule):
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         """See `ChainedSchedule`."""
         lowest, angle = self.eta_min, math.pi / self.T_max
+        # From the lowest rate on the recurrence would divide by zero.
         upwards = rate + (base - lowest) * (1 - math.cos(angle)) / 2
         is_lowest = (epoch - 1 - self.T_max) % (2 * self.T_max) == 0
         before = jnp.where(is_lowest, 1.0, 1 + jnp.cos(angle * (epoch - 1)))
@@ -162,6 +166,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         Raises:
             SporaxValueError: `epoch` is negative.
         """
+        # After the first step epochs follow one another.
         if epoch is None and self.last_epoch.item() >= 0:
             following = self.T_cur.array + 1
             is_over = following >= self.T_i.array
@@ -173,6 +178,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self._restart_before(epoch)
         assign(self.last_epoch, math.floor(epoch))
         for holder, rate in zip(self._last_lr, self.get_lr(), strict=True):
+            # `epoch` may be between two whole ones.
             assign(holder, rate)
         return True
 

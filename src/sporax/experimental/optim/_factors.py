@@ -101,7 +101,8 @@ class ConstantLR(ClosedSchedule):
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         """See `ChainedSchedule`."""
-        restored = base if self.factor == 0 else rate / self.factor  # nothing is left of a rate that was 0 times itself
+        # Nothing is left of a rate that was multiplied by 0.
+        restored = base if self.factor == 0 else rate / self.factor
         return jnp.where(epoch == 0, rate * self.factor, jnp.where(epoch != self.total_iters, rate, restored))
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
@@ -138,6 +139,7 @@ class LinearLR(ClosedSchedule):
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         """See `ChainedSchedule`."""
         change = self.end_factor - self.start_factor
+        # The factor of the epoch before, by which the present rate was multiplied.
         before = self.total_iters * self.start_factor + (epoch - 1) * change
         following = jnp.where(epoch > self.total_iters, rate, rate * (1.0 + change / before))
         return jnp.where(epoch == 0, rate * self.start_factor, following)
@@ -191,7 +193,8 @@ class PolynomialLR(ClosedSchedule):
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         """See `ChainedSchedule`."""
         is_over = (epoch == 0) | (epoch > self.total_iters)
-        present = jnp.where(is_over, 1.0, epoch)  # no division by zero where the result is not used
+        # No division by zero where the result is not used.
+        present = jnp.where(is_over, 1.0, epoch)
         left, before = 1.0 - present / self.total_iters, 1.0 - (present - 1) / self.total_iters
         return jnp.where(is_over, rate, rate * (left / before) ** self.power)
 
@@ -233,6 +236,7 @@ class MultiplicativeLR(LRScheduler):
     def get_lr(self) -> list[Any]:
         """See `LRScheduler`."""
         epoch = self.last_epoch.value()
+        # The first rate stays.
         if epoch <= 0:
             return self.get_last_lr()
         return [as_tensor(rate) * factor(epoch) for factor, rate in zip(self.lr_lambdas, self._last_lr, strict=True)]

@@ -66,6 +66,7 @@ class Adagrad(CountingOptimizer):
         """See the class."""
         gradient = with_decay(group, gradient, parameter)
         total = slots[0] + jnp.square(gradient)
+        # The step number is 1 in the first step, which has the whole rate.
         rate = rate / (1 + (shared - 1) * group["lr_decay"])
         return parameter - rate * gradient / (jnp.sqrt(total) + group["eps"]), total
 
@@ -174,6 +175,7 @@ class RMSprop(LimitedOptimizer):
             mean = alpha * mean + (1 - alpha) * gradient
             spread = squares - jnp.square(mean)
         change = gradient / (jnp.sqrt(spread) + group["eps"])
+        # The sum of changes without the rate, so that a new rate acts at once.
         if group["momentum"]:
             change = moment = group["momentum"] * moment + change
         return parameter - rate * change, squares, mean, moment

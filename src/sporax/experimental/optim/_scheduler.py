@@ -46,6 +46,7 @@ class LRScheduler:
             raise SporaxValueError(f"For '{name}', 'last_epoch' must be >= -1, but got {last_epoch}.")
         for index, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
+                # Several schedules of one optimizer share the first rate.
                 group.setdefault(INITIAL_RATE, group["lr"].value())
             elif INITIAL_RATE not in group:
                 raise SporaxKeyError(
@@ -77,6 +78,7 @@ class LRScheduler:
             rates = self.get_lr()
         else:
             assign(self.last_epoch, epoch)
+            # Without a closed form the recurrence gives the next rate.
             rates = getattr(self, "_get_closed_form_lr", self.get_lr)()
         for holder, rate in zip(self._last_lr, rates, strict=True):
             assign(holder, rate)
@@ -131,6 +133,7 @@ def assign(holder: Parameter, value: Any) -> None:
 
 def as_tensor(value: Any) -> Tensor:
     """A copy of a number or scalar Tensor, in float32; steps may reuse the memory of what they update."""
+    # Copied: steps may reuse the memory of what they update.
     return wrap(jnp.array(value.array if isinstance(value, Tensor) else value, jnp.float32).reshape(()))
 
 

@@ -60,6 +60,7 @@ class SGD(mint.SGD):
         """See `mint.optim.SGD`."""
         velocity, is_new = slots
         moved, velocity = super().step(group, rate, is_new > 0, gradient, parameter, velocity)
+        # Without momentum MindSpore's `stat` never changes.
         return moved, velocity, jnp.zeros_like(is_new) if group["momentum"] else is_new
 
 
@@ -122,6 +123,7 @@ class ASGD(CountingOptimizer):
         """See the class."""
         share, eta, average = slots
         gradient = with_decay(group, gradient, parameter)
+        # The rate is known only at the first step.
         eta = jnp.where(shared == 1, rate, eta)
         parameter = parameter * (1.0 - group["lambd"] * eta) - eta * gradient
         average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
@@ -162,6 +164,7 @@ class Rprop(CountingOptimizer):
         shrink, grow = settings["etas"]
         if not 0 < shrink < 1 < grow:
             raise SporaxValueError(f"For 'Rprop', 'etas' must be in (0, 1) and above 1, but got {settings['etas']}.")
+        # The sign alone counts, in which a decay would be lost.
         if settings["weight_decay"]:
             raise SporaxValueError(f"For 'Rprop', 'weight_decay' must be 0, but got {settings['weight_decay']}.")
 
@@ -179,6 +182,7 @@ class Rprop(CountingOptimizer):
         agreement = gradient * before
         shrink, grow = group["etas"]
         factor = jnp.where(agreement > 0, grow, jnp.where(agreement < 0, shrink, 1.0))
+        # Every element starts with the learning rate.
         length = jnp.clip(jnp.where(shared == 1, rate, length) * factor, *group["step_sizes"])
         gradient = jnp.where(agreement < 0, 0.0, gradient)
         return parameter - jnp.sign(gradient) * length, gradient, length

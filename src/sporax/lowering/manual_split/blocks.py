@@ -64,6 +64,7 @@ def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
     inputs = {
         number: blocked[argument.tensor] for number, argument in enumerate(graph.inputs) if argument.tensor in blocked
     }
+    # An updated variable leaves in the form in which it came, so the next step takes it as it is.
     kept = {output: blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
     results = [kept.get(output) for output in range(len(graph.outputs))]
     return _BlockRewriter(step, blocked, results).run(), inputs
@@ -104,6 +105,7 @@ class _BlockedTensors:
 
     def _mark(self, tensor: int, how: Blocked) -> None:
         if tensor != LITERAL and tensor not in self.fixed:
+            # The first form wins: where a second one differs, the operator in between works on rows.
             self.blocked.setdefault(tensor, how)
 
     def _through(self, operator: Operator) -> None:
@@ -142,11 +144,13 @@ class Branches:
             return None
         operands = [blocked.get(tensor) for tensor in operator.operands[1:]]
         results = [blocked.get(tensor) for tensor in operator.results]
+        # Branches influence each other through what they take and give.
         while True:  # until no branch wants more than those before it knew of
             inner: list[dict[int, Blocked]] = []
             before = operands, results
             for graph in operator.bodies:
                 inner.append(_inside(graph, operands, results))
+                # Constants of a branch come first and are not handed in from outside.
                 arguments = [argument.tensor for argument in graph.inputs[len(graph.inputs) - len(operands) :]]
                 operands = [how or inner[-1].get(tensor) for tensor, how in zip(arguments, operands, strict=True)]
                 results = [how or inner[-1].get(tensor) for tensor, how in zip(graph.outputs, results, strict=True)]
@@ -193,6 +197,7 @@ def shared_rows(operator: Operator, blocked: Mapping[int, Blocked]) -> dict[int,
     if operator.bodies or blocked.keys().isdisjoint((*operator.operands, *operator.results)):
         return None
     rule = rule_for(operator.operation)
+    # Nothing is known of an opaque operator's dimensions.
     if rule.opaque:
         return None
     tensors = [*zip(operator.operands, rule.operands, strict=True), *zip(operator.results, rule.results, strict=True)]
@@ -225,6 +230,7 @@ def _row_by_row(operator: Operator, rule: Rule, factor: tuple[int, ...]) -> bool
     kind = rule.factors[factor[0]].kind
     if kind is Kind.REDUCE:
         return operator.name in _REDUCTIONS
+    # A recipe computes places in the whole tensor, which spare rows would shift.
     return kind is Kind.MAP and rule.recipe == "plain"
 
 
@@ -243,6 +249,7 @@ class _BlockRewriter:
     operators: list[Operator] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
     rows: dict[int, int] = field(default_factory=dict)
+    # Both directions share one dict, since a tensor is in one form by itself.
     """For tensors that are in blocks, the numbers of their copies in rows; the other way round for those that are not."""
 
     def run(self) -> Ingested:
@@ -281,6 +288,7 @@ class _BlockRewriter:
 
     def _as_rows(self, tensor: int, near: Operator) -> int:
         """A tensor in blocks, in rows."""
+        # One conversion serves all readers.
         if tensor not in self.rows:
             how, shape = self.blocked[tensor], self.step.graph.tensors[tensor].shape
             self.rows[tensor] = self._new(rows_of_blocks_p, tensor, shape, near, rows=how.rows.rows, dim=how.dim)
@@ -297,6 +305,7 @@ class _BlockRewriter:
         operands = []
         for tensor, result in zip(operator.operands, operator.results, strict=True):
             before, after = self.blocked.get(tensor), self.blocked.get(result)
+            # Both ends in one form: the identity needs no conversion.
             if before == after:
                 operands.append(tensor)
             else:
@@ -326,6 +335,7 @@ class _BlockRewriter:
         ]
         results = tuple(self.tensors[tensor] for tensor in operator.results)
         operation = operator.operation
+        # Shapes inside of parameters (of reshapes, say) must follow the new rows.
         adapt = rule_for(operation).adapt
         params = operation.params
         if adapt is not None:
@@ -345,6 +355,7 @@ class _BlockRewriter:
         operands = [operator.operands[0]]
         for tensor, how in zip(operator.operands[1:], branches.operands, strict=True):
             operands.append(self._as_blocks(tensor, how, operator) if how and tensor not in self.blocked else tensor)
+        # The body is rewritten with the same forms at its ends as its siblings.
         inner = [
             _BlockRewriter(body, blocked, results).run()
             for body, blocked in zip(equation.bodies, branches.blocked, strict=True)
@@ -361,9 +372,11 @@ class _BlockRewriter:
     def _harmless(self, operator: Operator, position: int, tensor: int, how: Blocked) -> int:
         """An operand whose spare rows change nothing: filled where the operator combines rows."""
         if operator.name in _OWN:
+            # These two know of blocks and skip spare rows by themselves.
             return tensor
         rule = rule_for(operator.operation)
         factor = rule.factors[rule.operands[position][how.dim][0]]
+        # Along a mapped dimension spare rows only make spare results.
         if factor.kind is not Kind.REDUCE:
             return tensor
         value = fill_value(factor.reduction, self.tensors[tensor].dtype)
@@ -380,6 +393,7 @@ class _BlockRewriter:
             results.append(tensor)
             if tensor in self.blocked:
                 self.tensors.append(spec)
+                # The operator makes rows under a new number; the old one stands for the blocks made of them.
                 results[-1] = len(self.tensors) - 1
                 later.append((results[-1], tensor))
         self._add(replace(operator, operands=operands, results=tuple(results)), equation)
@@ -398,6 +412,7 @@ class _BlockRewriter:
 
     def _outputs(self) -> Sequence[int]:
         """The results as they should come out."""
+        # At the end there is no operator near; the conversion has no path.
         nowhere = Operator(Operation("", (), ()), (), ())
         outputs = []
         for tensor, form in zip(self.step.graph.outputs, self.result_forms, strict=True):

@@ -60,6 +60,7 @@ def _places(indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], fi
     """
     per_part = indices.shape[-1] // count
     dtype = np.int64 if indices.dtype.itemsize == 8 else np.int32
+    # `first` is traced on a device, hence a dynamic slice of static tables.
     own = [jax.lax.dynamic_slice_in_dim(jnp.asarray(offset, dtype), first, count) for offset in (rows, offsets)]
     num_rows, offset = (jnp.repeat(entry, per_part) for entry in own)
     inside = indices.astype(dtype) - offset
@@ -70,6 +71,7 @@ def _places(indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], fi
 
 def _starts(num_rows: int, parts: UnevenRows) -> Sequence[int]:
     """Where parts begin: one behind the other, or in blocks."""
+    # The number of rows tells the two forms apart.
     return parts.starts if num_rows == parts.num_rows else range(0, parts.num_stored, parts.block)
 
 
@@ -81,6 +83,7 @@ def _find(table: Array, places: Array) -> Array:
 
 def _sum_up(values: Array, places: Array, num_rows: int) -> Array:
     rows_found = jnp.where(places < 0, num_rows, places).reshape(-1)
+    # Rows that no index names get a gradient of zero.
     columns = values.shape[places.ndim :]
     zeros = jnp.zeros((num_rows, *columns), values.dtype)
     return zeros.at[rows_found].add(values.reshape(-1, *columns), mode="drop")
@@ -102,6 +105,7 @@ def _update(values: Array, indices: Array, *, rows: Rows, offsets: Rows, num_row
 def blocks_of_rows(table: Array, *, rows: Rows, dim: int) -> Array:
     """Every part filled up with zeros to a block."""
     parts, table = UnevenRows(rows), jnp.moveaxis(table, dim, 0)
+    # Static slices, which XLA copies without computing positions.
     pieces = [table[start : start + size] for start, size in zip(parts.starts, rows, strict=True)]
     filled = [jnp.pad(piece, [(0, parts.block - piece.shape[0])] + [(0, 0)] * (piece.ndim - 1)) for piece in pieces]
     return jnp.moveaxis(jnp.concatenate(filled), 0, dim)
@@ -119,10 +123,11 @@ def _fill(x: Array, *, rows: Rows, dim: int, value: float, start: Any = 0) -> Ar
     parts = UnevenRows(rows)
     dtype = np.int32 if parts.num_stored < 2**31 else np.int64
     number = jax.lax.iota(dtype, x.shape[dim]) + jnp.asarray(start, dtype)
+    # Every block begins with its real rows.
     real = number % parts.block < jnp.asarray(rows, dtype)[number // parts.block]
-    beside = [1] * x.ndim
-    beside[dim] = -1
-    return jnp.where(real.reshape(beside), x, jnp.full_like(x, value))
+    broadcast = [1] * x.ndim
+    broadcast[dim] = -1
+    return jnp.where(real.reshape(broadcast), x, jnp.full_like(x, value))
 
 
 def _resized(x: Any, dim: int, size: int) -> Any:
@@ -145,6 +150,7 @@ def _linear(primitive: Primitive) -> Any:
 
     def jvp(primals: Sequence[Array], tangents: Sequence[Array], **params: Any) -> tuple[Array, Any]:
         result = primitive.bind(*primals, **params)
+        # JAX's symbolic zero must stay one, so that nothing is computed for it.
         if isinstance(tangents[0], ad.Zero):
             return result, ad.Zero(tangents[0].aval.update(shape=result.shape))
         return result, primitive.bind(tangents[0], primals[1], **params)
@@ -156,6 +162,7 @@ def _lookup_transpose(cotangent: Array, table: Any, indices: Array, *, rows: Row
     if isinstance(cotangent, ad.Zero):
         return [ad.Zero(table.aval), None]
     num_rows = table.aval.shape[0]
+    # The transpose needs the table's shape, which the cotangent does not have.
     return [part_update_p.bind(cotangent, indices, rows=rows, offsets=offsets, num_rows=num_rows), None]
 
 
@@ -201,6 +208,7 @@ def local_lookup(task: Task, local: Operation, position: Position, slices: list[
     """Recipe of ``part_lookup``."""
     table, indices = slices
     axes = task.operand_placement(0).dims[0]
+    # Without axes the whole table is here, and the plain form needs no offsets.
     if not axes:
         return task.bind(slices, local.params)
     return [_find(table, _local_places(task, position, indices, table.shape[0], axes))]

@@ -26,6 +26,7 @@ from sporax.lowering.memory.flat import is_backward, stack_of
 from sporax.lowering.memory.tags import RecomputeTag, innermost_tag, new_tag
 from sporax.planner.memory.recomputation import Level
 
+# The shortest prefix that ends in a number: the outermost numbered Cell.
 _BLOCK = re.compile(r".*?(?:^|\.)\d+(?=\.|$)")
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 _VIEWS = ("reshape", "transpose", "convert_element_type", "squeeze", "expand_dims", MARK)
@@ -76,6 +77,7 @@ def blocks_of(program: ClosedJaxpr) -> tuple[Block, ...]:
         for var in eqn.invars:
             if isinstance(var, Var):
                 readers.setdefault(var, set()).add(name)
+        # What the user has marked is decided already.
         if name and innermost_tag(stack) is None:
             positions.setdefault(name, []).append(position)
     returned = {var for var in program.jaxpr.outvars if isinstance(var, Var)}
@@ -124,6 +126,7 @@ def _of_level(program: ClosedJaxpr, block: Block, level: Level) -> tuple[Sequenc
         return block.positions, set()
     eqns = program.jaxpr.eqns
     products = [place for place in block.positions if _is_product(eqns[place])]
+    # At this level products with weights are kept; those of attention grow with the square of the length.
     if level is Level.PRODUCTS:
         products = [place for place in products if not _is_batched(eqns[place])]
     return block.positions, {_after_marks(eqns, block, eqns[place].outvars[0]) for place in products}
@@ -140,6 +143,7 @@ def _attention(program: ClosedJaxpr, block: Block) -> tuple[list[int], set[Var]]
         eqn = eqns[place]
         variables = [var for var in eqn.invars if isinstance(var, Var)]
         if _is_product(eqn) and not _is_batched(eqn):
+            # The value that the product reads is kept in front of its views, which cost nothing to make again.
             stays.update(source.get(var, var) for var in variables if var in inside)
             continue
         if _is_batched(eqn) or any(var in inside for var in variables):
@@ -158,12 +162,14 @@ def _masks(program: ClosedJaxpr, block: Block, again: Sequence[int]) -> list[int
     readers: dict[Var, set[int]] = {}
     for place in block.positions:
         variables = [var for var in eqns[place].invars if isinstance(var, Var)]
+        # A tensor from outside of the block: what depends on it is no mask.
         late.update(var for var in variables if var not in inside and var not in constants and _is_tensor(var))
         if not late.isdisjoint(variables):
             late.update(eqns[place].outvars)
         for var in variables:
             readers.setdefault(var, set()).add(place)
     taken, masks = set(again), list[int]()
+    # Last to first: an equation joins when all its readers have joined.
     for place in reversed(block.positions):
         outvars = eqns[place].outvars
         reading = set[int]().union(*(readers.get(var, set()) for var in outvars))

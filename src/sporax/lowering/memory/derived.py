@@ -47,12 +47,14 @@ def with_derived_values(program: ClosedJaxpr, runs: Sequence[tuple[int, int]]) -
     crossing = _crossing(eqns, run_of, maker)
     free = {*program.jaxpr.invars, *program.jaxpr.constvars}
     lacking: dict[Var, int] = {}
+    # Values that lack one common value are cheaper as a group: that one is kept instead of them.
     for var in crossing:
         lacks = _way(var, eqns, run_of, maker, (crossing | free) - {var})[1]
         if len(lacks) == 1:
             lacking[lacks[0]] = lacking.get(lacks[0], 0) + _num_bytes(var)
     crossing |= {var for var, num_bytes in lacking.items() if num_bytes > _num_bytes(var)}
     ways: dict[Var, list[int]] = {}
+    # Last to first, so that what is derived is not needed to derive another one.
     for var in sorted(crossing, key=lambda variable: -maker[variable]):
         crossing.discard(var)
         way, lacks = _way(var, eqns, run_of, maker, crossing | free)
@@ -81,6 +83,7 @@ def _way(
     var: Var, eqns: Sequence[JaxprEqn], run_of: dict[int, int], maker: dict[Var, int], there: set[Var]
 ) -> tuple[list[int], list[Var]]:
     """The positions of cheap equations that lead to a value, in order, and the values that they lack."""
+    # A value that is much smaller than the derived one may be kept in its place.
     least = max(_num_bytes(var) / _SMALL, _SCALAR)
     positions: set[int] = set()
     lacks: dict[Var, None] = {}
@@ -92,6 +95,7 @@ def _way(
             continue
         assert position is not None
         eqn = eqns[position]
+        # Values of another run leave its loop as stacks, so they are kept in any case.
         if str(eqn.primitive.name) not in _CHEAP or eqn.effects or run_of.get(position) != run_of.get(maker[var]):
             lacks[value] = None
         elif position not in positions:
@@ -110,6 +114,7 @@ def _written(program: ClosedJaxpr, run_of: dict[int, int], ways: dict[Var, list[
             for var in eqn.invars:
                 if isinstance(var, Var) and var in ways:
                     _derive(var, jaxpr.eqns, ways, copies, result)
+            # Only readers in the backward pass get the copy; the forward pass has the value anyway.
             if any(not isinstance(var, Literal) and var in copies for var in eqn.invars):
                 invars = [var if isinstance(var, Literal) else copies.get(var, var) for var in eqn.invars]
                 eqn = eqn.replace(invars=invars)
@@ -133,6 +138,7 @@ def _derive(
         results = [Var(atom.aval) for atom in eqn.outvars]
         invars = [atom if isinstance(atom, Literal) else copies.get(atom, atom) for atom in eqn.invars]
         copies.update(zip(eqn.outvars, results, strict=True))
+        # The copy belongs to the backward pass, which later passes read from the name stack.
         info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
         result.append(eqn.replace(invars=invars, outvars=results, source_info=info))
 

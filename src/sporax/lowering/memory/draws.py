@@ -50,12 +50,14 @@ def draws_that_wait(
         runs_again: whether a value is computed again, and so need not be written.
     """
     depths: dict[Var, int] = {}
+    # A stretch is a row of equations of one call, without others in between.
     for call, numbers in groupby(range(len(eqns)), key=lambda number: calls[number]):
         stretch = list(numbers)
         if call is not None:
             wait = _wait(eqns, stretch, depths, runs_again)
             if wait is not None:
                 yield wait
+        # Depth stands for time: the longest chain of equations that leads to a value.
         for eqn in (eqns[number] for number in stretch):
             depth = 1 + max((depths.get(var, 0) for var in eqn.invars if isinstance(var, Var)), default=0)
             depths.update(dict.fromkeys(eqn.outvars, depth))
@@ -69,6 +71,7 @@ def _wait(
         var for number in stretch for var in eqns[number].invars if isinstance(var, Var) and var not in maker
     )
     states = _leading_to([number for number in stretch if eqns[number].primitive.name == _DRAW], eqns, maker)
+    # The latest value that is written anyway, so that the barrier adds no memory traffic.
     late = max(
         (var for var in entering if var not in states and depths.get(var) and _is_written(var) and not runs_again(var)),
         key=lambda var: depths[var],

@@ -69,7 +69,9 @@ class Reads:
         self.order.append(filed)
 
         def call(*_: Any) -> tuple[Any, Any]:
+            # The callback may run in another thread; `Filed` has a lock of its own.
             values = filed.read()
+            # The next read starts while the program uses this value.
             if place + 1 < len(self.order):
                 self.order[place + 1].prefetch()
             return values, np.int32(0)
@@ -124,11 +126,14 @@ class _Writer:
         self.num_updated = num_updated
         self.filed = {jaxpr.invars[position]: file for position, file in filed.items()}
         self.tokens: dict[Var, Var] = {
-            jaxpr.invars[position]: Var(jax.core.ShapedArray((), jnp.int32)) for position in filed
+            # Tokens are int32 scalars: small enough that handing them over costs nothing.
+            jaxpr.invars[position]: Var(jax.core.ShapedArray((), jnp.int32))
+            for position in filed
         }
         self.seen: dict[Var, list[Var]] = {var: [self.tokens[var]] for var in self.filed}
         self.updates: dict[Any, Var] = {}
         for position in filed:
+            # A variable that comes out unchanged needs no write.
             if position < num_updated and jaxpr.outvars[position] is not jaxpr.invars[position]:
                 self.updates[jaxpr.outvars[position]] = jaxpr.invars[position]
         self.of_data = set(jaxpr.invars[num_variables:])
@@ -142,6 +147,7 @@ class _Writer:
     def run(self) -> ClosedJaxpr:
         jaxpr = self.program.jaxpr
         late = [number for number, eqn in enumerate(jaxpr.eqns) if is_backward(stack_of(eqn))]
+        # Three parts of the step: forward, backward, and the update behind the last backward equation.
         first, last = (late[0], late[-1]) if late else (len(jaxpr.eqns), len(jaxpr.eqns))
         for number, eqn in enumerate(jaxpr.eqns):
             part = (number >= first) + (number > last)
@@ -150,6 +156,7 @@ class _Writer:
                     self._read(part, var, eqn)
             invars = [var if isinstance(var, Literal) else self.copies.get((part, var), var) for var in eqn.invars]
             self.result.append(eqn.replace(invars=invars))
+            # Values that depend on data show how far the step is; others may be computed at its start.
             if any(isinstance(var, Var) and var in self.of_data for var in eqn.invars):
                 self.of_data.update(eqn.outvars)
                 self.latest = next((var for var in eqn.outvars if _is_real(var)), self.latest)
@@ -159,9 +166,11 @@ class _Writer:
         outvars = []
         for position, var in enumerate(jaxpr.outvars):
             own = jaxpr.invars[position] if position < self.num_updated else None
+            # An unchanged variable keeps the token of its last read, so that a later write waits for it.
             if isinstance(own, Var) and own in self.filed and (var is own or self.updates.get(var) is own):
                 outvars.append(self.seen[own][-1])
             elif isinstance(var, Var) and var in self.filed:
+                # A result that is a variable itself must be read, since the caller wants values.
                 self._read(2, var, jaxpr.eqns[-1])
                 outvars.append(self.copies[2, var])
             else:
@@ -174,6 +183,7 @@ class _Writer:
         waits: list[Any] = [self.seen[var][-1]]
         if self.written is not None:
             waits.append(self.written)
+        # The read waits for the present moment of the step, so memory is not taken earlier.
         if self.latest is not None:
             (latest,), through = barrier([self.latest], reader)
             self.result.append(through)
@@ -189,6 +199,7 @@ class _Writer:
     def _write(self, new: Var) -> None:
         """Write the new value of a variable, after all reads of the old one."""
         var = self.updates[new]
+        # A file has room for one value: nobody may still read the old one.
         eqns, token, constants = write(self.filed[var], new, self.seen[var])
         self.result += eqns
         self.constants.update(constants)

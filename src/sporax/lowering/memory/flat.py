@@ -39,12 +39,14 @@ def closed_jaxpr(
 ) -> ClosedJaxpr:
     """A program of these equations."""
     effects = frozenset().union(*(eqn.effects for eqn in eqns)) if eqns else frozenset()
+    # JAX demands one name per argument and result; empty ones are enough.
     names = DebugInfo("jit", "step", ("",) * len(invars), ("",) * len(outvars))
     return ClosedJaxpr(Jaxpr(list(constvars), list(invars), list(outvars), eqns, effects, names), list(consts))
 
 
 def stack_of(eqn: JaxprEqn) -> str:
     """Its name stack as text."""
+    # By identity: comparing name stacks would cost as much as their text.
     return _text_of(ByIdentity(eqn.source_info.name_stack))
 
 
@@ -81,6 +83,7 @@ def equations_of(function: Callable[..., Any], *atoms: Any) -> tuple[list[JaxprE
         constants[env[var]] = value
     eqns = []
     for eqn in sub.jaxpr.eqns:
+        # New variables: one function may be written several times into a program.
         results = [Var(var.aval) for var in eqn.outvars]
         eqns.append(eqn.replace(invars=[_atom(env, var) for var in eqn.invars], outvars=results))
         env.update(zip(eqn.outvars, results, strict=True))
@@ -121,6 +124,7 @@ class _Writer:
         return info.replace(name_stack=joined)
 
     def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, atoms: list[Any], info: Any) -> list[Any]:
+        # Without a barrier XLA would find the recomputation equal to the forward pass and merge the two.
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
             tensors = [atom for atom in dict.fromkeys(atoms) if not isinstance(atom, Literal)]
             results, through = barrier(tensors, eqn.replace(source_info=info))
@@ -142,6 +146,7 @@ def _plain_call(eqn: JaxprEqn) -> ClosedJaxpr | None:
     if str(eqn.primitive.name) not in _CALLS:
         return None
     body = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+    # A call with shardings of its own means more than its equations.
     given = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
     if not isinstance(body, ClosedJaxpr) or any(isinstance(option, jax.sharding.Sharding) for option in given):
         return None

@@ -68,7 +68,7 @@ def on_host_of(sharding: jax.sharding.Sharding) -> Any:
     return sharding.with_memory_kind(KIND) if KIND in kinds else sharding
 
 
-def lies_on_host(array: Any) -> bool:
+def is_on_host(array: Any) -> bool:
     """Whether an array is in host memory."""
     return getattr(getattr(array, "sharding", None), "memory_kind", None) == KIND
 
@@ -82,10 +82,12 @@ def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
         eqn = eqn.replace(invars=[same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars])
         if moves(eqn):
             (before,), (after,) = eqn.invars, eqn.outvars
+            # Back to where it came from: the first array is still there.
             first = origin.get(before) if isinstance(before, Var) else None
             if first is not None and space_of(first) == eqn.params["devices"][0]:
                 same[after] = first
                 continue
+            # A transfer to the memory in which the value is already.
             if isinstance(before, Var) and space_of(before) == eqn.params["devices"][0]:
                 same[after] = before
                 continue
@@ -106,6 +108,7 @@ def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
         if moves(eqn):
             direction = "to host" if eqn.params["devices"][0] == HOST else "to device"
             entries.append((direction, _num_bytes(eqn.outvars[0])))
+        # Loops and calls have programs of their own.
         for body in eqn.params.values():
             if isinstance(body, ClosedJaxpr | Jaxpr):
                 entries += transfers(body)
@@ -132,6 +135,7 @@ def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
     """The equations without transfers that no one reads."""
     outputs = {var for var in outvars if isinstance(var, Var)}
     kept: list[JaxprEqn] = []
+    # Last to first, so that a transfer whose only reader was removed is removed, too.
     for eqn in reversed(eqns):
         if moves(eqn) and eqn.outvars[0] not in outputs:
             continue

@@ -43,6 +43,7 @@ class _Writer:
         self.program = program
         self.places: dict[Any, dict[Any, Any]] = {HOST: {}, DEVICE: {}}
         self.result: list[JaxprEqn] = []
+        # For each value the variable that holds it in each memory, as far as it was needed there.
         for var in (*program.jaxpr.invars, *program.jaxpr.constvars):
             self.places[space_of(var)][var] = var
 
@@ -64,6 +65,7 @@ class _Writer:
         """A transfer that the program has already; it is left out where the value is there."""
         (before,), (after,) = eqn.invars, eqn.outvars
         target = space_of(after)
+        # The value is in host memory already, so the transfer falls away.
         if target == HOST and before in self.places[HOST]:
             self.places[HOST][after] = self.places[HOST][before]
             return
@@ -74,6 +76,7 @@ class _Writer:
         self.places[target][after] = after
 
     def _compute(self, eqn: JaxprEqn) -> None:
+        # An operation on literals alone would be typed for device memory.
         scalars = all(isinstance(var, Literal) for var in eqn.invars)
         invars = [var if isinstance(var, Literal) and not scalars else self._value(var, HOST) for var in eqn.invars]
         outvars = []
@@ -103,6 +106,7 @@ class _Writer:
 
 def transfer(atom: Any, space: Any) -> tuple[JaxprEqn, Var]:
     """An equation that brings a value to a memory, and its result."""
+    # JAX builds the equation, so that its parameters fit the version of JAX.
     sub = jax.make_jaxpr(lambda array: jax.device_put(array, space))(
         jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype)
     )
@@ -114,5 +118,6 @@ def transfer(atom: Any, space: Any) -> tuple[JaxprEqn, Var]:
 def _stays_there(eqn: JaxprEqn) -> bool:
     name = str(eqn.primitive.name)
     if name in _BY_POSITION:
+        # Other modes make constants for indices out of range, which JAX types as device memory.
         return eqn.params["mode"] == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
     return name in _PLAIN and bool(eqn.invars)

@@ -60,8 +60,10 @@ def _pairs(eqns: list[JaxprEqn]) -> Iterator[tuple[int, int]]:
                 if isinstance(var, Var) and var in stacked:
                     readers.setdefault(stacked[var], set()).add(number)
         elif any(innermost_tag(stack_of(inner)) is not None for inner in flat(eqn.params["jaxpr"]).jaxpr.eqns):
+            # Only loops with a tag inside are worth the work.
             stacked.update(dict.fromkeys(eqn.outvars[eqn.params["num_carry"] :], number))
     for first, seconds in readers.items():
+        # With two backward loops it is not clear which one computes a value again.
         if len(seconds) == 1 and eqns[min(seconds)].params["length"] == eqns[first].params["length"]:
             yield first, min(seconds)
 
@@ -82,12 +84,14 @@ def _rewritten(
     one, two = eqns[first], eqns[second]
     front, back = flat(one.params["jaxpr"]), flat(two.params["jaxpr"])
     num_carry = one.params["num_carry"]
+    # What the forward loop stacks, and the value of one round that goes into the stack.
     rows = dict(zip(one.outvars[num_carry:], front.jaxpr.outvars[num_carry:], strict=True))
     names: dict[Any, Any] = {
         inner: rows[outer]
         for outer, inner in zip(_inputs(two)[2], _three(two, back.jaxpr.invars)[2], strict=True)
         if isinstance(outer, Var) and outer in rows
     }
+    # Stacks with other readers must still be made.
     elsewhere = _read_elsewhere(program, eqns, second)
     kept_rows = [outer for outer in one.outvars[num_carry:] if outer in elsewhere]
     first_row = num_carry + one.params["num_consts"]
@@ -102,6 +106,7 @@ def _rewritten(
             *(rows[outer] for outer in kept_rows),
             *(_renamed(names, var) for var in back.jaxpr.outvars),
         ],
+        # One program of one round: forward equations, then backward ones that read values in place of rows.
         [*front.jaxpr.eqns, *(_as_backward(eqn, names) for eqn in back.jaxpr.eqns)],
     )
     after = rewrite(joined, entering)
@@ -115,6 +120,7 @@ def _rewritten(
     consts, _, xs = _three(one, front.jaxpr.invars)
     as_const = [var for var in missing if var in consts]
     as_row = [var for var in missing if var in xs]
+    # What is neither a constant nor a row of an input has to be stacked.
     stacks = {var: _stack(var, one.params["length"]) for var in missing if var not in consts and var not in xs}
     back_consts, back_carries, back_rows = _three(two, back.jaxpr.invars)
     outer_consts, outer_carries, outer_rows = _inputs(two)
@@ -176,6 +182,7 @@ def _as_backward(eqn: JaxprEqn, names: dict[Any, Any]) -> JaxprEqn:
     """An equation of a backward body, in a name stack that says so."""
     info = eqn.source_info
     if not is_backward(stack_of(eqn)):
+        # Equations of a backward loop do not always say so themselves, since JAX names the loop.
         info = info.replace(name_stack=info.name_stack.transform("transpose"))
     return eqn.replace(invars=[_renamed(names, var) for var in eqn.invars], source_info=info)
 

@@ -68,7 +68,9 @@ def _num_bytes(variables: Sequence[Any]) -> int:
 
 
 def _flops(eqn: JaxprEqn) -> float:
+    # Marks do nothing; work inside of loops is not counted.
     if eqn.primitive.name == MARK or eqn.primitive.name in _LOOPS:
         return 0.0
     rule = rule_for(describe(eqn))
+    # Of the whole step, hence as if one device did everything.
     return local_flops(rule, ((),) * len(rule.factors), DeviceMatrix((1,)))

@@ -92,6 +92,7 @@ class _Rewriter:
 
     def _choose(self, eqns: Sequence[JaxprEqn]) -> None:
         """Find the values that are sent away, and the order in which they come back."""
+        # Values that recomputation keeps come with groups of their own; tags add the user's.
         tagged: dict[Var, int] = dict(self.group)
         views: set[Any] = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
         for eqn in eqns:
@@ -104,11 +105,13 @@ class _Rewriter:
             if eqn.primitive.name == MARK:
                 self.same.update(zip(eqn.outvars, read, strict=True))
             elif eqn.primitive.name in _VIEWS and all(isinstance(var, Var) and var in views for var in read):
+                # A transposed weight can be made again from the weight, which stays on the device.
                 views.update(eqn.outvars)
         self.group = {}
         for eqn in filter(lambda item: is_backward(stack_of(item)), eqns):
             for var in eqn.invars:
                 first, aval = self._original(var), getattr(var, "aval", None)
+                # Scalars are not worth a transfer.
                 if (
                     isinstance(var, Literal)
                     or isinstance(first, Literal)
@@ -116,6 +119,7 @@ class _Rewriter:
                     or not getattr(aval, "ndim", 0)
                 ):
                     continue
+                # The mark and the value before it are one array; either may carry the tag.
                 for item in (first, var):
                     if item in tagged:
                         self.group.setdefault(first, tagged[item])
@@ -134,8 +138,10 @@ class _Rewriter:
         if self.latest is None:
             arrived: Sequence[Any] = [self.away[var] for var in missing]
         else:
+            # Together with the latest cotangent, so the compiler cannot fetch before the backward pass is here.
             arrived, through = barrier([*(self.away[var] for var in missing), self.latest], reader)
             self.result.append(through)
+        # Files wait for one element of the cotangent, since a callback would take all of it to the host.
         late = [] if self.latest is None else [self._element(arrived[-1])]
         for var, copy in zip(missing, arrived, strict=False):
             self.back[var] = self._read(var, [copy, *late]) if var in self.files else self._move(copy, DEVICE)
@@ -143,6 +149,7 @@ class _Rewriter:
     def _send(self, var: Var) -> Var:
         """Send a value away; the result stands for it there."""
         aval: Any = var.aval
+        # Groups of recomputed calls have negative numbers; only these may go to files.
         if self.new_file is None or self.group[var] >= 0:
             return self._move(var, HOST)
         self.files[var] = self.new_file(f"activation {len(self.files)}", tuple(aval.shape), aval.dtype)

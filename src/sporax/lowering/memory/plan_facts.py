@@ -48,10 +48,12 @@ def plan_facts(
     }
     of_loop = None if plan_of_loop is None else partial(_of_loop, program, roles, plan_of_loop)
     tags = [tag for eqn in program.jaxpr.eqns if (tag := innermost_tag(stack_of(eqn))) is not None]
+    # No tag asks how the step is sharded, so no plan has to be made.
     if all(tag.keep or (tag.mp_comm_recompute and not tag.recompute_slice_activation) for tag in tags):
         return PlanFacts(weights=weights, of_loop=of_loop)
     plain = without_kept_marks(program)
     graph, plan = plan_of(plain)
+    # The graph must have the program's equations one by one, or tensors could not be matched.
     if len(graph.operators) != len(plain.jaxpr.eqns):
         raise SporaxNotImplementedError(
             "For 'Cell.recompute', 'mp_comm_recompute=False' and 'recompute_slice_activation=True' are not offered in steps "
@@ -111,6 +113,7 @@ def _received(program: ClosedJaxpr, graph: OperatorGraph, plan: Plan, variables:
             maker = makers.get(tensor)
             tag = None if maker is None else tags[maker]
             collective = any(move.collective for move in transfer.redistribution.moves)
+            # A transfer without communication is repeated at no cost.
             if tag is not None and not tag.mp_comm_recompute and collective:
                 received.add(variables[tensor])
     return received
@@ -138,6 +141,7 @@ def _slices(
         for tensor in operator.operands:
             maker = makers.get(tensor)
             other = None if maker is None else tags[maker]
+            # What the same call makes does not enter it.
             if maker is None or (other is not None and other.number == tag.number):
                 continue
             settled = plan.reshardings.get(tensor)
@@ -146,6 +150,7 @@ def _slices(
             smaller = finer(here, graph.tensors[tensor], plan.mesh)
             if smaller is not None:
                 slices[variables[tensor]] = smaller.to_layout(plan.mesh), here.to_layout(plan.mesh)
+    # Optimizer parallelism decides how weights are stored.
     return {var: part for var, part in slices.items() if var not in weights}
 
 
@@ -154,6 +159,7 @@ def finer(here: Placement, spec: TensorSpec, mesh: DeviceMatrix) -> Placement | 
     repeated = tuple(axis for axis in range(mesh.num_axes) if axis not in here.used)
     if here.partial or not repeated:
         return None
+    # The first dimension that divides, since one slice per rank is all that is needed.
     for dim in range(len(here.dims)):
         cut = Placement((*here.dims[:dim], (*here.dims[dim], *repeated), *here.dims[dim + 1 :]))
         if cut.fits(spec.shape, mesh):

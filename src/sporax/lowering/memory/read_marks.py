@@ -57,10 +57,12 @@ def with_arguments(closed: ClosedJaxpr, numbers: Sequence[int], shapes: Sequence
             argument = argument_of[eqn.params["number"]]
             aval: Any = eqn.outvars[0].aval
             given: Any = argument.aval
+            # A weakly typed array or another dtype would change the program when it becomes an argument.
             if (aval.shape, aval.dtype, aval.weak_type) != (given.shape, given.dtype, False):
                 return None
             same[eqn.outvars[0]] = argument
             continue
+        # Inside of a loop the read would have to become an input of the loop.
         if any(map(_reads, _bodies(eqn))):
             return None
         if any(isinstance(var, Var) and var in same for var in eqn.invars):

@@ -146,6 +146,7 @@ class _Rewriter:
 
     def run(self) -> ClosedJaxpr:
         self._read()
+        # By call, since a stretch of one call is treated as a unit.
         calls = [None if tag is None else tag.number for tag in self.tags]
         waits = {wait.begin: wait for wait in draws_that_wait(self.eqns, calls, self._may_run_again)}
         entered: dict[Var, Var] = {}
@@ -159,11 +160,13 @@ class _Rewriter:
                 entered, end = dict(zip([*wait.states, wait.late], results, strict=True)), wait.end
             if not is_backward(stack_of(eqn)):
                 within = entered if position < end else {}
+                # Only equations inside of the stretch read what passed the barrier.
                 self.result.append(eqn.replace(invars=[_renamed(within, var) for var in eqn.invars]))
                 self._cut(eqn)
                 continue
             tag = innermost_tag(stack_of(eqn))
             number = 0 if tag is None else tag.number
+            # Slices are gathered once, before the call's first equation, and not at its first missing value.
             if tag is not None and tag.recompute_slice_activation:
                 self._start(number, eqn)
             for var in eqn.invars:
@@ -187,6 +190,7 @@ class _Rewriter:
                 self._keep(var for var in eqn.invars if isinstance(var, Var))
                 continue
             tag = innermost_tag(stack_of(eqn)) or self.chosen.tags.get(position)
+            # Equations with effects must run once; those of the backward pass are no candidates.
             free = tag is None or tag.keep or bool(eqn.effects) or is_backward(stack_of(eqn))
             self.producer.update(dict.fromkeys(eqn.outvars, len(self.eqns)))
             self.eqns.append(_with_bodies(eqn))
@@ -195,6 +199,7 @@ class _Rewriter:
         for position, eqn in enumerate(self.eqns):
             self.last_reader.update((var, position) for var in eqn.invars if isinstance(var, Var))
             if is_backward(stack_of(eqn)):
+                # Noted for each call, so that all it owes is written at once.
                 for var in eqn.invars:
                     if isinstance(var, Var) and self._may_run_again(var):
                         self.requested.setdefault(self._tag(var).number, {})[var] = None
@@ -204,6 +209,7 @@ class _Rewriter:
         for var in variables:
             if isinstance(var, Literal):
                 continue
+            # A kept value is kept under all names: a mark in between would otherwise run again.
             self.kept.add(var)
             maker = self.producer.get(var)
             if maker is not None and self.eqns[maker].primitive.name == MARK:
@@ -229,10 +235,11 @@ class _Rewriter:
     def _cut(self, eqn: JaxprEqn) -> None:
         """Cut results of an equation that are kept in smaller slices."""
         for var in eqn.outvars:
+            # The slice is kept; the whole value is freed after its last reader in the forward pass.
             if var in self.facts.slices:
-                self.sliced[var] = self._lie(var, self.facts.slices[var][0], eqn)
+                self.sliced[var] = self._placed(var, self.facts.slices[var][0], eqn)
 
-    def _lie(self, var: Var, layout: Layout, like: JaxprEqn) -> Var:
+    def _placed(self, var: Var, layout: Layout, like: JaxprEqn) -> Var:
         """The same value, with the sharding that `layout` gives."""
         result = Var(var.aval)
         mark = {"mark": LayoutMark("recompute_slice_activation", next_number(), (layout,))}
@@ -274,8 +281,9 @@ class _Rewriter:
             self.passed.update(zip(late, results[len(rest) :], strict=True))
             for item in rest:
                 if item in slices:
-                    again[item] = self._lie(again[item], self.facts.slices[item][1], reader)
+                    again[item] = self._placed(again[item], self.facts.slices[item][1], reader)
                     self.returned[tag.number, item] = again[item]
+        # Values of this call first, then copies that other calls have made.
         names = ChainMap(again, self.copies)
         for position in positions:
             eqn = self.eqns[position]
@@ -284,6 +292,7 @@ class _Rewriter:
             info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
             self.result.append(eqn.replace(invars=invars, outvars=outvars, source_info=info))
             pairs = zip(eqn.outvars, outvars, strict=True)
+            # Values that are kept need no copy: their readers have them.
             self.copies.update((item, copy) for item, copy in pairs if self._may_run_again(item))
         inputs = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
         kept = tuple(item for item in entering if item not in inputs and not self._may_run_again(item))
@@ -299,6 +308,7 @@ class _Rewriter:
 
     def _leading_to(self, targets: list[Var]) -> list[int]:
         """Positions of the equations from kept values to these, in order."""
+        # Stops at kept values and at copies that exist.
         positions: set[int] = set()
         open_ = list(targets)
         while open_:
@@ -331,6 +341,7 @@ class _Rewriter:
 
     def _cotangent(self, reader: JaxprEqn) -> list[Var]:
         """A value of the backward pass that is there before `reader` runs and is read from then on, if there is one."""
+        # Preferably what the reader itself reads: that is there when the reader runs.
         own = [var for var in reader.invars if isinstance(var, Var) and self.depths.get(var)]
         read = own or [var for var in self.depths if self.last_reader.get(var, -1) >= self.position]
         late = max(read, key=lambda candidate: self.depths[candidate], default=None)
@@ -344,6 +355,7 @@ class _Rewriter:
         )
         for var in eqn.outvars:
             aval: Any = var.aval
+            # Only floats can be cotangents.
             if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
                 self.depths[var] = depth
 

@@ -70,6 +70,7 @@ def choose_recomputation(
         try:
             graph, plan = plans[levels] = plan_it(rewrite(chosen(program, blocks, levels)))
         except SporaxRuntimeError:
+            # Where strategies are fixed, a failure has another cause than memory.
             if not layout_is_free:
                 raise
             return _TOO_LARGE  # a search has no plan within the limit
@@ -79,6 +80,7 @@ def choose_recomputation(
         nothing = (Level.NOTHING,) * len(blocks)
         first = evaluate(nothing)
         planned = plans.get(nothing)
+        # Prices of operators come from the plan without recomputation, which all levels share.
         prices = _prices(rewrite(Chosen()), planned, model_of(None if planned is None else planned[1]))
         savings = _savings(program, facts, blocks, prices)
         decision = choose(
@@ -104,6 +106,7 @@ def _prices(program: ClosedJaxpr, planned: tuple[OperatorGraph, Plan] | None, mo
     """What equations and values cost as they are sharded; as on one device where the plan is of a changed program."""
     seconds: dict[Var, float] = {}
     sizes: dict[Var, float] = {}
+    # Only a program with one operator per equation can be matched with its plan.
     alike = planned is not None and len(planned[0].operators) == len(program.jaxpr.eqns)
     for position, eqn in enumerate(program.jaxpr.eqns):
         here = planned[1].operators[position] if alike and planned is not None else None
@@ -136,13 +139,16 @@ def _savings(
     for level in Level:
         if level is Level.NOTHING:
             continue
+        # All blocks at one level at once: one pass gives the savings of every block.
         calls = recompute(program, facts, chosen(program, blocks, (level,) * len(blocks))).calls
         for call in calls:
             if call.path is None:
                 continue
             released = sum(prices.num_bytes.get(var, 0.0) for var in call.released)
+            # What the backward pass reads anyway is not kept for the recomputation.
             kept = sum(prices.num_bytes.get(var, 0.0) for var in call.kept if var not in late)
             again = sum(prices.seconds.get(eqn.outvars[0], 0.0) for eqn in call.again if eqn.outvars)
             before = savings[places[call.path]].get(level, Saving(0.0, 0.0))
             savings[places[call.path]][level] = Saving(before.num_bytes + released - kept, before.seconds + again)
+    # A level that saves nothing only costs time.
     return [{level: saving for level, saving in block.items() if saving.num_bytes > 0} for block in savings]

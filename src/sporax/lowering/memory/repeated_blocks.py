@@ -137,6 +137,7 @@ def looped(program: ClosedJaxpr, limit: int | None = None, given: Collection[Var
     loops = _loops(program, limit, likeness)
     if len(loops) > 1:
         runs = [(loop.run.start, loop.run.stop) for loop in loops]
+        # Deriving values changes what crosses between loops, so runs are looked for once more.
         derived = with_derived_values(program, runs)
         if derived is not program:
             program, loops = derived, _loops(derived, limit, likeness)
@@ -152,8 +153,10 @@ def _loops(program: ClosedJaxpr, limit: int | None, likeness: dict[int, Any]) ->
     eqns = program.jaxpr.eqns
     loops: list[Loop] = []
     taken_away = 0
+    # Run by run, the most useful ones first, so that a limit is spent well.
     for run in find_runs(numbered(eqns, likeness), [_layer(stack_of(eqn)) for eqn in eqns]):
         loop = _shrunk_until_it_fits(eqns, run)
+        # Without a carried value blocks are independent, and a loop would only put them in an order.
         if loop is None or not loop.carried:
             continue
         saved = loop.run.period * (loop.run.num_blocks - 1)
@@ -192,11 +195,13 @@ def _likeness(eqn: JaxprEqn) -> Any:
     params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
     avals = tuple(_type_of(var) for var in (*eqn.invars, *eqn.outvars))
     where = _without_numbers(stack_of(eqn))
+    # The host and the device may not share a loop body.
     return eqn.primitive, params, avals, where, eqn.ctx.compute_type
 
 
 @lru_cache(maxsize=4096)
 def _without_numbers(stack: str) -> str:
+    # Layers differ by numbers in their paths and in nothing else.
     return _DIGITS.sub("#", stack)
 
 
@@ -212,6 +217,7 @@ def comparable(value: Any) -> Any:
     """A parameter of an equation as a value that is equal for equal ones."""
     if isinstance(value, OperatorMark):
         return ("mark", value.operator, value.side, value.in_strategy, value.out_strategy, value.attributes)
+    # The number of the call is left out: it differs from layer to layer.
     if isinstance(value, LayoutMark):
         return ("layout", value.asker, value.layouts)
     if isinstance(value, DerivativeMark):
@@ -219,6 +225,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, np.ndarray | jax.Array):
         return (value.shape, str(value.dtype), np.asarray(value).tobytes())
     if isinstance(value, ClosedJaxpr):
+        # Constants of bodies are compared by identity, since comparing values may take long.
         return (str(value.jaxpr), tuple(map(id, value.consts)))
     if isinstance(value, Jaxpr):
         return str(value)
@@ -256,10 +263,12 @@ def _best_run(numbers: np.ndarray[Any, Any]) -> Run | None:
     count = len(numbers)
     if count < MIN_BLOCKS * MIN_EQUATIONS:
         return None
+    # Equal numbers next to each other: their distances vote for periods, without comparing all pairs.
     order = np.argsort(numbers, kind="stable")
     distances = np.diff(order)[np.diff(numbers[order]) == 0]
     distances = distances[distances >= MIN_EQUATIONS]
     if not len(distances):
+        # The true period is the distance of all equations of a block, so it gets most votes.
         return None
     votes = np.bincount(distances)
     best: Run | None = None
@@ -276,6 +285,7 @@ def _best_run(numbers: np.ndarray[Any, Any]) -> Run | None:
 
 def _longest(same: np.ndarray[Any, Any]) -> tuple[int, int]:
     """Start and length of the longest stretch of truths."""
+    # A stretch begins where the mask rises and ends where it falls.
     edges = np.flatnonzero(np.diff(np.concatenate([[0], same.astype(np.int8), [0]])))
     if not len(edges):
         return 0, 0
@@ -288,6 +298,7 @@ def _aligned(run: Run, numbers: np.ndarray[Any, Any], layers: Sequence[tuple[str
     """The same run, begun where a layer begins, if there is such a place."""
     if not layers:
         return run
+    # The run may go on beyond its last whole block.
     stop = run.stop
     while stop < high and numbers[stop] == numbers[stop - run.period]:
         stop += 1
@@ -305,6 +316,7 @@ def _aligned(run: Run, numbers: np.ndarray[Any, Any], layers: Sequence[tuple[str
 
 def _shrunk_until_it_fits(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
     """The run as a loop; blocks at its ends, which often differ, are given up where that helps."""
+    # First and last blocks are often special: embeddings, heads, other strategies. Small losses are tried first.
     for first, last in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1), (0, 2), (1, 2)):
         blocks = run.num_blocks - first - last
         if blocks < MIN_BLOCKS:
@@ -333,10 +345,12 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
             results = [makers.get(atom) if isinstance(atom, Var) else None for atom in atoms]
             own = results[0]
             if own is not None:
+                # Inside of a block: all blocks must read from the same place of their own.
                 if any(result != (block, *own[1:]) for block, result in enumerate(results)):
                     return None
                 continue
             if any(result is not None for result in results):
+                # The first block reads a start value, all others the same place of the block before.
                 second = results[1]
                 if second is None or any(result != (block, *second[1:]) for block, result in enumerate(results[1:])):
                     return None
@@ -344,6 +358,7 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
                 inside[place, operand] = "carried", carried.setdefault(key, len(carried))
                 continue
             keys = tuple(map(literal_key, atoms))
+            # One value for all blocks.
             if len(set(keys)) == 1:
                 constants.setdefault(keys[0], atoms[0])
                 inside[place, operand] = "constant", list(constants).index(keys[0])
@@ -356,6 +371,7 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
         if kind == "carried"
     }
     pairs = tuple((starts[first], after) for first, after in carried)
+    # A carried value keeps its type from round to round.
     if any(str(first.aval) != str(after.aval) for first, after in pairs):
         return None
     return Loop(run, pairs, tuple(constants.values()), tuple(rows.values()), inside)
@@ -400,16 +416,17 @@ class _Writer:
 
     def _note_readers(self, eqns: Sequence[JaxprEqn]) -> None:
         """Note which variables are read outside of the loop that makes them."""
-        home: dict[Var, int] = {}
+        owner: dict[Var, int] = {}
         number_at: dict[int, int] = {}
         for number, loop in enumerate(self.loops):
             number_at.update(dict.fromkeys(range(loop.run.start, loop.run.stop), number))
         for position, eqn in enumerate(eqns):
             own = number_at.get(position, -1)
             for var in eqn.invars:
-                if isinstance(var, Var) and home.get(var, -1) not in (-1, own):
+                # Read in another loop or between loops: the value must leave the one that makes it.
+                if isinstance(var, Var) and owner.get(var, -1) not in (-1, own):
                     self.outside[var] = None
-            home.update(dict.fromkeys(eqn.outvars, own))
+            owner.update(dict.fromkeys(eqn.outvars, own))
         self.outside.update((var, None) for var in self.program.jaxpr.outvars if isinstance(var, Var))
 
     def _value(self, atom: Any) -> Any:
@@ -459,6 +476,7 @@ class _Writer:
             return [*end, *stacked]
 
         results = self._apply(rounds, *constants, *init, *stacks)
+        # The last round leaves what the block behind the run reads.
         last = (run.num_blocks - 1) * run.period
         for (_, var), result in zip(loop.carried, results[:num_carried], strict=True):
             place, number = next(
@@ -468,6 +486,7 @@ class _Writer:
         for (place, number), stack in zip(leaving, results[num_carried:], strict=True):
             for block in range(run.num_blocks):
                 var = eqns[run.start + block * run.period + place].outvars[number]
+                # In reverse, the first round is the last block.
                 self.rows[var] = Row(stack, run.num_blocks - 1 - block if backwards else block)
 
     def _leaving(self, loop: Loop, eqns: Sequence[JaxprEqn]) -> list[tuple[int, int]]:
@@ -502,8 +521,10 @@ class _Writer:
             indices = [place.index for place in places if place is not None]
             whole_aval: Any = whole.stack.aval
             low, count, size = min(indices), len(indices), whole_aval.shape[0]
+            # Neighbouring rows of one stack can be taken as a slice, in either direction.
             if indices in (list(range(low, low + count)), list(range(low, low + count))[::-1]):
                 down = indices[0] > indices[-1]
+                # The stack as a whole: nothing is copied.
                 if count == size and not down:
                     return whole.stack
                 (rows,) = self._apply(
@@ -537,6 +558,7 @@ def row_equations(row: Row) -> tuple[list[JaxprEqn], Var]:
     env: dict[Any, Any] = {eqns[0].invars[0]: row.stack}
     written = []
     for eqn in eqns:
+        # The equations are made once for row 0; for other rows only the bounds of the slice differ.
         params = eqn.params
         if eqn.primitive is jax.lax.slice_p:
             start, limit = params["start_indices"], params["limit_indices"]

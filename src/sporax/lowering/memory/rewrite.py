@@ -61,6 +61,7 @@ def rewritten(
 
     def program(*args: Any) -> Any:
         tokens, tree = jax.tree.flatten(args)
+        # In the traced function such a variable has its real shape; only outside of it is it a token.
         inside = {number: jax.ShapeDtypeStruct(struct.shape, struct.dtype) for number, struct in (filed or {}).items()}
         leaves = [inside.get(number, token) for number, token in enumerate(tokens)]
 
@@ -68,6 +69,7 @@ def rewritten(
             return function(*jax.tree.unflatten(tree, arrays))
 
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
+        # Flat first: all passes see every equation with its whole name stack.
         whole = flat(closed)
         chosen = None if choose is None else choose(whole)
         final = passed(whole, tags, None, chosen, new_file)[0]
@@ -102,6 +104,7 @@ def with_hosts(
             ]
 
         whole = flat(jax.make_jaxpr(inside)(*arguments))
+        # Transfers that are not needed fall away last, when it is clear what the host itself works on.
         return list(jaxpr_as_fun(without_round_trips(in_host_memory(by_rows(whole))))(*arguments))
 
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
@@ -130,6 +133,7 @@ def rewritten_with_stacks(
     given = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
     loops = looped(before, reuse_limit(os.environ), frozenset(given))
     stacked = with_stacked_arguments(loops, num_updated, num_read, rows.__contains__)
+    # A stack takes the place of its variables, so there are fewer first results.
     num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
     run = jaxpr_as_fun(stacked.program)
 
@@ -163,6 +167,7 @@ def passed(
         new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
     """
     program, calls = _passed_before_loops(program, tags, facts, chosen, new_file)
+    # Loops come last: the other passes look for single calls, which a loop would hide.
     if BLOCKS in tags:
         program = in_loops(program, reuse_limit(os.environ))
     return program, calls
@@ -178,9 +183,11 @@ def _passed_before_loops(
     """As `passed`, without the loops."""
     marked = bool({"recompute", AUTO}.intersection(tags)) or chosen is not None
     recomputation = recompute(program, facts, chosen) if marked else Recomputation(program)
+    # Recomputation first: only then is it known what is kept and may be sent away.
     program = recomputation.program
     if {"offload", "offload kept", KEPT_IN_FILES}.intersection(tags):
         sent = {"offload kept", KEPT_IN_FILES}.intersection(tags)
+        # Negative numbers cannot collide with those of the user's tags.
         kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
         program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
     if "host" in tags:
@@ -204,5 +211,6 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
 
 def merged_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Options of both; lists of passes that are switched off are joined."""
+    # One option holds all passes that are off, so the later one must not replace the first.
     lists = [options[_DISABLED] for options in (first, second) if _DISABLED in options]
     return {**first, **second, **({_DISABLED: ",".join(lists)} if lists else {})}

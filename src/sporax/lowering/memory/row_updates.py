@@ -54,6 +54,7 @@ def row_update(rule: Rule, gradient: Any, values: Sequence[Any], scalars: Sequen
 
     shapes = [jax.ShapeDtypeStruct(operand.shape, operand.dtype) for operand in operands]
     body = jax.make_jaxpr(flat_rule)(*shapes)
+    # The body is for passes that look inside; the rule itself is run.
     return list(row_update_p.bind(*operands, jaxpr=body, rule=flat_rule, count=count))
 
 
@@ -72,6 +73,7 @@ mlir.register_lowering(row_update_p, mlir.lower_fun(_run, multiple_results=True)
 
 def by_rows(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same flat program, in which tables are looked up and updated by rows where the host holds or updates them."""
+    # What could not be written by rows becomes ordinary equations.
     return without_row_updates(_Writer(program).run())
 
 
@@ -111,6 +113,7 @@ class _Writer:
         self.same: dict[Var, Any] = {}
         self.limited: dict[Any, tuple[Any, Any]] = {}
         self.source: Any = None
+        # Equations of the device need its context, which only a traced equation has.
         self.device_context = jax.make_jaxpr(jnp.sin)(0.0).jaxpr.eqns[0].ctx
 
     def run(self) -> ClosedJaxpr:
@@ -151,6 +154,7 @@ class _Writer:
         table, positions = eqn.invars
         shape = _aval(table)
         num_rows, fill = shape.shape[0], eqn.params["fill_value"]
+        # As JAX's "fill" mode: NaN for floats, 0 for others.
         fill = jnp.nan if fill is None and jnp.issubdtype(shape.dtype, jnp.inexact) else fill or 0
         within, inside = self._limited(positions, num_rows)
         (rows,) = self._compute(lambda array, places: [_gathered(array, places)], table, within, on_host=True)
@@ -167,16 +171,19 @@ class _Writer:
         gradient, count, on_host = eqn.invars[0], eqn.params["count"], runs_on_host(eqn)
         values, scalars = eqn.invars[1 : 1 + count], eqn.invars[1 + count :]
         there = [on_host or self._is_stored_there(value) for value in values]
+        # On the device a dense update costs no transfer, so nothing is gained.
         terms = self._terms(gradient) if any(there) else None
         if terms is None:
             return False
         num_rows = _aval(gradient).shape[0]
         limited = [self._limited(term.positions, num_rows) for term in terms]
         within, inside = ([parts[part] for parts in limited] for part in (0, 1))
+        # Summed first: an optimizer must see a row's whole gradient once.
         (sums,) = self._compute(
             lambda *parts: [_summed(parts, len(terms))], *within, *inside, *(term.rows for term in terms)
         )
         *within, sums = self._complete([*within, sums])
+        # Ids are copied once to each memory in which values are.
         ids = {place: self._compute(lambda *parts: [_column(parts)], *within, on_host=place)[0] for place in set(there)}
         old = [
             self._compute(lambda *both: [_gathered(*both)], value, ids[place], on_host=place)[0]
@@ -213,6 +220,7 @@ class _Writer:
             return None
         name = str(eqn.primitive.name)
         if name == "scatter-add":
+            # Rows are added to something else than zeros: the gradient is dense.
             zeros, positions, rows = eqn.invars
             return [_Rows(positions, rows)] if _adds_rows(eqn) and self._is_zero(zeros) else None
         if name in ("add_any", "add"):
@@ -224,6 +232,7 @@ class _Writer:
 
     def _scaled(self, eqn: JaxprEqn) -> list[_Rows] | None:
         """The terms of a product of a gradient and a scalar, or of another form of it."""
+        # Scalars may stand on either side of a product, but only below a quotient.
         sides = eqn.invars[:1] if eqn.primitive.name == "div" else eqn.invars
         for place, operand in enumerate(sides):
             others = [invar for number, invar in enumerate(eqn.invars) if number != place]
@@ -262,6 +271,7 @@ class _PlanWriter(_Writer):
             for eqn in program.jaxpr.eqns
             if eqn.primitive is row_update_p and self._may_be_rows(eqn) and self._terms(eqn.invars[0]) is not None
         }
+        # `_terms` may have written equations while it looked; what stays begins from here.
         self.result.clear()  # of what was tried
         self.constants = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
 
@@ -295,6 +305,7 @@ class _PlanWriter(_Writer):
             return
         kept = [place for place, var in enumerate(eqn.outvars) if var not in self.as_rows]
         names = tuple(mark.parameters[place] for place in kept)
+        # The mark must list just those gradients that devices still add up.
         rest = replace(mark, parameters=names, fusion=tuple(mark.fusion[place] for place in kept))
         if kept:
             invars, outvars = [eqn.invars[place] for place in kept], [eqn.outvars[place] for place in kept]
@@ -325,7 +336,9 @@ def _summed(terms: Sequence[Any], count: int) -> Any:
             for inside, rows in zip(terms[count : 2 * count], terms[2 * count :], strict=True)
         ]
     )
+    # Equal ids share a group; `size` keeps the shape static, as XLA needs.
     _, group = jnp.unique(positions, size=len(rows), return_inverse=True)
+    # Every position gets the whole sum of its id, so repeated writes agree.
     return jnp.zeros_like(rows).at[group].add(rows)[group]
 
 
@@ -338,6 +351,7 @@ def _gathered(table: Any, positions: Any) -> Any:
     dims = jax.lax.GatherDimensionNumbers(
         offset_dims=(positions.ndim - 1,), collapsed_slice_dims=(0,), start_index_map=(0,)
     )
+    # Positions were brought into range before.
     return jax.lax.gather(table, positions, dims, (1, table.shape[1]), mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
 

@@ -103,10 +103,12 @@ class _Writer:
         self.position = {var: number for number, var in enumerate(jaxpr.invars[: self.num_variables])}
         self.maker = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
         self.rows.update(self.looped.rows)
+        # Large groups first: a variable can be in one stack only.
         for atoms in sorted(self.looped.stacks, key=lambda atoms: -len(atoms)):
             self.group(atoms)
         outvars = list(jaxpr.outvars)
         results: dict[tuple[Var, ...], Any] = {}
+        # Moments of an optimizer become groups while the updates are looked at.
         while waiting := [group for group in self.groups if group not in results]:
             for group in waiting:  # looking at the results of one group may bring another one
                 new_values = tuple(outvars[self.position[var]] for var in group) if self.is_updated(group) else ()
@@ -129,11 +131,13 @@ class _Writer:
             *outvars[self.num_updated :],
         ]
         body = [_with(eqn, replaced) for eqn in jaxpr.eqns]
+        # Equations whose results are now part of an operation on stacks are no longer read.
         eqns = _needed([*body, *self.after], outvars)
         eqns = [
             _with(eqn, {var: self.row_of(var) for var in eqn.invars if isinstance(var, Var) and self.is_row(var)})
             for eqn in eqns
         ]
+        # Rows are taken first, so that every equation can read them.
         outvars = [self.row_of(var) if self.is_row(var) else var for var in outvars]
         eqns = _needed([*self.before, *eqns], outvars)
         consts = dict(zip(jaxpr.constvars, program.consts, strict=True)) | self.constants
@@ -149,6 +153,7 @@ class _Writer:
     def group(self, atoms: Sequence[Any]) -> bool:
         """Make a group of variables, if these can be one."""
         positions = [self.position.get(atom) if isinstance(atom, Var) else None for atom in atoms]
+        # A group is updated as a whole or not at all.
         kinds = {number is not None and number < self.num_updated for number in positions}
         if (
             len(atoms) < MIN_BLOCKS
@@ -201,9 +206,11 @@ class _Writer:
                 pieces[-1] = (row.stack, pieces[-1][1], pieces[-1][2] + 1)
             else:
                 pieces.append((row.stack, row.index, 1))
+        # The whole stack in its own order is the stack.
         if len(pieces) == 1 and pieces[0][2] == pieces[0][0].aval.shape[0] and pieces[0][1] == 0:
             return pieces[0][0]
         whole = pieces[0][0]
+        # A backward pass takes the rows in reverse.
         if len(pieces) == len(atoms) and all(
             piece[0] is whole and piece[1] == len(atoms) - 1 - number for number, piece in enumerate(pieces)
         ):
@@ -224,10 +231,11 @@ class _Writer:
         """The stack of these values, one per block."""
         key = tuple(map(literal_key, atoms))
         if key not in self.memo:
-            self.memo[key] = self.found_together(atoms)
+            self.memo[key] = self.stacked_together(atoms)
         return self.memo[key]
 
-    def found_together(self, atoms: tuple[Any, ...]) -> Any:
+    def stacked_together(self, atoms: tuple[Any, ...]) -> Any:
+        # A group of its own, as the moments of all layers are.
         if all(isinstance(atom, Var) and atom in self.position for atom in atoms) and self.group(atoms):
             return self.groups[atoms]
         if any(isinstance(atom, Literal) or atom in self.rows for atom in atoms):
@@ -243,6 +251,7 @@ class _Writer:
             operands.append(values[0] if same else self.together(values))
         first = makers[0]
         assert first is not None
+        # All operands are the same for all blocks: the results are equal, and stacking is all that is left.
         if 0 not in axes:
             return self.gathered(self.after, atoms)
         return self.write(self.after, _batched(first, axes), *operands)
@@ -257,6 +266,7 @@ class _Writer:
         if kind is None:
             avals = tuple((atom.aval.shape, atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars))  # type: ignore[attr-defined]
             params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
+            # Equations with effects equal none but themselves.
             place = eqn.ctx.compute_type or (key if eqn.effects else None)
             kind = self.likeness[key] = (str(eqn.primitive.name), avals, params, place)
         return kind

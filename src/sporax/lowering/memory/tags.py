@@ -20,6 +20,7 @@ _LETTERS: Mapping[str, str] = {
     "s": "recompute_slice_activation",
 }
 
+# From 1: number 0 belongs to KEEP.
 _numbers = itertools.count(1)
 
 
@@ -70,6 +71,7 @@ def innermost_tag(stack: str) -> RecomputeTag | None:
     if not matches:
         return None
     number, letters = matches[-1]
+    # Letters say what is on; defaults of the class would turn others on as well.
     said = {field.name: False for field in fields(RecomputeTag) if field.name != "number"}
     return RecomputeTag(int(number), **{**said, **{_LETTERS[letter]: True for letter in letters}})
 

@@ -1,7 +1,7 @@
 """Recognizes a value that a loop only adds to.
 
 Problem: gradients and the loss are sums over micro batches, but in the loop they look like any other value that goes from one
-round to the next. Method: walk back from what a round leaves to what it found; if only additions lie on the way, and nothing
+round to the next. Method: walk back from what a round leaves to what it began with; if only additions are on the way, and nothing
 else reads a running total, then the other operands of these additions are the terms of a sum.
 """
 

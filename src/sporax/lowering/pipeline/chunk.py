@@ -1,6 +1,6 @@
 """One chunk of a pipeline as a graph of its own, which is planned like any step.
 
-The graph holds forward pass, backward pass and update of the chunk for one micro batch, so where its tensors lie is
+The graph holds forward pass, backward pass and update of the chunk for one micro batch, so the sharding of its tensors is
 decided once for all its programs. Tensors keep the numbers they have in the whole step; what other chunks make is an
 input.
 """

@@ -157,7 +157,7 @@ class _Opener:
             if number in (forward, backward):
                 continue
             # After the loop a cond is the skipped update of loss scaling. Kept whole it would tie all stages' updates to one
-            # place; both branches cost little beside an exchange of gradients.
+            # place; both branches cost little next to an exchange of gradients.
             if operator.name == "cond" and number > forward:
                 outer += self._branches_and_choice(operator, equation)
                 continue
@@ -356,7 +356,7 @@ class _Opener:
                 self.same[before] = self.same[result] = start
                 continue
             chain = additions(after, before, entries, producers, readers)
-            # A sum may start anywhere else than at zero only if somebody adds the start once: not worth a second form.
+            # A sum may start anywhere else than at zero only if one of them adds the start once: not worth a second form.
             if chain is not None and self._is_zero(start):
                 numbers, terms = chain
                 adding, how = entries[numbers[0]]

@@ -47,6 +47,7 @@ class _Convolution(Cell):
         self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.dims)
         self.stride = argument.ints(name, "stride", stride, self.dims)
         self.dilation = argument.ints(name, "dilation", dilation, self.dims)
+        # Each group has the same number of channels.
         for what, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
                 raise SporaxValueError(
@@ -55,6 +56,7 @@ class _Convolution(Cell):
         first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
         shape = (first, second // groups, *self.kernel_size)
         dtype = dtype or dtypes.float32
+        # PyTorch's distribution: uniform on ±1/√(elements but those of dim 0).
         self.weight = Parameter(initializer(HeUniform(math.sqrt(5)), shape, dtype), name="weight")
         self.bias = None
         if argument.boolean(name, "bias", bias):
@@ -111,6 +113,7 @@ class Conv2d(_Convolution):
             self.padding: Any = argument.ints(name, "padding", padding, self.dims, 0)
             return
         self.padding = argument.one_of(name, "padding", padding, ("same", "valid"))
+        # With a larger stride the size does not stay.
         if padding == "same" and max(self.stride) > 1:
             raise SporaxValueError(f"For '{name}', padding 'same' needs 'stride' 1, but got {stride}.")
 
@@ -118,6 +121,7 @@ class Conv2d(_Convolution):
         """`input`: (n, in_channels, …) or (in_channels, …)."""
         weight, bias = argument.cast_like(self, input, self.weight, self.bias)
         padding: Any = self.padding
+        # Other cells than zeros are put there before, so the convolution pads nothing.
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._edges(), mode=self.padding_mode), 0
         return self._convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
@@ -127,6 +131,7 @@ class Conv2d(_Convolution):
     def _edges(self) -> tuple[int, ...]:
         """Cells at both ends of each dimension, the last one first."""
         if self.padding == "same":
+            # Half on each side, the odd cell at the end.
             whole = [gap * (size - 1) for gap, size in zip(self.dilation, self.kernel_size, strict=True)]
             return tuple(side for total in reversed(whole) for side in (total // 2, total - total // 2))
         edge = (0,) * self.dims if self.padding == "valid" else self.padding
@@ -200,6 +205,7 @@ class ConvTranspose2d(_Convolution):
             )
         ]
         extra = tuple(goal - low for goal, low in zip(sizes, least, strict=True))
+        # A whole stride more would be the size for the next larger input.
         if any(not 0 <= more < step for more, step in zip(extra, self.stride, strict=True)):
             raise SporaxValueError(
                 f"For 'ConvTranspose2d', 'output_size' must be at least {tuple(least)} and less than 'stride' more for an "

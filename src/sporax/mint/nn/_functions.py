@@ -37,6 +37,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 def _limited(input: Array, low: float, high: float) -> Array:
     """The input limited to [low, high]; its gradient is 0 at both ends."""
     check.tensor("hardtanh", input=input)
+    # The ends are constants, so their gradient is 0.
     ends = jax.lax.stop_gradient(jnp.clip(input, jnp.asarray(low, input.dtype), jnp.asarray(high, input.dtype)))
     return jnp.where((input > low) & (input < high), input, ends)
 
@@ -98,6 +99,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Channels of (n, c, h, w) or (c, h, w) zeroed with probability `p`, the others divided by ``1 - p``."""
+    # One image without a batch.
     whole = input if input.ndim != 3 else input.expand_dims(0)
     result = ops.dropout2d(whole, p, training)
     return _placed(input, result if input.ndim != 3 else result.squeeze(0), inplace)
@@ -116,6 +118,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """
     if tensor.dtype not in (*dtypes.int_type, *dtypes.uint_type):
         raise SporaxTypeError(f"For 'one_hot', 'tensor' must hold integers, but got {tensor.dtype}.")
+    # The size is a shape, so the largest integer must be known.
     if num_classes == -1 and tensor.size:
         num_classes = int(ops.reduce_max(tensor).item()) + 1
     if num_classes < 1:

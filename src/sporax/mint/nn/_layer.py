@@ -29,6 +29,7 @@ class FunctionLayer(Cell):
         self.settings = tuple(bound.arguments)
         for name, value in bound.arguments.items():
             checked = _frozen(value)
+            # An Operator checks a setting once, and not at every call.
             if isinstance(self.function, Operator) and name in self.function.parameters.attributes:
                 self.function.parameters.check(name, checked)
             setattr(self, name, checked)
@@ -76,8 +77,10 @@ def layer(name: str, function: Callable[..., Any], doc: str, base: type = Functi
         FunctionLayer.__init__(self, *args, **kwargs)
 
     own = inspect.Parameter("self", kind)
+    # Users see the settings in `help`.
     construct_it.__signature__ = inspect.Signature([own, *parameters])  # type: ignore[attr-defined]  # read by inspect.signature
     body = {
+        # A plain function must not be bound to the layer.
         "function": function if isinstance(function, Operator) else staticmethod(function),
         "parameters": inspect.Signature(parameters),
         "__init__": construct_it,
@@ -88,4 +91,5 @@ def layer(name: str, function: Callable[..., Any], doc: str, base: type = Functi
 
 
 def _frozen(value: Any) -> Any:
+    # Lists cannot be part of a compiled step's key.
     return tuple(map(_frozen, value)) if isinstance(value, list) else value

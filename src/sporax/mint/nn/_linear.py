@@ -52,6 +52,7 @@ class Linear(Cell):
         argument.initial_shape("Linear", "weight_init", weight_init, (out_features, in_features))
         argument.initial_shape("Linear", "bias_init", bias_init, (out_features,))
         dtype = dtype or dtypes.float32
+        # The slope √5 makes it uniform on ±1/√in_features.
         weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
         self.weight = Parameter(initializer(weight_init, (out_features, in_features), dtype), name="weight")
         self.bias = None
@@ -127,6 +128,7 @@ class Embedding(Cell):
                 f"For 'Embedding', 'padding_idx' must be in [{-self.num_embeddings}, {self.num_embeddings}), "
                 f"but got {padding_idx}."
             )
+        # Negative numbers count from the end.
         return padding_idx % self.num_embeddings
 
     def _first_values(self, weight: Tensor | None, dtype: DType) -> Tensor:
@@ -136,6 +138,7 @@ class Embedding(Cell):
             return weight
         table: Tensor = initializer(Normal(1.0, 0.0), shape, dtype)
         if self.padding_idx is not None:
+            # The row can be set only when the values are there.
             table = table.init_data()
             table[self.padding_idx] = 0
         return table

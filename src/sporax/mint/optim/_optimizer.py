@@ -40,13 +40,16 @@ class ParameterGroup(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         name = type(self._optimizer).__name__
+        # Schedules keep the first rate of a group there.
         if key not in self and key != INITIAL_RATE and self._optimizer.is_strict:
             raise SporaxKeyError(f"For '{name}', the settings of a group are {list(self)}, but got '{key}'.")
         if key == "params":
             raise SporaxKeyError(f"For '{name}', the Parameters of a group stay; use add_param_group to add others.")
         if key == "lr":
+            # The Parameter stays, so compiled steps go on with the new value.
             self["lr"].set_data(_checked_rate(name, value))
             return
+        # Checked together: some settings limit one another.
         self._optimizer.check_settings({**self, key: value})
         super().__setitem__(key, value)
         self._optimizer.note_settings()
@@ -71,7 +74,8 @@ class Optimizer(nn.Optimizer):
     """Whether groups have no settings but those of `defaults`; else others are kept for whoever asks for them."""
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        Cell.__init__(self, auto_prefix=False)  # not nn.Optimizer's: settings live in `param_groups` alone
+        # Not nn.Optimizer's: settings live in `param_groups` alone.
+        Cell.__init__(self, auto_prefix=False)
         self.loss_scale = 1.0
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
@@ -114,6 +118,7 @@ class Optimizer(nn.Optimizer):
         self._register()
         state.touch()
 
+    # Groups may be added later, so each is checked against those before.
     def _append(self, group: Any) -> None:
         name = type(self).__name__
         if not isinstance(group, dict) or "params" not in group:
@@ -142,7 +147,8 @@ class Optimizer(nn.Optimizer):
         self.params = self.parameters
         self.lrs = [group["lr"] for group in self.param_groups]
         for slot in self._all_slots():
-            old = tuple(self._slots.get(slot, ()))  # groups are only added, so positions stay
+            # Groups are only added, so positions stay.
+            old = tuple(self._slots.get(slot, ()))
             new = (self.new_slot(slot, parameter) for parameter in self.parameters[len(old) :])
             self._slots[slot] = ParameterTuple((*old, *new))
             setattr(self, slot, self._slots[slot])
@@ -170,7 +176,8 @@ class Optimizer(nn.Optimizer):
     def note_settings(self) -> None:
         """Tell compiled steps what they take as fixed: every setting but the rates."""
         for slot in self._all_slots():
-            if slot not in self._slots:  # a setting that was changed needs more state
+            # A setting that was changed, such as `amsgrad`, needs more state.
+            if slot not in self._slots:
                 self._register()
                 return
         fixed = [
@@ -179,6 +186,7 @@ class Optimizer(nn.Optimizer):
             for key, value in group.items()
             if key not in ("params", "lr", INITIAL_RATE)
         ]
+        # A plain attribute, which compiled steps take as fixed.
         self.fixed_settings = (*fixed, str(self.group_start_id))
 
     # ---------------------------------------------------------------------------------------------------- one step
@@ -193,9 +201,11 @@ class Optimizer(nn.Optimizer):
                 holders = (parameter, *(self._slots[slot][index] for slot in self.slots_of(group)))
                 values = [holder.array for holder in holders]
                 gradient = grads[index].astype(values[0].dtype)
+                # Going up is going down along the negated gradient.
                 gradient = -gradient if group.get("maximize") else gradient
                 moved = self.step(group, rate, shared, gradient, *values)
                 for holder, old, new in zip(holders, values, moved, strict=True):
+                    # A float32 rate must not widen a float16 Parameter.
                     state.write(holder, new.astype(old.dtype))
         return True
 
@@ -261,6 +271,7 @@ def filled_like(parameter: Parameter, name: str, value: float) -> Parameter:
 
 
 def _groups(name: str, params: Any) -> list[Any]:
+    # Sets have no order, by which gradients come.
     if params is None or isinstance(params, set | Cell) or not isinstance(params, Iterable):
         kind = SporaxValueError if params is None else SporaxTypeError
         raise kind(

@@ -72,6 +72,7 @@ class SGD(Optimizer):
     def prepare(self) -> Any:
         """Count the step; gives whether it is the first."""
         done = self.step_t.array
+        # Counted before it is used: 0 marks the first step.
         state.write(self.step_t, done + 1)
         return done == 0
 
@@ -88,9 +89,11 @@ class SGD(Optimizer):
         (velocity,) = slots
         if group["weight_decay"]:
             gradient = gradient + group["weight_decay"] * parameter
+        # Without momentum there is no velocity to keep.
         if not group["momentum"]:
             return parameter - rate * gradient, velocity
         following = group["momentum"] * velocity + (1 - group["dampening"]) * gradient
+        # The first step starts the velocity with the whole gradient.
         velocity = jnp.where(shared, gradient, following)
         direction = gradient + group["momentum"] * velocity if group["nesterov"] else velocity
         return parameter - rate * direction, velocity
@@ -157,6 +160,7 @@ class Adam(Optimizer):
         """Count the step; gives its number, 1 for the first."""
         count = self.state_step.array + 1
         state.write(self.state_step, count)
+        # The counter starts at `first_count`, the step number at 1.
         return count.reshape(()).astype(jnp.float32) - self.first_count
 
     def step(
@@ -171,6 +175,7 @@ class Adam(Optimizer):
         """See the class."""
         first, second, *largest = slots
         decay, (beta1, beta2) = group["weight_decay"], group["betas"]
+        # Decoupled: not part of the moments.
         if decay and self.decoupled_decay:
             parameter = parameter - rate * decay * parameter
         elif decay:
@@ -180,6 +185,7 @@ class Adam(Optimizer):
         if group["amsgrad"]:
             largest = [jnp.maximum(largest[0], second)]
         spread = jnp.sqrt(largest[0] if group["amsgrad"] else second)
+        # The correction is of the second moment, so its root divides the root.
         denominator = self.denominator(spread, jnp.sqrt(bias_correction(beta2, shared)), group["eps"])
         return parameter - rate / bias_correction(beta1, shared) * first / denominator, first, second, *largest
 
@@ -217,4 +223,5 @@ class FusedAdamW(AdamW):
 
 def bias_correction(beta: float, count: jax.Array) -> jax.Array:
     """``1 - beta ** count`` in float32, without the digits that subtraction from 1 loses."""
+    # expm1 keeps the digits that 1 - beta ** count would lose.
     return -jnp.expm1(count * math.log(beta)) if beta else jnp.ones_like(count)

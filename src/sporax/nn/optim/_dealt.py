@@ -34,6 +34,7 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
             another class of optimizer or with fewer Parameters than devices.
     """
     config = context.snapshot()
+    # In the global view the plan shards the state.
     if not config.enable_parallel_optimizer or config.in_global_view:
         return None
     if config.parallel_mode in _WITHOUT:
@@ -51,8 +52,10 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
             f"For '{name}', 'enable_parallel_optimizer' needs at least one parameter for each device, but got "
             f"{len(parameters)} parameters for {config.device_num} devices."
         )
+    # One device has everything.
     if config.device_num == 1:
         return None
+    # Dealt by number, so every rank knows all owners without a message.
     return tuple(
         None if parameter.layerwise_parallel else i % config.device_num for i, parameter in enumerate(parameters)
     )
@@ -66,6 +69,7 @@ def is_mine(dealt: Owners | None, index: int) -> bool:
 def take_over(dealt: Owners, parameters: Sequence[Parameter]) -> None:
     """Give every rank all Parameters as their owners have them. All ranks must call it."""
     everyone = groups.find(None)
+    # One broadcast for each owner: fused into few messages.
     for rank in everyone.ranks:
         owned = [parameter for parameter, owner in zip(parameters, dealt, strict=True) if owner == rank]
         arrays = fusion.broadcast_buckets(everyone, rank, [parameter.array for parameter in owned])

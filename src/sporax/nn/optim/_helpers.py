@@ -30,6 +30,7 @@ def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(fn)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
+        # Defaults count as given.
         bound.apply_defaults()
         arguments = dict(bound.arguments)
         arguments.pop(next(iter(signature.parameters)))
@@ -42,6 +43,7 @@ def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
         if "learning_rate" in arguments:
             rate = arguments.pop("learning_rate")
             rate = rate.asnumpy().tolist() if isinstance(rate, Tensor) else rate
+            # A schedule cannot be shown as a number.
             put("init_learning_rate", None if hasattr(rate, "construct") else rate)
         put("init_args", arguments)
 
@@ -55,6 +57,7 @@ class OptimizerHelpers:
 
     def _describe_settings(self: Any, weight_decay: Any, ordered: bool) -> None:
         """Set MindSpore's attributes from the settings of the Parameters; `ordered`: the groups say their order."""
+        # Past `__setattr__`: these are no plain settings of the compiled step.
         put = functools.partial(object.__setattr__, self)
         settings = self.settings
         scheduled = tuple(hasattr(setting.decay, "construct") for setting in settings)
@@ -63,6 +66,7 @@ class OptimizerHelpers:
             for setting in settings
         )
         flags = tuple(moves or value > 0 for moves, value in zip(scheduled, values, strict=True))
+        # Without groups the names decide.
         if not self.is_group:
             flags = tuple(not self._exempt_from_decay(parameter) for parameter in self.parameters)
         put("_parameters", self.parameters)
@@ -96,6 +100,7 @@ class OptimizerHelpers:
         put("use_parallel", self._owners is not None)
         put("dev_num", len(groups.find(None).ranks) if self._owners is not None else 1)
         put("param_rank", None if self._owners is None else tuple(self._owners))
+        # Dealt Parameters are moved by their owner alone.
         put("optim_filter", tuple(_dealt.is_mine(self._owners, index) for index in range(len(settings))))
         put("_unique", True)
 

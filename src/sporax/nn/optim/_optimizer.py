@@ -75,6 +75,7 @@ class _RateList(LearningRateSchedule):
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
         values = self.learning_rate.array
+        # After the last rate it stays.
         return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
 
 
@@ -109,6 +110,7 @@ class Optimizer(OptimizerHelpers, Cell):
     def __init_subclass__(cls, **options: Any) -> None:
         """Let servers take over their Parameters as soon as an optimizer of this class is complete."""
         super().__init_subclass__(**options)
+        # A class without `__init__` uses that of its base, which is wrapped already.
         if "__init__" in vars(cls):
             cls.__init__ = _then_serve(cls, cls.__init__)  # type: ignore[method-assign]  # wraps what a derived class wrote
 
@@ -122,6 +124,7 @@ class Optimizer(OptimizerHelpers, Cell):
         self.is_group = isinstance(groups[0], dict)
         self.rates: list[Any] = []
         self.global_step = Parameter(Tensor([0], dtypes.int32), name="global_step")
+        # Rates of groups come before the main one: the order decides their positions.
         group_rates = [
             self._add_rate(f"learning_rate_group_{index}", group["lr"]) if self.is_group and "lr" in group else None
             for index, group in enumerate(groups)
@@ -131,10 +134,12 @@ class Optimizer(OptimizerHelpers, Cell):
         for group, rate in zip(groups if self.is_group else [{"params": groups}], group_rates, strict=False):
             for parameter in group["params"]:
                 if id(parameter) in settings:
+                    # MindSpore raises different errors for the two cases.
                     raise (SporaxRuntimeError if self.is_group else SporaxValueError)(
                         f"For '{name}', every parameter must be given once, but '{parameter.name}' is there twice."
                     )
                 own = _decay(name, group["weight_decay"]) if "weight_decay" in group else decay
+                # Norms and their shifts are not decayed.
                 if not self.is_group and self._exempt_from_decay(parameter):
                     own = 0.0
                 centralize = bool(group.get("grad_centralization", False))
@@ -146,6 +151,7 @@ class Optimizer(OptimizerHelpers, Cell):
         self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
         self._describe_settings(weight_decay, self.is_group and any("order_params" in entry for entry in groups))
+        # The kind of device that is there, until the user sets another.
         self._target = context.get_context("device_target")
         self._updates_on_host = False
 
@@ -173,15 +179,19 @@ class Optimizer(OptimizerHelpers, Cell):
             raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self._target}', but got '{value}'.")
         self._target = value
         self._updates_on_host = value == "CPU"
+        # The state must be where the update runs.
         for holder in (*self.parameters, *(parameter for slot in self._slots.values() for parameter in slot)):
             holder.on_host = self._updates_on_host
+        # Compiled steps were made for the other place.
         state.touch()
 
     def _moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
         """What `move` gives, computed where `target` says; the gradient is prepared where it is."""
         gradient = self._prepared(gradient, values[0], at.decay, centralize)
+        # It is part of the gradient by now.
         if not self.decoupled_decay:
             at = replace(at, decay=0.0)
+        # Eagerly there is no place to choose.
         if not self._updates_on_host or not state.compiling():
             return self.move(gradient, *values, at=at)
         state.note_tag("host")
@@ -189,6 +199,7 @@ class Optimizer(OptimizerHelpers, Cell):
 
     def _rows_moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
         """What `move` gives in rows that have a gradient; the others stay."""
+        # Scalars are traced arguments of the rule, which may run elsewhere.
         numbers, tree = jax.tree.flatten((at.rate, at.decay, at.number, at.shared))
         places = [place for place, number in enumerate(numbers) if isinstance(number, jax.Array)]
 
@@ -199,6 +210,7 @@ class Optimizer(OptimizerHelpers, Cell):
             return _only_touched_rows(gradient, values, moved)
 
         scalars = [numbers[place] for place in places]
+        # Eagerly, and in plans, all rows are computed, and untouched ones keep their old values.
         if not state.compiling() or (state.planning() and not self._updates_on_host):
             return rule(gradient, values, scalars)
         with place_of_work(self._updates_on_host):
@@ -211,6 +223,7 @@ class Optimizer(OptimizerHelpers, Cell):
     def _add_rate(self, name: str, value: Any) -> int:
         """Keep a learning rate, as a Parameter that users may set unless it varies; gives its position."""
         if not isinstance(value, LearningRateSchedule):
+            # A single rate is a Parameter, so that users can change it between steps.
             array = _rate_array(type(self).__name__, value)
             value = Parameter(Tensor(array, dtypes.float32), name=name) if array.ndim == 0 else _RateList(array, name)
         self.rates.append(value)
@@ -251,6 +264,7 @@ class Optimizer(OptimizerHelpers, Cell):
         """
         if type(self).construct is not Optimizer.construct and not type(self).__module__.startswith("sporax."):
             return super().__call__(gradients, *others)
+        # Eagerly too the update is one compiled program.
         if state.current_frame() is None:
             return self.program(gradients)
         return self._run(gradients)
@@ -261,6 +275,7 @@ class Optimizer(OptimizerHelpers, Cell):
         number = self.global_step.array[0]
         rates = [_rate_at(rate, number) for rate in self.rates]
         shared = self.prepare()
+        # Servers move their Parameters; the others are moved here.
         if self._served is not None:
             self._served.step(grads, rates)
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
@@ -277,6 +292,7 @@ class Optimizer(OptimizerHelpers, Cell):
             else:
                 moved = self._moved(grads[index], values, at, setting.centralize)
             for holder, old, new in zip(holders, values, moved, strict=True):
+                # A rate in float32 must not widen a float16 Parameter.
                 state.write(holder, new.astype(old.dtype))
         if self._owners is not None:
             _dealt.take_over(self._owners, self.parameters)
@@ -308,7 +324,9 @@ class Optimizer(OptimizerHelpers, Cell):
         )
 
     def _prepared(self, gradient: jax.Array, value: jax.Array, decay: Any, centralize: bool) -> jax.Array:
+        # Gradients come in the precision of the loss.
         gradient = gradient.astype(value.dtype)
+        # The same as MindSpore's order, which adds the decay times the loss scale, and divides last.
         if self.loss_scale != 1.0:
             gradient = gradient * jnp.asarray(1.0 / self.loss_scale, gradient.dtype)
         if not self.decoupled_decay and not is_zero(decay):
@@ -366,6 +384,7 @@ def _then_serve(cls: type[Optimizer], make: Any) -> Any:
     @functools.wraps(make)
     def init(self: Optimizer, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
+        # A derived class calls this too, and the object is complete only in the last one.
         if type(self) is cls:
             self._served = _served.served(self)
 
@@ -377,6 +396,7 @@ def _then_serve(cls: type[Optimizer], make: Any) -> Any:
 
 def _groups(name: str, parameters: Any) -> list[Any]:
     if parameters is None or isinstance(parameters, Cell) or not isinstance(parameters, Iterable):
+        # None and a wrong type raise different errors in MindSpore.
         kind = SporaxValueError if parameters is None else SporaxTypeError
         raise kind(
             f"For '{name}', 'params' must be an iterable of Parameters or dicts, but got {type(parameters).__name__}."
@@ -385,6 +405,7 @@ def _groups(name: str, parameters: Any) -> list[Any]:
     if not groups:
         raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
     for entry in groups:
+        # Either all dicts or all Parameters.
         if isinstance(entry, dict) != isinstance(groups[0], dict) or not isinstance(entry, dict | Parameter):
             raise SporaxTypeError(
                 f"For '{name}', 'params' must hold either Parameters or dicts, but got {type(entry).__name__} among them."
@@ -427,6 +448,7 @@ def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]
     order = next((group["order_params"] for group in groups if "order_params" in group), None)
     if order is None:
         return ordered
+    # A Parameter that is missing there would never be updated.
     if {id(parameter) for parameter in order} != {id(parameter) for parameter in ordered}:
         raise SporaxValueError(f"For '{name}', 'order_params' must hold exactly the parameters of the groups.")
     return list(order)
@@ -493,5 +515,6 @@ def _only_touched_rows(
     gradient: jax.Array, old: Sequence[jax.Array], new: Sequence[jax.Array]
 ) -> tuple[jax.Array, ...]:
     """`new` in the rows that have a gradient, `old` in the others."""
+    # A row without any gradient was not looked up.
     touched = jnp.any(gradient != 0, tuple(range(1, gradient.ndim)), keepdims=True)
     return tuple(jnp.where(touched, after, before) for before, after in zip(old, new, strict=True))

@@ -66,11 +66,13 @@ class ServedParameters:
 
     def __init__(self, optimizer: ServedOptimizer, servers: server_connection.ServerConnection) -> None:
         self._servers = servers
+        # Whole Parameters and tables travel differently.
         self.dense = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is None]
         self.tables = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is not None]
         self.indices = frozenset((*self.dense, *self.tables))
         kinds: list[tuple[int, float]] = []
         for index in (*self.dense, *self.tables):
+            # Servers update by groups of one rule, rate and decay.
             kind = _kind(optimizer, index)
             if kind not in kinds:
                 kinds.append(kind)
@@ -83,9 +85,11 @@ class ServedParameters:
         caches = [
             (_cache_of(optimizer.parameters[index]), kinds.index(_kind(optimizer, index))) for index in self.tables
         ]
+        # Servers compute in float32.
         values = [np.asarray(parameter.array, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
         self._part = servers.attach(names, values, groups, specs, [(cache, group) for cache, group in caches if cache])
+        # The servers' values: another worker may have brought them first.
         for parameter, value in zip(parameters, servers.values(self._part), strict=True):
             state.write(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
 
@@ -96,7 +100,8 @@ class ServedParameters:
         *values, number = parameter_server.exchange_in_program(self._servers, self._part, by_group, pushed)
         for parameter, value in zip(self._parameters, values, strict=True):
             state.write(parameter, value.astype(parameter.dtype.np_dtype))
-        for parameter in self._table_parameters:  # the next lookup reads this, so it comes after the exchange
+        # The next lookup reads this, so it comes after the exchange.
+        for parameter in self._table_parameters:
             state.write(parameter, parameter.array.at[0, 0].set(number.astype(parameter.dtype.np_dtype)))
 
 
@@ -135,4 +140,5 @@ def _spec(optimizer: ServedOptimizer, decay: float) -> Any:
     from sporax.ps.messages import OptimizerSpec
 
     rule, constants = optimizer.server_rule()
+    # Rounded as the device would, so that both compute the same.
     return OptimizerSpec(rule, constants, decay, float(np.float32(1.0 / optimizer.loss_scale)))

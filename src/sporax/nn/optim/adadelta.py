@@ -47,6 +47,7 @@ class Adadelta(Optimizer):
         """See the class."""
         squares, updates = slots
         squares = self.rho * squares + (1 - self.rho) * jnp.square(gradient)
+        # The units of the step are those of the Parameter (Zeiler 2012, 3.2).
         step = jnp.sqrt(updates + self.epsilon) / jnp.sqrt(squares + self.epsilon) * gradient
         updates = self.rho * updates + (1 - self.rho) * jnp.square(step)
         return parameter - at.rate * step, squares, updates

@@ -81,6 +81,7 @@ class AdaFactor(Optimizer):
         scheduled = isinstance(learning_rate, LearningRateSchedule)
         self.scale_parameter = argument.boolean(name, "scale_parameter", scale_parameter) and not scheduled
         self.compression = argument.boolean(name, "compression", compression)
+        # Without beta1 there is no first moment to keep.
         self.slots = ("exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", *(("exp_avg",) if self.beta1 else ()))
         self._make_state()
         self.afactor_step = Parameter(Tensor([0.0], dtypes.float32), name="afactor_step")
@@ -91,10 +92,12 @@ class AdaFactor(Optimizer):
 
     def _make_state(self) -> None:
         def zeros(shape: tuple[int, ...], like: Parameter) -> jax.Array:
+            # Half precision halves the memory of the moments.
             return jnp.zeros(shape, jnp.float16 if self.compression else like.dtype.np_dtype)
 
         if self.beta1:
             self.add_slot("exp_avg", lambda p: zeros(p.shape, p))
+        # Matrices keep row and column means, vectors all squares; the others have size 1.
         self.add_slot("exp_avg_sq", lambda p: zeros((1,) if p.ndim > 1 else p.shape, p), joint="_")
         self.add_slot(
             "exp_avg_sq_col", lambda p: zeros(p.shape[:-2] + p.shape[-1:] if p.ndim > 1 else (1,), p), joint="_"
@@ -115,22 +118,26 @@ class AdaFactor(Optimizer):
         rate = at.rate if rate is None else rate
         gradient, values = gradient.astype(jnp.float32), parameter.astype(jnp.float32)
         if self.scale_parameter:
+            # Relative to the Parameter's own size.
             rate = rate * jnp.maximum(self.eps[1], _root_mean_square(values))
         row, col, squares, *first = (slot.astype(jnp.float32) for slot in slots)
         square = jnp.square(gradient) + self.eps[0]
         if gradient.ndim > 1:
             row = decay * row + (1.0 - decay) * jnp.mean(square, -1)
             col = decay * col + (1.0 - decay) * jnp.mean(square, -2)
+            # The product of row and column, divided by the mean, is the estimate of the squares.
             share = row / jnp.mean(row, -1, keepdims=True)
             update = gradient * jax.lax.rsqrt(share)[..., None] * jax.lax.rsqrt(col)[..., None, :]
         else:
             squares = decay * squares + (1.0 - decay) * square
             update = gradient * jax.lax.rsqrt(squares)
+        # Limits the root mean square of the update, not of the gradient.
         update = update / jnp.maximum(1.0, _root_mean_square(update) / self.clip_threshold) * rate
         if first:
             first = [self.beta1 * first[0] + (1.0 - self.beta1) * update]
             update = first[0]
         if not is_zero(at.decay):
+            # Decoupled: multiplied by the rate, not by the gradient.
             values = values - at.decay * rate * values
         return values - update, row, col, squares, *first
 

@@ -91,5 +91,7 @@ class ProximalAdagrad(Optimizer):
         squares = slots[0] + jnp.square(gradient)
         rate = at.rate / jnp.sqrt(squares)
         moved = parameter - rate * gradient
+        # Soft thresholding: small values become 0.
         shrunk = jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * self.l1, 0.0)
+        # Without l1 the sign would only cost.
         return (shrunk if self.l1 > 0 else moved) / (1.0 + rate * self.l2), squares

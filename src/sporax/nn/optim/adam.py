@@ -61,6 +61,7 @@ class Adam(Optimizer):
         for name, value in kwargs.items():
             if name not in ("use_lazy", "use_offload"):
                 raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.")
+            # MindSpore refuses both together.
             if value and use_amsgrad:
                 raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")
         if kwargs.get("use_offload", False):
@@ -71,7 +72,9 @@ class Adam(Optimizer):
         self.use_nesterov = argument.boolean("Adam", "use_nesterov", use_nesterov)
         self.use_amsgrad = argument.boolean("Adam", "use_amsgrad", use_amsgrad)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        # As float32 gives it, see `complement`.
         self.rest1, self.rest2 = complement(beta1), complement(beta2)
+        # They begin at 1 and are raised before their first use.
         for name in ("beta1_power", "beta2_power"):
             setattr(self, name, Parameter(Tensor(np.ones(self.power_shape, np.float32)), name=name))
         self.slots = ("moment1", "moment2", "vhat") if use_amsgrad else Adam.slots
@@ -206,6 +209,7 @@ class AdamWeightDecay(Optimizer):
         first, second = slots
         first = self.beta1 * first + self.rest1 * gradient
         second = self.beta2 * second + self.rest2 * jnp.square(gradient)
+        # Without bias correction, as in BERT's own optimizer.
         direction = first / (jnp.sqrt(second) + self.eps)
         return parameter - at.rate * (direction + at.decay * parameter), first, second
 

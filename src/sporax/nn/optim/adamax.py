@@ -52,6 +52,7 @@ class AdaMax(Optimizer):
         """Raise the power of beta1; gives the factor of the learning rate."""
         power = self.beta1_power.array * self.beta1
         state.write(self.beta1_power, power)
+        # Of shape (1,) in checkpoints, a scalar in the rule.
         return (1.0 / (1.0 - power))[0]
 
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:

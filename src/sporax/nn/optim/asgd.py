@@ -41,6 +41,7 @@ class ASGD(Optimizer):
         self.lambd = argument.exactly_float("ASGD", "lambd", lambd, -math.inf, math.inf)
         self.alpha = argument.exactly_float("ASGD", "alpha", alpha, -math.inf, math.inf)
         self.t0 = argument.exactly_float("ASGD", "t0", t0, -math.inf, math.inf)
+        # Scalars for each Parameter, as in MindSpore's checkpoints.
         self.add_slot("mu_", lambda _: jnp.ones((), jnp.float32), joint="")
         self.add_slot("eta_", lambda _: jnp.zeros((), jnp.float32), joint="")
         self.add_slot("ax_")
@@ -49,8 +50,10 @@ class ASGD(Optimizer):
         """See the class."""
         share, eta, average = slots
         step = (at.number + 1).astype(jnp.float32)
+        # The rate is known only at the first step.
         eta = jnp.where(at.number == 0, at.rate, eta)
         parameter = parameter * (1.0 - self.lambd * eta) - eta * gradient
+        # The share is 1 until averaging starts, so the average is the Parameter itself.
         average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
         eta = at.rate / (1.0 + self.lambd * at.rate * step) ** self.alpha
         return parameter, 1.0 / jnp.maximum(1.0, step - self.t0), eta, average

@@ -50,6 +50,7 @@ class FTRL(Optimizer):
         weight_decay: Any = 0.0,
     ) -> None:
         super().__init__(learning_rate, params, weight_decay, loss_scale)
+        # The rate is part of the accumulated sums, so it must not change.
         if len(self.rates) > 1 or not isinstance(self.rates[0], Parameter):
             raise SporaxValueError(
                 "For 'FTRL', the learning rate must be one number, but it varies with the step or the group."

@@ -52,6 +52,8 @@ class Lamb(Optimizer):
         second = self.beta2 * second + self.rest2 * jnp.square(gradient)
         mean, variance = first / (1.0 - self.beta1**step), second / (1.0 - self.beta2**step)
         direction = mean / (jnp.sqrt(variance) + self.eps) + at.decay * parameter
+        # Norms of the whole Parameter, not of its elements.
         weight_norm, norm = jnp.linalg.norm(parameter), jnp.linalg.norm(direction)
+        # The inner `where` keeps the unused branch free of a division by 0.
         trust = jnp.where((weight_norm > 0) & (norm > 0), weight_norm / jnp.where(norm > 0, norm, 1.0), 1.0)
         return parameter - at.rate * trust * direction, first, second

@@ -46,6 +46,7 @@ class LARS(Optimizer):
         use_clip: bool = False,
         lars_filter: Callable[[Parameter], bool] = _default_filter,
     ) -> None:
+        # Not `Optimizer.__init__`: groups and state are those of the other optimizer.
         Cell.__init__(self, auto_prefix=False)
         if not isinstance(optimizer, Optimizer):
             raise SporaxTypeError(f"For 'LARS', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
@@ -60,6 +61,7 @@ class LARS(Optimizer):
         self.settings = optimizer.settings
         self.loss_scale = optimizer.loss_scale
         self.scaled = tuple(bool(lars_filter(parameter)) for parameter in self.parameters)
+        # Both are applied here, and must not be applied twice.
         optimizer.settings = tuple(dataclasses.replace(setting, decay=0.0) for setting in optimizer.settings)
         optimizer.loss_scale = 1.0
 
@@ -70,6 +72,7 @@ class LARS(Optimizer):
         for gradient, parameter, setting, scaled in zip(
             self._checked(gradients), self.parameters, self.settings, self.scaled, strict=True
         ):
+            # Before the norm is taken: the scale would change the ratio.
             if self.loss_scale != 1.0:
                 gradient = gradient * jnp.asarray(1.0 / self.loss_scale, gradient.dtype)
             if scaled:
@@ -81,6 +84,7 @@ class LARS(Optimizer):
     def _adapt(self, gradient: Any, value: Any, decay: Any, rate: Any) -> Any:
         weight_norm, norm = jnp.linalg.norm(value), jnp.linalg.norm(gradient)
         trust = self.coefficient * weight_norm / (norm + decay * weight_norm + self.epsilon)
+        # A Parameter of zeros would stop to learn.
         trust = jnp.where((weight_norm > 0) & (norm > 0), trust, 1.0)
         if self.use_clip:
             trust = jnp.minimum(trust / rate, 1.0)

@@ -54,8 +54,10 @@ class SGD(Optimizer):
                 f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {dampening}."
             )
         self.has_momentum = share > 0
+        # A Parameter, as in MindSpore's checkpoints.
         self.momentum = Parameter(Tensor(share, dtypes.float32), name="momentum")
         self.add_slot("accum")
+        # 1 until the first step, which starts the velocity with the whole gradient.
         self.add_slot("stat", 1.0)
 
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:

@@ -50,7 +50,9 @@ class OptaxOptimizer(Optimizer):
                 f"but got {type(transformation).__name__}."
             )
         self._transformation = transformation
+        # By name, so that transformations can choose Parameters by it.
         start = transformation.init({parameter.name: parameter.array for parameter in self.parameters})
+        # The paths give the state's Parameters stable names.
         leaves, self._state_tree = jax.tree_util.tree_flatten_with_path(start)
         self._state = []
         for path, leaf in leaves:
@@ -79,5 +81,6 @@ class OptaxOptimizer(Optimizer):
             rate = _rate_at(self.rates[setting.rate], number)
             moved = values[parameter.name] + rate * updates[parameter.name]
             state.write(parameter, moved.astype(values[parameter.name].dtype))
+        # Counted for schedules, which the transformation does not see.
         state.write(self.global_step, self.global_step.array + 1)
         return (True,) * len(self.parameters)

@@ -52,6 +52,7 @@ class RMSProp(Optimizer):
         if centered:
             self.slots = (*RMSProp.slots, "mean_grad")
             self.add_slot("mean_grad")
+        # 1 as in MindSpore: the first steps are small ones.
         self.add_slot("mean_square", 1.0)
         self.add_slot("moment")
 
@@ -60,6 +61,7 @@ class RMSProp(Optimizer):
         squares, velocity, *means = slots
         squares = self.decay * squares + (1 - self.decay) * jnp.square(gradient)
         means = [self.decay * mean + (1 - self.decay) * gradient for mean in means]
+        # Centred: the variance instead of the mean square.
         variance = squares - jnp.square(means[0]) if means else squares
         velocity = self.momentum * velocity + at.rate * gradient / jnp.sqrt(variance + self.epsilon)
         return parameter - velocity, squares, velocity, *means

@@ -57,9 +57,11 @@ class Rprop(Optimizer):
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         before, size = slots
+        # Every element starts with the learning rate.
         size = jnp.where(at.number == 0, at.rate, size)
         agreement = gradient * before
         factor = jnp.where(agreement > 0, self.grow, jnp.where(agreement < 0, self.shrink, 1.0)).astype(size.dtype)
         size = jnp.clip(size * factor, self.smallest, self.largest)
+        # An element whose sign turned pauses, and its sign is forgotten.
         gradient = jnp.where(agreement < 0, 0.0, gradient).astype(gradient.dtype)
         return parameter - jnp.sign(gradient) * size, gradient, size

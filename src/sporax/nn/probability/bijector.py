@@ -47,6 +47,7 @@ class Bijector(Cell):
         super().__init__()
         self._name = type(self).__name__ if name is None else name
         self._dtype, self._is_constant_jacobian, self._is_injective = dtype, is_constant_jacobian, is_injective
+        # `locals()` is a usual argument, which has `self` in it.
         self._parameters = {key: value for key, value in (param or {}).items() if key != "self"}
         given = (param or {}).get("param_dict", {})
         shapes = [np.shape(value.array if isinstance(value, Tensor) else value) for value in given.values()]
@@ -96,6 +97,7 @@ class Bijector(Cell):
         """
         if isinstance(value, bool) or value is None:
             raise SporaxTypeError(f"For '{self.name}', '{name}' must be a number or Tensor, but got {value!r}.")
+        # Kept in the user's dtype, which is checked.
         kept = value if isinstance(value, Tensor) else Tensor(value)
         if kept.dtype not in dtypes.float_type:
             raise SporaxTypeError(f"For '{self.name}', the dtype of '{name}' must be floating, but got {kept.dtype}.")
@@ -175,10 +177,12 @@ class PowerTransform(Bijector):
         """Where the power is 0; the power, and 1 in its place there."""
         power = ops.cast(self._power, value.dtype)
         is_zero = ops.equal(power, ops.zeros_like(power))
+        # `where` computes both ways, so a power of 0 must not divide.
         return is_zero, power, ops.where(is_zero, ops.ones_like(power), power)
 
     def _forward(self, x: Tensor) -> Tensor:
         is_zero, _, power = self._powers(x)
+        # log1p and expm1 keep digits for small arguments.
         return ops.where(is_zero, ops.exp(x), ops.exp(ops.log1p(x * power) / power))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -258,6 +262,7 @@ class Softplus(Bijector):
 
     def _forward(self, x: Tensor) -> Tensor:
         scaled, sharpness = self._scaled(x)
+        # -log(sigmoid(-x)) is log(1 + exp(x)) without overflow.
         return -ops.logsigmoid(-scaled) / sharpness  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse(self, y: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ class AttentionMask(Cell):
         data = parallel_config.data_parallel
         self.seq_length = seq_length
         self.multiply = ops.BatchMatMul().shard(((data, 1, 1), (data, 1, 1)))
+        # The lower triangle is the same for all sequences, so it stays whole on every device.
         self.mul = ops.Mul().shard(((data, 1, 1), (1, 1, 1)))
 
     def construct(self, input_mask: Tensor) -> Tensor:
@@ -99,11 +100,14 @@ class MultiHeadAttention(Cell):
         self.dtype, self.softmax_dtype = compute_dtype, softmax_compute_type
         common: dict[str, Any] = {"param_init_type": param_init_type, "compute_dtype": compute_dtype}
         self.projection = _Linear(hidden_size, hidden_size, transpose_b=False, **common)
+        # Row parallel: inputs are cut as the heads are, which costs the one all-reduce of the layer (Megatron-LM).
         self.projection.shard(((data, model), (model, 1)), ((data, 1), (1,)))
         self.dense1, self.dense2, self.dense3 = (_Linear(hidden_size, hidden_size, **common) for _ in range(3))
         for dense in self.dense1, self.dense2, self.dense3:
+            # Column parallel: each device computes its own heads, without communication (Megatron-LM).
             dense.shard(((data, 1), (model, 1)), ((data, model), (model,)))
         heads = (data, model, 1, 1)
+        # Heads are still dimension 2 here, behind the length.
         self.transpose = ops.Transpose().shard((heads[:1] + (1, model, 1),))
         self.merge = ops.Transpose().shard((heads,))
         self.scores = ops.BatchMatMul().shard((heads, heads))
@@ -137,11 +141,14 @@ class MultiHeadAttention(Cell):
         query = self._heads(self.dense1(query_tensor), self.src_seq_length, (0, 2, 1, 3))
         key = self._heads(self.dense2(key_tensor), self.tgt_seq_length, (0, 2, 3, 1))
         value = self._heads(self.dense3(value_tensor), self.tgt_seq_length, (0, 2, 1, 3))
+        # The root on both factors, as in MindSpore: in float16 the product of unscaled values could overflow.
         scale = Tensor(1 / math.sqrt(math.sqrt(self.size_per_head)), self.dtype)
         scores = self.scores(query.astype(self.dtype) * scale, key.astype(self.dtype) * scale)
+        # A softmax in float16 loses too much for long sequences.
         scores = scores.astype(self.softmax_dtype)
         if attention_mask is not None:
             mask = attention_mask.astype(self.softmax_dtype)
+            # The mask has no head dimension; 1 broadcasts over the heads.
             mask = mask.reshape(mask.shape[0], 1, *mask.shape[-2:])
             scores = self.add((1.0 - mask) * _MASKED, scores)
         weights = self.prob_dropout(self.softmax(scores).astype(self.dtype))

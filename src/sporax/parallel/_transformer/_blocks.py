@@ -51,6 +51,7 @@ class Block(Cell):
         self.output: Cell
         if self.use_moe:
             if not isinstance(parallel_config, MoEParallelConfig):
+                # A plain configuration is enough for MindSpore: experts are then not cut.
                 parallel_config = MoEParallelConfig(data, parallel_config.model_parallel)
             self.output = MoE(
                 hidden_size,
@@ -76,6 +77,7 @@ class Block(Cell):
 
     def _norm(self) -> _LayerNorm:
         norm = _LayerNorm((self.hidden_size,), param_init_type=self._norm_init)
+        # Normalization in its own dtype, usually float32, since variances in float16 are not precise enough.
         return norm.shard(self._strategy).to_float(self._norm_type)
 
     def _flat(self, x: Tensor) -> Tensor:
@@ -83,6 +85,7 @@ class Block(Cell):
         return flat
 
     def _residual(self, x: Tensor, normalized: Tensor, result: Tensor) -> Tensor:
+        # MindSpore's `post_layernorm_residual` adds to the normalized input.
         base = normalized if self.post_layernorm_residual else x
         added: Tensor = self.add(base, self._flat(result).astype(base.dtype))
         return added
@@ -228,6 +231,7 @@ class TransformerDecoderLayer(Block):
             "use_past": use_past,
             "parallel_config": parallel_config,
         }
+        # Self-attention has the decoder's length on both sides.
         self.attention = MultiHeadAttention(batch_size, tgt_seq_length, tgt_seq_length, **common)
         self.cross_attention = MultiHeadAttention(batch_size, tgt_seq_length, src_seq_length, **common)
         self.cross_attention_layernorm = self._norm()

@@ -16,6 +16,7 @@ class _Settings:
     def __setattr__(self, name: str, value: Any) -> None:
         kind = self._kinds.get(name)
         where = type(self).__name__
+        # `isinstance` would take True for the int 1.
         if kind is bool and not isinstance(value, bool):
             raise SporaxTypeError(f"For '{where}', '{name}' must be a bool, but got {value!r}.")
         if kind is int:
@@ -33,6 +34,7 @@ class _Settings:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
+    # Records are changed after construction, so a hash by value could change as well.
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -131,6 +133,7 @@ class MoEConfig(_Settings):
         self.aux_loss_factor = aux_loss_factor
         self.num_experts_chosen = num_experts_chosen
         self.expert_group_size = expert_group_size
+        # MindSpore's own ways to overlap communication; XLA schedules programs by itself.
         if group_wise_a2a or comp_comm_parallel or comp_comm_parallel_degree != 2:
             raise SporaxValueError(
                 "For 'MoEConfig', 'group_wise_a2a', 'comp_comm_parallel' and 'comp_comm_parallel_degree' must have their "
@@ -235,6 +238,7 @@ class TransformerOpParallelConfig(_Settings):
                 f"For 'TransformerOpParallelConfig', 'optimizer_shard' must be a bool, but got {value!r}."
             )
         self._optimizer_shard = value
+        # As in MindSpore: this field sets the global context.
         context.set_auto_parallel_context(enable_parallel_optimizer=value)
 
     @property
@@ -253,6 +257,7 @@ class TransformerOpParallelConfig(_Settings):
         return MoEParallelConfig(self.data_parallel, self.model_parallel, self.expert_parallel)
 
 
+# Shared defaults, as in MindSpore; a caller that wants others makes a record of its own.
 default_dpmp_config = OpParallelConfig()
 default_embedding_parallel_config = EmbeddingOpParallelConfig()
 default_moeparallel_config = MoEParallelConfig()

@@ -46,6 +46,7 @@ class VocabEmbedding(Cell):
             self.gather = ops.Gather().shard(((1, 1), (data, 1)))
         else:
             check_division("VocabEmbedding", "vocab_size", vocab_size, "model_parallel", model)
+            # Each device looks up the ids of its rows; the results are partial sums.
             self.gather = ops.Gather().shard(((model, 1), (data, 1)))
 
     def construct(self, input_ids: Tensor) -> tuple[Tensor, Parameter]:

@@ -65,10 +65,12 @@ class FeedForward(Cell):
         }
         self.mapping = _Linear(hidden_size, ffn_hidden_size, activation=hidden_act, **common)
         self.projection = _Linear(ffn_hidden_size, hidden_size, **common)
+        # As in MindSpore, this bias stays whole in optimizer parallelism.
         self.projection.bias.parallel_optimizer = False
         self.dropout = Dropout(p=dropout_rate)
         if expert_num > 1:
             experts = parallel_config.expert_parallel if isinstance(parallel_config, MoEParallelConfig) else 1
+            # Experts use the devices of the batch, so only the rest of these divides the groups.
             rest = data // experts
             self.mapping.shard(
                 ((rest, experts, 1, 1), (experts, 1, model)),
@@ -80,6 +82,7 @@ class FeedForward(Cell):
             )
             self.dropout.dropout.shard(((rest, experts, 1, 1),))
         else:
+            # Column parallel, then row parallel: one all-reduce for both layers (Megatron-LM).
             self.mapping.shard(((data, 1), (1, model)), ((data, model), (model,)), ((data, model),))
             self.projection.shard(((data, model), (model, 1)), ((data, 1), (1,)))
             self.dropout.dropout.shard(((data, 1),))

@@ -45,6 +45,7 @@ class _LayerNorm(Cell):
         return normalized
 
     def shard(self, strategy: Strategy) -> Self:  # type: ignore[override]  # as in MindSpore
+        # Gamma and beta are cut like the dimension they belong to.
         """Cut the operator; `strategy` names `x` only, or the Parameters too."""
         whole = (strategy[0], (strategy[0][-1],), (strategy[0][-1],))
         self.layer_norm.shard(strategy if len(strategy) == 3 else whole)
@@ -100,8 +101,10 @@ class _Linear(Cell):
         self.matmul = product(transpose_b=transpose_b)
         self.has_bias = has_bias
         if has_bias:
+            # The dimensions of 1 broadcast over groups and tokens.
             form = (1, expert_num, 1, out_channels) if has_experts else (out_channels,)
             self.bias = Parameter(initializer(bias_init, form, param_init_type), name="bias")
+            # As in MindSpore, which keeps biases whole in optimizer parallelism.
             self.bias.parallel_optimizer = False
             self.bias_add = ops.Add()
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
@@ -110,6 +113,7 @@ class _Linear(Cell):
         """The result, of the dtype and leading dimensions of `x`."""
         dtype, shape = x.dtype, (*x.shape[:-1], self.out_channels)
         if self.expert_num > 1:
+            # One batched product for all experts.
             x = x.reshape(self.outer_batch, self.expert_num, -1, self.in_channels)
         else:
             x = x.reshape(-1, self.in_channels)
@@ -132,6 +136,7 @@ class _Linear(Cell):
         if self.has_bias and strategy_bias is not None:
             self.bias_add.shard(strategy_bias)
         if strategy_activation is not None and self.activation is not None:
+            # Activation Cells keep their operator under its own name.
             for name in type(self.activation).__name__.lower(), "gelu", "relu", "sigmoid", "tanh", "fast_gelu":
                 operator: Any = getattr(self.activation, name, None)
                 if hasattr(operator, "shard"):

@@ -40,9 +40,11 @@ class CrossEntropyLoss(Cell):
             input_mask: (tokens,), 1 for tokens that count.
         """
         logits = logits.astype(dtypes.float32)
+        # The maximum only prevents overflow; its gradient cancels out.
         shifted = self.difference(logits, ops.stop_gradient(self.maximum(logits, -1)))
         normalizer = self.logarithm(self.total(self.exponential(shifted), -1))
         on, off = Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32)
+        # A product with a one-hot matrix, since a vocabulary that is cut cannot be indexed without communication.
         one_hot = self.one_hot(label.reshape(-1).astype(dtypes.int32), logits.shape[-1], on, off)
         losses = normalizer - self.chosen(self.product(shifted, one_hot), -1)
         mask = input_mask.reshape(-1).astype(dtypes.float32)

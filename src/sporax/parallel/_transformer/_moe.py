@@ -54,6 +54,7 @@ class Router(Cell):
             raise SporaxValueError(f"For 'Router', 'routing_policy' must be None, but got {routing_policy!r}.")
         data = parallel_config.data_parallel
         self.moe_config = moe_config
+        # Routing in float32: rounding would send near ties to other experts.
         self.dense = _Linear(d_model, moe_config.expert_num, has_bias=False, compute_dtype=dtypes.float32)
         self.dense.shard(((data, 1), (1, 1)))
         self.softmax = ops.Softmax().shard(((data, 1, 1),))
@@ -71,15 +72,18 @@ class Router(Cell):
             Two Tensors (groups, tokens, experts, room), and a scalar.
         """
         experts, chosen = self.moe_config.expert_num, self.moe_config.num_experts_chosen
+        # Tokens beyond this room are dropped by the expert (GShard).
         room = math.ceil(chosen * tokens.shape[1] * self.moe_config.capacity_factor / experts)
         probabilities = self.softmax(self.dense(tokens.astype(dtypes.float32)))
         on, off = Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32)
         left, taken = probabilities, None
         combine, total_gate, auxiliary = None, None, None
         for _ in range(chosen):
+            # The choice itself has no gradient; the gate's probability has one.
             mask = self.one_hot(ops.stop_gradient(left).argmax(-1).astype(dtypes.int32), experts, on, off)
             if auxiliary is None:
                 density = (mask.mean(1) * probabilities.mean(1)).mean()
+                # The loss of Switch Transformer, equation 4: it is smallest when all experts get equally many tokens.
                 auxiliary = density * (experts**2 * self.moe_config.aux_loss_factor)
             # Places count from 1; those of the next choice begin behind the ones that are taken.
             place = self.cumsum(mask, 1) * mask
@@ -93,11 +97,13 @@ class Router(Cell):
             slot = self.room_one_hot((place * fits - 1).astype(dtypes.int32), room, on, off)
             part = gate.reshape(*gate.shape, 1, 1) * fits.reshape(*fits.shape, 1) * slot
             combine = part if combine is None else combine + part
+            # The next round chooses among the other experts.
             left = left * (1 - mask)
         assert combine is not None
         assert total_gate is not None
         assert auxiliary is not None
         if chosen > 1:
+            # Weights of the chosen experts add up to 1; the small number avoids 0/0 for dropped tokens.
             combine = combine / (total_gate.reshape(*total_gate.shape, 1, 1) + 1e-9)
         dispatch = ops.stop_gradient((combine != 0).astype(dtypes.float32))
         return dispatch, combine, auxiliary
@@ -135,6 +141,7 @@ class MoE(Cell):
         check_division("MoE", "data_parallel", data, "expert_parallel", experts)
         if moe_config.expert_num < 2:
             raise SporaxValueError(f"For 'MoE', 'expert_num' must be at least 2, but got {moe_config.expert_num}.")
+        # Experts take the place of a part of the batch on the same devices.
         rest = data // experts
         self.hidden_size, self.expert_dim = hidden_size, moe_config.expert_num
         self.expert_group_size, self.dp_group = moe_config.expert_group_size, data
@@ -179,6 +186,7 @@ class MoE(Cell):
         # (rest, groups of a rest, experts, room, hidden) and experts before groups.
         outer = self.outer_batch
         sent = sent.reshape(outer, groups // outer, self.expert_dim, room, self.hidden_size)
+        # From cut by batch to cut by experts: this transpose is the all-to-all.
         arrived = self.exchange(sent, (0, 2, 1, 3, 4))
         results = self.ffn(arrived.reshape(outer, self.expert_dim, (groups // outer) * room, self.hidden_size))
         results = results.reshape(outer, self.expert_dim, groups // outer, room, self.hidden_size)

@@ -35,10 +35,12 @@ def place_layer(network: Cell, layer_id: int, offset: int, parallel_config: Any,
     computed again in the backward pass where the configuration says so.
     """
     number = layer_id + offset
+    # As in MindSpore, which counts one layer more.
     per_stage = max((layers + 1) // parallel_config.pipeline_stage, 1)
     if parallel_config.pipeline_stage > 1:
         network.pipeline_stage = min(number // per_stage, parallel_config.pipeline_stage - 1)
     per_group = max((layers + 1) // parallel_config.gradient_aggregation_group, 1)
+    # Fusion ids count from 1; 0 would mean no fusion.
     network.set_comm_fusion(number // per_group + 1)
     recompute = parallel_config.recompute
     if isinstance(recompute, TransformerRecomputeConfig):
@@ -93,6 +95,7 @@ def _block_config(parallel_config: Any, moe_config: MoEConfig) -> OpParallelConf
     """What the layers of a stack get of its configuration."""
     if not isinstance(parallel_config, TransformerOpParallelConfig):
         return parallel_config  # type: ignore[no-any-return]  # checked by the caller
+    # Experts need a configuration that says how they are cut.
     return parallel_config.moe_parallel_config if moe_config.expert_num > 1 else parallel_config.dp_mp_config
 
 
@@ -180,6 +183,7 @@ class TransformerDecoder(_Stack):
         softmax_compute_type: DType = dtypes.float32,
         param_init_type: DType = dtypes.float32,
         hidden_act: Any = "gelu",
+        # Both stacks count into one numbering of layers for stages and fusion.
         lambda_func: Placing | None = None,
         use_past: bool = False,
         offset: int = 0,
@@ -295,6 +299,7 @@ class Transformer(Cell):
                 num_layers=decoder_layers,
                 src_seq_length=src_seq_length,
                 tgt_seq_length=tgt_seq_length,
+                # The decoder's layers are numbered behind the encoder's.
                 offset=encoder_layers,
                 **common,
             )

@@ -53,6 +53,7 @@ class PipelineGradReducer(Cell):
         if float(scale_sense) == 0:
             raise SporaxValueError("For 'PipelineGradReducer', 'scale_sense' must not be 0.")
         self._num_gradients = len(ParameterTuple(parameters))
+        # A Parameter, as in MindSpore, so that it can be changed without compiling again.
         self.scale_sense = Parameter(float(scale_sense), name="scale_sense", requires_grad=False)
 
     def construct(self, grads: Any) -> tuple[Tensor, ...]:
@@ -62,5 +63,6 @@ class PipelineGradReducer(Cell):
                 f"For 'PipelineGradReducer', there must be one gradient for each of the {self._num_gradients} Parameters, "
                 f"but got {len(grads)}."
             )
+        # Multiplied in each gradient's own dtype, which must not change.
         factor: Any = 1.0 / cast("Any", self.scale_sense)
         return tuple(grad * factor.astype(grad.dtype) for grad in grads)

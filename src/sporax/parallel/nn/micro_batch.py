@@ -45,6 +45,7 @@ class MicroBatched(Cell):
             SporaxValueError: dimension 0 of an input cannot be sharded evenly.
         """
         parts = [self._parts(index, value) for index, value in enumerate(inputs)]
+        # Unrolled: XLA may then overlap one part's communication with another part's work.
         total: Any = self._one_tensor(self.network(*(part[0] for part in parts)))
         for number in range(1, self._num_parts):
             total = total + self._one_tensor(self.network(*(part[number] for part in parts)))
@@ -63,6 +64,7 @@ class MicroBatched(Cell):
                 f"For '{name}', dimension 0 of input {index} must be divisible by the {self._num_parts} micro batches, but "
                 f"got shape {value.shape}."
             )
+        # With zero rows a step of 0 would be an error of `range`.
         return [value[start : start + rows] for start in range(0, value.shape[0], rows or 1)]
 
     def _one_tensor(self, output: Any) -> Tensor:
@@ -118,10 +120,12 @@ class PipelineCell(MicroBatched):
 
     def construct(self, *inputs: Any) -> Tensor:
         """As `MicroBatched`; with several pipeline stages as one loop, which is divided into stages."""
+        # The planner divides one loop into stages; unrolled copies would each be placed for themselves.
         if context.snapshot().pipeline_stages == 1 or not state.compiling():
             return super().construct(*inputs)
         parts = [self._parts(index, value) for index, value in enumerate(inputs)]
         firsts = [part[0] for part in parts]
+        # Only the output's shape is needed; `isolate` drops what this trace writes.
         start = jax.eval_shape(lambda: state.isolate(lambda: self._one_tensor(self.network(*firsts)).array)[0])
         rows = tuple(
             wrap(jnp.reshape(value.array, (self._num_parts, *first.shape)))
@@ -131,6 +135,7 @@ class PipelineCell(MicroBatched):
         def add(total: Tensor, row: tuple[Tensor, ...]) -> tuple[Tensor, None]:
             return wrap(total.array + self._one_tensor(self.network(*row)).array), None
 
+        # The planner finds the loop by this name.
         with jax.named_scope(MICRO_LOOP):
             total: Tensor = scan(add, wrap(jnp.zeros(start.shape, start.dtype)), rows)[0]
         return total
@@ -201,6 +206,7 @@ def _place(network: Cell, mark: str, what: str, table: Mapping[str, int] | None)
         return
     if not isinstance(table, Mapping):
         raise SporaxTypeError(f"For 'PipelineCell', '{what}' must be a dict, but got {type(table).__name__}.")
+    # MindSpore lets `str(network)` name the whole network.
     cells = {name: cell for name, cell in network.cells_and_names() if name} | {str(network): network}
     if unknown := [name for name in table if name not in cells]:
         raise SporaxKeyError(

@@ -42,6 +42,7 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
     base: dict[int, float] = {}
     for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
         base[stage] = base.get(stage, 0.0) + _held_bytes(chunk)
+    # Stages are neighbours over the outermost, slowest level of the network.
     link = profile.links[-1]
     return PipelineCosts(chunks, base, link.alpha_seconds, link.bandwidth)
 
@@ -58,7 +59,9 @@ def with_measured(costs: PipelineCosts, times: Times) -> PipelineCosts:
         lengths.setdefault((task.stage, task.chunk), {}).setdefault(task.kind, []).append(end - start)
     chunks = {
         place: replace(
-            chunk, seconds={kind: median(all_) for kind, all_ in lengths.get(place, {}).items()} or chunk.seconds
+            # A kind of task that was not measured keeps the chunk's predicted times.
+            chunk,
+            seconds={kind: median(all_) for kind, all_ in lengths.get(place, {}).items()} or chunk.seconds,
         )
         for place, chunk in costs.chunks.items()
     }
@@ -83,6 +86,7 @@ def summarize_pipeline(
     others = []
     if compare and pipeline.micro.trains:
         names = SCHEDULES if compare == "all" else (compare,)
+        # Checked here, since the name comes from the command line.
         if unknown := [name for name in names if name not in SCHEDULES]:
             raise SporaxValueError(
                 f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{unknown[0]}'."
@@ -98,6 +102,7 @@ def _other(name: str, pipeline: PlannedPipeline, costs: PipelineCosts) -> Outcom
     try:
         schedule: PipelineSchedule = generate(name, stages, pipeline.micro.num_micro, segments)
     except SporaxRuntimeError:
+        # Some schedules need another number of chunks or micro batches.
         return None
     if schedule.name == pipeline.schedule.name or set(schedule.route) != set(costs.chunks):
         return None
@@ -114,6 +119,7 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
                 replace(
                     tensors[slot.number], shape=Placement(place.dims).local_shape(tensors[slot.number].shape, mesh)
                 ).num_bytes
+                # As a dict: a slot that is listed twice is stored once.
                 for slot, place in dict(entries).items()
                 if slot.kind in kinds
             )
@@ -122,6 +128,7 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
     def seconds(program: ChunkProgram) -> float:
         return 0.0 if program.is_empty else cost_of(program.step.graph, program.plan, model).seconds
 
+    # What the backward pass reads stays in memory from the forward pass on.
     kept = size(programs.backward.inputs, "kept", "received", "micro")
     update = sum(map(seconds, programs.updates))
     return ChunkCosts(
@@ -140,17 +147,19 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
             TaskKind.BACKWARD: _working_bytes(programs.backward),
             TaskKind.BACKWARD_INPUT: _working_bytes(programs.inputs),
             TaskKind.BACKWARD_WEIGHT: _working_bytes(programs.weights),
+            # Updates run one after another, so the largest counts.
             TaskKind.UPDATE: max(map(_working_bytes, programs.updates)),
         },
     )
 
 
 def _held_bytes(chunk: PlannedChunk) -> float:
-    """What a chunk holds on each device during the whole step: variables, weights made ready, sums."""
+    """What a chunk holds on each device during the whole step: variables, prepared weights, sums."""
     graph, mesh = chunk.chunk.step.graph, chunk.plan.mesh
     total = 0
     for entry, place in zip(graph.inputs, chunk.plan.inputs, strict=True):
         if entry.tensor in chunk.chunk.arguments:
+            # State and weights are there all the time; inputs of one micro batch are counted by their tasks.
             spec = graph.tensors[entry.tensor]
             total += replace(spec, shape=place.local_shape(spec.shape, mesh)).num_bytes
     for slot, place in chunk.programs.prepare.outputs:

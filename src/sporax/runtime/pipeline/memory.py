@@ -22,6 +22,7 @@ class MemoryWatch:
         peaks: by stage the most bytes on the first of its devices that this process drives.
     """
 
+    # In stages of several devices all hold equal slices, so one of them stands for all.
     def __init__(self, planned: PlannedPipeline) -> None:
         self.peaks: dict[int, int] = {}
         self.devices: dict[int, Any] = {}
@@ -45,6 +46,7 @@ class MemoryWatch:
         if not isinstance(task, Task):
             return
         needs = instruction.run.memory_analysis()
+        # What reuses the buffer of an argument is counted there already.
         more = needs.temp_size_in_bytes + needs.output_size_in_bytes - needs.alias_size_in_bytes
         held = bytes_on(self.devices[task.stage], values)
         self.peaks[task.stage] = max(self.peaks.get(task.stage, 0), held + more)

@@ -19,7 +19,7 @@ class PlannedChunk:
 
     Attributes:
         chunk: its graph.
-        plan: where everything lies, on the devices of its stage.
+        plan: the sharding of everything, on the devices of its stage.
         programs: what runs.
     """
 

@@ -59,13 +59,16 @@ def plan_pipeline(
         SporaxRuntimeError: the network, its stages or the number of micro batches do not fit a pipeline.
     """
     config = settings.parallel
+    # Refused before anything is planned, which may take minutes.
     check_processes(config)
     micro = open_micro_loop(step)
     _check_loop(micro, step.graph, config)
     stage_of: StageOf = stage_of_cell
+    # A schedule of the user's is for training; evaluation runs forward tasks only.
     reason, own_schedule = "", config.pipeline_schedule if micro.trains else None
     if config.auto_pipeline:
         stage_of, reason = chosen_stages(micro, settings, profile)
+    # Segments belong to interleaved schedules; others run one chunk per stage.
     if not config.pipeline_interleave and own_schedule is None:
         stage_of = _without_segments(stage_of)
     segments = _check_stages(micro, config, stage_of)
@@ -81,13 +84,16 @@ def plan_pipeline(
     # Sums and carries that another chunk reads are exported by level 0, so their readers come after it.
     planned: list[PlannedChunk] = []
     sent: dict[int, Placement] = {}
+    # One order of axes for all stages, so that what is sent needs no reordering.
     axes = stage_axes(step.graph, config)
     for chunk, (stage, _) in zip(chunks, schedule.route, strict=True):
         plan = _plan(chunk, stage_mesh(stage, axes), sent, whole_parameters, settings, micro, profile)
+        # A search that is stopped by its time limit may end differently in every process.
         plan = agreed(plan) if config.parallel_mode == ParallelMode.AUTO_PARALLEL else plan
         level3 = config.enable_parallel_optimizer and config.optimizer_level == "level3"
         programs = programs_of(chunk, plan, assigned, levels, num_levels, level3)
         planned.append(PlannedChunk(chunk, plan, programs))
+        # Later chunks must take what is sent with the sharding it has.
         for program in (programs.forward, programs.backward, *programs.updates):
             sent.update((slot.number, place) for slot, place in program.outputs if slot.kind == "sent")
     return PlannedPipeline(micro, tuple(planned), schedule, num_levels, reason)
@@ -104,7 +110,7 @@ def _without_segments(stage_of: StageOf) -> StageOf:
 
 
 def stage_axes(graph: OperatorGraph, config: ParallelConfig) -> tuple[int, ...]:
-    """The prime axes of every stage's devices, in an order that suits the strategies of all stages: what one stage sends lies at
+    """The prime axes of every stage's devices, in an order that suits the strategies of all stages: what one stage sends is at
     the next one on the same axes.
     """
     devices = prime_mesh(DeviceMatrix((config.num_stage_devices,)))
@@ -126,8 +132,9 @@ def _plan(
     micro: MicroStep,
     profile: HardwareProfile,
 ) -> Plan:
-    """The plan of a chunk. What arrives from a stage before lies as it did there; what will arrive from a later one is
+    """The plan of a chunk. What arrives from a stage before keeps its sharding; what will arrive from a later one is
     decided by its readers."""
+    # Inside of a stage the step is an ordinary one over the devices of the stage.
     config = replace(settings.parallel, device_num=settings.parallel.num_stage_devices, pipeline_stages=1)
     inner = replace(settings, parallel=config)
     graph = chunk.step.graph
@@ -158,6 +165,7 @@ def _schedule(config: ParallelConfig, segments: int, micro: MicroStep) -> Pipeli
     stages, name = config.pipeline_stages, config.pipeline_scheduler
     if not micro.trains:
         return forward_only(_route(stages, segments, name), micro.num_micro)
+    # MindSpore's rule: the V passes every stage twice.
     if name == "zero_bubble_v" and micro.num_micro < 2 * stages:
         raise SporaxRuntimeError(
             f"For 'PipelineCell', 'micro_size' must be at least {2 * stages} with {stages} stages and 'zero_bubble_v', but got "
@@ -168,7 +176,7 @@ def _schedule(config: ParallelConfig, segments: int, micro: MicroStep) -> Pipeli
 
 def _route(stages: int, segments: int, name: str) -> Route:
     # The V shape: the second half of the network runs through the stages backwards, so that the last Cells and the first
-    # lie on one stage (Qi et al., Pipeline Parallelism with Controllable Memory, 2024).
+    # are in one stage (Qi et al., Pipeline Parallelism with Controllable Memory, 2024).
     if name == "zero_bubble_v" and segments == 2:
         return (*((stage, 0) for stage in range(stages)), *((stage, 1) for stage in reversed(range(stages))))
     return tuple((stage, segment) for segment in range(segments) for stage in range(stages))
@@ -191,6 +199,7 @@ def _check_loop(micro: MicroStep, graph: OperatorGraph, config: ParallelConfig) 
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must be trained with micro batches, but "
             "the step has no PipelineCell: wrap the network with its loss, PipelineCell(net_with_loss, micro_size)."
         )
+    # MindSpore's rule: with fewer micro batches the stages never all work at the same time.
     if micro.looped and micro.num_micro < config.pipeline_stages:
         raise SporaxRuntimeError(
             f"For 'PipelineCell', 'micro_size' must not be smaller than the {config.pipeline_stages} pipeline stages, but got "
@@ -218,6 +227,7 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
             )
         stages.add(stage)
         segments.add(segment)
+    # A stage without Cells would leave its devices idle without saying so.
     if len(stages) != config.pipeline_stages:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', 'pipeline_stages' is {config.pipeline_stages}, but the Cells of the network are "

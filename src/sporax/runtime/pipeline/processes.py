@@ -1,6 +1,6 @@
 """What changes when several processes drive the stages: who holds which variable, who feeds what, who learns the results.
 
-* A variable lies on the devices of its home: the chunk that updates it, else the first that reads it. Other processes hold an
+* A variable is stored on the devices of one chunk: the one that updates it, else the first that reads it. Other processes hold an
   array without any part (`without_shards`).
 * Small state (counters, learning rates, states of random generators) and results that are single numbers are broadcast to all
   processes at the end of a step, so every process has them as with one process.
@@ -36,7 +36,7 @@ def several() -> bool:
     return int(jax.process_count()) > 1
 
 
-def home_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
+def storage_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
     """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
     readers = [candidate for candidate in planned.chunks if position in candidate.chunk.arguments.values()]
     if not readers:
@@ -67,12 +67,13 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
     Args:
         rows: what this process feeds of it.
         shape: of the whole.
-        sharding: where it shall lie.
+        sharding: the one that it gets.
         config: the user's.
     """
     # The process has fed all rows, and each device takes its own.
     if tuple(rows.shape) == tuple(shape) or config.dataset_strategy == "full_batch":
         return joint.place(rows, sharding)
+    # Each process has read its part of the batch, and no process has all rows.
     fed: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(rows), tuple(shape))
     return fed
 
@@ -88,6 +89,7 @@ class Broadcast:
     def __init__(self, makers: Mapping[Any, tuple[NamedSharding, Any]], line: Line) -> None:
         self.line = line
         self.transfers: dict[Any, tuple[Transfer, bool]] = {}
+        # Sorted: all processes must exchange in the same order.
         for key, (sharding, spec) in sorted(makers.items()):
             others = _receivers(sharding)
             if others is not None:
@@ -103,18 +105,20 @@ class Broadcast:
         for key, (transfer, here) in self.transfers.items():
             (array,) = transfer(arrays[key] if here else None)
             if array is not None:
+                # Every process gets the whole value, so it keeps it as a local array.
                 values[key] = array.addressable_data(0)
         # The step ends when all is sent: its results may be read from now on.
         self.line.finish()
         return values
 
 
-def _receivers(home: NamedSharding) -> NamedSharding | None:
-    """The first device of every process that drives no device of `home`; None where there is none."""
-    at_home = {device.process_index for device in home.mesh.devices.flat}
+def _receivers(storage: NamedSharding) -> NamedSharding | None:
+    """The first device of every process that drives no device of `storage`; None where there is none."""
+    owners = {device.process_index for device in storage.mesh.devices.flat}
+    # One receiver per process: the value moves once over the network.
     firsts: dict[int, Any] = {}
     for device in jax.devices():
-        if device.process_index not in at_home:
+        if device.process_index not in owners:
             firsts.setdefault(device.process_index, device)
     if not firsts:
         return None
@@ -130,7 +134,7 @@ class ManyProcesses:
         config: the user's settings.
         line: keeps exchanges in order.
         updated: positions of the variables that it updates.
-        results: where its results lie, by position, and their shapes and dtypes.
+        results: shardings of its results, by position, and their shapes and dtypes.
     """
 
     def __init__(
@@ -147,25 +151,27 @@ class ManyProcesses:
         inputs = graph.inputs[len(planned.micro.step.constants) :]
         specs = [graph.tensors[entry.tensor] for entry in inputs]
         self.shapes = [tuple(spec.shape) for spec in specs]
-        homes = {position: home for position in updated if (home := home_of(planned, position)) is not None}
-        announced = {position for position in homes if is_broadcast(planned, position)}
+        storages = {position: storage for position in updated if (storage := storage_of(planned, position)) is not None}
+        # Small state lives everywhere; large arrays live with the stage that updates them.
+        announced = {position for position in storages if is_broadcast(planned, position)}
         self.elsewhere = {
-            position: without_shards(specs[position], home)
-            for position, home in homes.items()
-            if position not in announced and not is_here(home)
+            position: without_shards(specs[position], storage)
+            for position, storage in storages.items()
+            if position not in announced and not is_here(storage)
         }
+        # A loss is needed by every process's callbacks; large results stay where they are unless the user asks.
         announced_results = {
             position for position, (_, spec) in results.items() if not spec.shape or config.pipeline_result_broadcast
         }
         self.dummies = {
             position: spec
-            for position, (home, spec) in results.items()
-            if position not in announced_results and not is_here(home)
+            for position, (storage, spec) in results.items()
+            if position not in announced_results and not is_here(storage)
         }
         self.broadcast = Broadcast(
             {
                 **{("result", position): results[position] for position in announced_results},
-                **{("variable", position): (homes[position], specs[position]) for position in announced},
+                **{("variable", position): (storages[position], specs[position]) for position in announced},
             },
             line,
         )
@@ -177,6 +183,7 @@ class ManyProcesses:
         own = {("variable", position): array for position, array in updated.items()}
         own.update((("result", position), array) for position, array in results.items())
         values = self.broadcast(own)
+        # Values that were broadcast win, since they are local arrays that every process can read.
         updated = {**self.elsewhere, **updated, **_of_kind("variable", values)}
         zeros = {position: jnp.zeros(spec.shape, spec.dtype) for position, spec in self.dummies.items()}
         return updated, {**zeros, **results, **_of_kind("result", values)}
@@ -192,6 +199,7 @@ def together(name: str, step: Callable[[], Any]) -> Any:
     Raises:
         SporaxRuntimeError: another rank is lost.
     """
+    # Joint programs before this step are ordered by a number that programs of stages do not take.
     joint.finish()
     watchdog = SESSION.watchdog
     if watchdog is None:
@@ -219,6 +227,7 @@ def check_processes(config: ParallelConfig) -> None:
             "needs the ranks joined: call init() first."
         )
     own, stage = jax.local_device_count(), config.num_stage_devices
+    # A process must know all programs of its devices in order: it drives whole stages, or a part of one.
     if config.device_num != jax.device_count() or (own % stage and stage % own):
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', the devices of a process must be whole stages or a part of one, but "

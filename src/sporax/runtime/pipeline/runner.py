@@ -52,7 +52,7 @@ class Instruction:
     Attributes:
         run: gets the values of `inputs`, gives those of `outputs`.
         inputs, outputs: numbers of values.
-        frees: numbers of values that nobody reads afterwards.
+        frees: numbers of values that no instruction reads afterwards.
         label: for traces: the task, or the transfer.
     """
 
@@ -157,18 +157,22 @@ class CompiledPipeline:
 
     def _placed(self, array: jax.Array, position: int, sharding: NamedSharding) -> jax.Array:
         """An argument, brought to where it is read."""
+        # One process sees all devices, so JAX moves the array by itself.
         if self.many is None:
             moved: jax.Array = jax.device_put(array, sharding)
             return moved
         if processes.is_data(self.planned, position):
             return processes.placed_rows(array, self.many.shapes[position], sharding, self.many.config)
+        # A host array, or one of this process's devices, which every process has.
         if getattr(array, "is_fully_addressable", True):
             return joint.place(array, sharding)
         if array.sharding.is_equivalent_to(sharding, array.ndim):
             return array
+        # JAX may exchange data among the devices here, so the programs that follow wait for its end.
         if array.sharding.device_set == sharding.device_set:
             resharded: jax.Array = jax.block_until_ready(jax.device_put(array, sharding))
             return resharded
+        # Between stages of different processes JAX cannot move an array: it is gathered first.
         return joint.place(joint.whole(array).addressable_data(0), sharding)
 
     def _given(self, values: list[Any]) -> Given:
@@ -184,8 +188,10 @@ class CompiledPipeline:
                 # On the host, since slices of a device array would be one program and one copy for each part and stage.
                 hosts[position] = np.asarray(arguments[position])
             whole = hosts[position]
+            # A micro batch is a block of consecutive rows, as in MindSpore's MicroBatch slices.
             rows = whole.reshape((len(numbers), -1, *shape[1:]) if shape else (len(numbers),))
             if self.many is None or sharding.is_fully_addressable:
+                # One call for all parts, since every `device_put` costs tens of microseconds.
                 placed = jax.device_put(list(rows.reshape((len(numbers), *shape))), sharding)
             else:
                 placed = [processes.placed_rows(part, shape, sharding, self.many.config) for part in rows]
@@ -207,6 +213,7 @@ class _Compiler:
     def __init__(self, planned: PlannedPipeline, config: ParallelConfig) -> None:
         self.planned = planned
         self.config = config
+        # With one process JAX's own order of programs is enough.
         self.line = Line() if processes.several() else None
         self.meshes = [jax_mesh(chunk.plan.mesh) for chunk in planned.chunks]
         self.drivers = [{device.process_index for device in mesh.devices.flat} for mesh in self.meshes]
@@ -217,6 +224,7 @@ class _Compiler:
         self.num_micro = planned.micro.num_micro
 
     def compile(self) -> CompiledPipeline:
+        # Weights are prepared once per step, before the first micro batch reads them.
         for chunk in range(len(self.planned.chunks)):
             self._run(chunk, self._programs(chunk).prepare, -1, f"P{chunk}")
         self._micro_batches()
@@ -242,6 +250,7 @@ class _Compiler:
             if starts:
                 self._run(chunk, program, task.micro, task)
             else:
+                # Tasks and what they send are separate, so that a slow transfer does not hold the next task back.
                 self._send(chunk, program, task.micro)
 
     def _program_of(self, task: Task, chunk: int) -> ChunkProgram:
@@ -257,6 +266,7 @@ class _Compiler:
 
     def _number(self, chunk: int, slot: Slot, micro: int, new: bool = False) -> int:
         kind = "updated" if new and slot.kind == "variable" else slot.kind
+        # An updated variable gets a number of its own: both values exist while other chunks still read the old one.
         key: Key = (chunk, kind, slot.number, micro if slot.kind in PER_MICRO else -1)
         return self.numbers.setdefault(key, len(self.numbers))
 
@@ -266,6 +276,7 @@ class _Compiler:
         # Stages of other processes are written down, too, but never compiled here.
         if program.name not in self.executables and self._is_here(chunk):
             executable = compile_program(program, self.planned.options)
+            # Programs of a stage that several processes drive contain collectives, so they keep the global order.
             if self.line is not None and len(self.drivers[chunk]) > 1:
                 executable = _InLine(executable, self.line)
             self.executables[program.name] = executable
@@ -294,9 +305,11 @@ class _Compiler:
                     for entry, placement in zip(inputs, target.plan.inputs, strict=True)
                     if entry.tensor == slot.number
                 )
+                # Between micro batches' tasks a value arrives once per micro batch, in the update once per step.
                 arrives = Slot("received" if micro >= 0 else "arrived", slot.number)
                 sharding = sharding_of(where, target.plan.mesh)
                 spec = self.planned.chunks[chunk].chunk.step.graph.tensors[slot.number]
+                # What is sent is no partial sum any more.
                 origin = sharding_of(_complete(place), program.plan.mesh)
                 self.instructions.append(
                     Instruction(
@@ -311,6 +324,7 @@ class _Compiler:
         if self.line is None:
             return _Mover(target)
         key = (tuple(spec.shape), str(spec.dtype), source, target)
+        # Transfers of equal arrays between the same stages share one compiled program.
         if key not in self.transfers:
             transfer = Transfer(spec, source, target, self.line)
             self.transfers[key] = transfer if transfer.concerns_me else _of_others
@@ -329,7 +343,7 @@ class _Compiler:
         there = {value for value, *_ in variables} | {value for values, *_ in cut for value in values}
         many = None
         if self.line is not None:
-            variables, arriving = self._from_homes(variables, set(updated))
+            variables, arriving = self._from_storage(variables, set(updated))
             # First of all: every process does it at the same place of the order, whatever its stage.
             self.instructions[:0] = arriving
             there |= {value for value, *_ in variables}
@@ -337,6 +351,7 @@ class _Compiler:
             many = ManyProcesses(self.planned, self.config, self.line, set(updated), self._results(makers))
         self._check(there)
         if many is not None:
+            # Checked before instructions of other processes are dropped: the check needs the whole step.
             self.instructions = [instruction for instruction in self.instructions if instruction.run is not _of_others]
             variables = [variable for variable in variables if is_here(variable[2])]
             cut = [part for part in cut if is_here(part[3])]
@@ -359,6 +374,7 @@ class _Compiler:
     def _copied(self, variables: list[tuple[int, int, Any]]) -> frozenset[int]:
         """Copies that the update of a chunk reads of a variable that another chunk of the same devices updates."""
         places = {value: sharding for value, _, sharding in variables}
+        # The chunk that updates a variable owns its buffer, which it donates.
         owners = {position: chunk for chunk, kind, position, _ in self.numbers if kind == "updated"}
         copies = set()
         for (chunk, kind, position, _), value in self.numbers.items():
@@ -373,7 +389,7 @@ class _Compiler:
         return frozenset(copies)
 
     def _places(self, chunk: int) -> dict[int, NamedSharding]:
-        """Where the inputs of a chunk lie, by tensor."""
+        """The shardings of a chunk's inputs, by tensor."""
         planned = self.planned.chunks[chunk]
         inputs = planned.chunk.step.graph.inputs
         return {
@@ -407,30 +423,31 @@ class _Compiler:
             copies.append((numbers, position, shape, places[chunk][tensor]))
         return copies
 
-    def _from_homes(
+    def _from_storage(
         self, variables: list[tuple[int, int, Any]], updated: set[int]
     ) -> tuple[list[tuple[int, int, Any]], list[Instruction]]:
-        """Copies of variables that other processes may hold come from their homes, at the beginning of a step.
+        """Copies of variables that other processes may hold come from where they are stored, at the beginning of a step.
 
-        Gives what lies ready, and the instructions that bring the others. One that no step updates is brought once.
+        Gives the copies that need no transfer, and what brings the others. One that no step updates is brought once.
         """
         assert self.line is not None
         ready: list[tuple[int, int, Any]] = []
         arriving: list[Instruction] = []
         for value, position, sharding in variables:
-            home = processes.home_of(self.planned, position)
+            storage = processes.storage_of(self.planned, position)
             everywhere = processes.is_broadcast(self.planned, position) or processes.is_data(self.planned, position)
-            if everywhere or home is None or home == sharding:
+            if everywhere or storage is None or storage == sharding:
                 ready.append((value, position, sharding))
                 continue
-            key: Key = (-1, "home", position, -1)
+            key: Key = (-1, "storage", position, -1)
+            # The stored array is one value for all chunks that read the variable.
             if key not in self.numbers:
-                ready.append((self.numbers.setdefault(key, len(self.numbers)), position, home))
-            mover = self._mover(self._argument(position), home, sharding)
+                ready.append((self.numbers.setdefault(key, len(self.numbers)), position, storage))
+            mover = self._mover(self._argument(position), storage, sharding)
             # Frozen weights do not change between steps.
             if position not in updated and mover is not _of_others:
                 mover = _Once(mover)
-            arriving.append(Instruction(mover, (self.numbers[key],), (value,), label=("home", position)))
+            arriving.append(Instruction(mover, (self.numbers[key],), (value,), label=("storage", position)))
         return ready, arriving
 
     def _argument(self, position: int) -> Any:
@@ -438,7 +455,7 @@ class _Compiler:
         return graph.tensors[graph.inputs[len(self.planned.micro.step.constants) + position].tensor]
 
     def _results(self, makers: Mapping[int, int]) -> dict[int, tuple[NamedSharding, Any]]:
-        """Where the results of the step lie, and their shapes and dtypes."""
+        """The shardings of the step's results, and their shapes and dtypes."""
         graph = self.planned.micro.step.graph
         specs: dict[int, tuple[NamedSharding, Any]] = {}
         for chunk in self.planned.chunks:
@@ -462,6 +479,7 @@ class _Compiler:
 
 def _of_others(*_: Any) -> Sequence[Any]:
     """Stands for what other processes do."""
+    # `_finished` removes such instructions, so this is never called.
     raise AssertionError("an instruction of other processes was kept")
 
 
@@ -483,6 +501,7 @@ class _Once:
 
     def __init__(self, mover: Any) -> None:
         self.mover = mover
+        # A value that no array is, so that the first call always moves.
         self.array: Any = self
         self.copy: Any = None
 
@@ -505,7 +524,7 @@ class _Mover:
 
 
 def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
-    """Let every instruction forget the values that it is the last to read or that nobody reads."""
+    """Let every instruction forget the values that it is the last to read or that are never read."""
     last: dict[int, int] = {}
     for position, instruction in enumerate(instructions):
         for number in (*instruction.inputs, *instruction.outputs):
@@ -545,12 +564,14 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
         sums = [total + addend for total, addend in zip(arguments[:num_sums], results[:num_sums], strict=True)]
         return [*sums, *results[num_sums:], *(jnp.zeros(shape, dtype) for shape, dtype in zeros)]
 
+    # The name that profiles and XLA's messages show.
     run.__name__ = run.__qualname__ = program.name
     mapped = jax.shard_map(
         run,
         mesh=jax_mesh(mesh),
         in_specs=tuple(partition_spec(_complete(place), mesh) for _, place in program.inputs),
         out_specs=[partition_spec(_complete(place), mesh) for _, place in program.outputs],
+        # The plan says which values are equal on several devices; JAX's own check cannot know it.
         check_vma=False,
     )
     donated = tuple(number for number, (slot, _) in enumerate(program.inputs) if slot in program.donated)
@@ -561,6 +582,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
         out_shardings=[sharding_of(_complete(place), mesh) for _, place in program.outputs],
         compiler_options=merged_options(fusion_options(program.plan), options),
     )
+    # Constants are part of the program and no arguments.
     first = len(program.step.constants)
     numbers = [slot.number for slot, _ in program.inputs[:num_sums]]
     numbers += [entry.tensor for entry in program.step.graph.inputs[first:]]

@@ -41,7 +41,9 @@ def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwarePro
     config = settings.parallel
     chain = _Chain(micro)
     blocks = _blocks(micro, chain, settings, profile)
+    # Symbolic costs have no hardware, so their limit is the one that the user set.
     capacity = float(settings.cost.device_memory_capacity) if settings.symbolic else float(profile.memory_bytes)
+    # The division is computed as if each stage was one large device.
     division = partition(blocks, config.pipeline_stages, micro.num_micro, capacity * config.num_stage_devices)
 
     def stage_of(operator: Operator) -> tuple[int, int] | None:
@@ -54,6 +56,7 @@ def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwarePro
         f"Stages chosen by the planner: they start with {starts}. One micro batch takes {times} on one device; no other division "
         f"of the chain of {len(blocks)} blocks has a quicker slowest stage."
     )
+    # The search for other numbers takes seconds and interests only those who ask for a plan.
     if SESSION.plan_only and micro.looped:
         reason += " " + _other_numbers(blocks, micro, settings, profile, capacity)
     return stage_of, reason
@@ -64,6 +67,7 @@ def _other_numbers(
 ) -> str:
     """Which numbers of stages, micro batches and devices inside a stage would be quickest: the script sets them."""
     config, tensors = settings.parallel, micro.step.graph.tensors
+    # Rows of the smallest input limit how many micro batches there may be.
     rows = min((tensors[tensor].shape[0] for tensor in micro.micro_inputs if tensors[tensor].shape), default=1)
     combinations = search_numbers(blocks, config.device_num, micro.num_micro, rows, profile.links[-1], capacity)
     if not combinations:
@@ -91,6 +95,7 @@ class _Chain:
         for operator, phase in zip(micro.step.graph.operators, micro.phases, strict=True):
             if phase is not Phase.FORWARD:
                 continue
+            # A Cell that is called again later starts another block: the chain is in the order of execution.
             if operator.path != path:
                 path = operator.path
                 self.names.append(path)
@@ -109,6 +114,7 @@ class _Chain:
 
 def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: HardwareProfile) -> list[Block]:
     graph = micro.step.graph
+    # On one device: stages that are sharded alike inside keep the proportions between Cells.
     mesh = prime_mesh(DeviceMatrix((1,)))
     model = price_list(settings, mesh, profile)
     count = len(chain.names)
@@ -116,6 +122,7 @@ def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: Ha
     weights = {entry.tensor for entry in graph.inputs if entry.role is Role.PARAMETER}
     makers: dict[int, int] = {}
     last: dict[int, int] = {}
+    # Backward operators before the first mark belong to the loss, which is in the last block.
     number = count - 1
     for operator, phase in zip(graph.operators, micro.phases, strict=True):
         if phase not in (Phase.FORWARD, Phase.BACKWARD):
@@ -123,10 +130,12 @@ def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: Ha
         block = chain.block_of(operator)
         number = number if block is None else block
         if operator.name not in IDENTITIES and not operator.bodies:
+            # Every factor is whole, since there is one device.
             rule = rule_for(operator.operation)
             seconds[number] += model.seconds(operator.operation, rule, ((),) * len(rule.factors), mesh)
         for tensor in operator.operands:
             if tensor in weights:
+                # A weight that several blocks read is stored with the first of them.
                 weights.discard(tensor)
                 state[number] += _STATES_PER_WEIGHT * graph.tensors[tensor].num_bytes
             if phase is Phase.FORWARD and tensor in makers:
@@ -146,6 +155,7 @@ def _crossing_bytes(
     sent = [0.0] * count
     for tensor, reader in last.items():
         if tensor != LITERAL:
+            # A tensor that is read several blocks later passes every division in between.
             for number in range(makers[tensor], reader):
                 sent[number] += graph.tensors[tensor].num_bytes
     return sent

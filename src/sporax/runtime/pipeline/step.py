@@ -56,7 +56,7 @@ class PipelinedStep:
 
     @property
     def plan(self) -> Plan:
-        """Where everything lies in the first chunk; each chunk has its own, see `pipeline`."""
+        """The plan of the first chunk; each chunk has its own, see `pipeline`."""
         return self.pipeline.chunks[0].plan
 
     @property
@@ -69,9 +69,9 @@ class PipelinedStep:
         """What prices operators and links of a stage."""
         return price_list(self.settings, self.plan.mesh, self._profile, True)
 
-    def home(self, position: int) -> NamedSharding | None:
+    def storage(self, position: int) -> NamedSharding | None:
         """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
-        return processes.home_of(self.pipeline, position)
+        return processes.storage_of(self.pipeline, position)
 
     def summary(self) -> PipelineSummary:
         """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
@@ -92,6 +92,7 @@ class PipelinedStep:
         executable = step.program.executable
         executable.measuring = True
         try:
+            # Times of the second run count.
             for _ in range(2):  # the first run starts threads and allocates memory
                 step(*inputs)
         finally:
@@ -115,14 +116,14 @@ class PipelinedStep:
         return load_profile(self.settings.profile or fitting_hardware(jax.default_backend()))
 
     def parameter_layouts(self) -> dict[str, Any]:
-        """Layouts of Parameters as one rank sees them are not told for several stages.
+        """Layouts of Parameters as one rank sees them are not offered for several stages.
 
         Raises:
             SporaxRuntimeError: always.
         """
         raise SporaxRuntimeError(
             "For 'parameter_layout_dict', layouts of a network in several pipeline stages are not offered yet: the arrays of the "
-            "Parameters say where they lie."
+            "Parameters say how they are sharded."
         )
 
     # ----------------------------------------------------------------------------------------------------- as PlannedStep
@@ -145,13 +146,15 @@ class PipelinedStep:
 
     def keep(self, variables: Sequence[Any], arrays: Sequence[jax.Array]) -> None:
         """Give updated variables their new values."""
+        # `arrays` also has the step's results, which follow the variables.
         for variable, array in zip(variables, arrays, strict=False):
             variable.raw = array
 
     def bring(self, variables: Sequence[Any]) -> None:
         """Bring variables to their stages; lazy ones are made there."""
         for position, variable in enumerate(variables):
-            sharding = self.home(position)
+            sharding = self.storage(position)
+            # Another process may store the variable.
             if processes.several() and self._keeps_own(variable, position, sharding):
                 continue
             if getattr(variable, "unmade", None) is not None:
@@ -159,13 +162,13 @@ class PipelinedStep:
             elif sharding is not None:
                 variable.raw = joint.place(variable.raw, sharding)
 
-    def _keeps_own(self, variable: Any, position: int, home: NamedSharding | None) -> bool:
-        """Whether this process does not drive the home of a variable: small state stays its own copy, others go away."""
-        if home is not None and is_here(home) and not processes.is_broadcast(self.pipeline, position):
+    def _keeps_own(self, variable: Any, position: int, storage: NamedSharding | None) -> bool:
+        """Whether another process stores a variable: of small state this one keeps a copy, of others no part."""
+        if storage is not None and is_here(storage) and not processes.is_broadcast(self.pipeline, position):
             return False
-        if home is not None and not processes.is_broadcast(self.pipeline, position):
+        if storage is not None and not processes.is_broadcast(self.pipeline, position):
             unmade = getattr(variable, "unmade", None)
-            variable.raw = without_shards(variable.raw if unmade is None else unmade, home)
+            variable.raw = without_shards(variable.raw if unmade is None else unmade, storage)
             if unmade is not None:
                 variable.forget_initializer()
         elif getattr(variable, "unmade", None) is not None:
@@ -200,15 +203,17 @@ class PipelinedStep:
         outputs: list[jax.Array] = []
         for position in range(len(self.graph.outputs)):
             if position < self.num_updated:
+                # A variable that no stage updates keeps the array that was passed in.
                 outputs.append(updated.get(position, arguments[position]))
             elif position in results:
                 outputs.append(results[position])
             else:
+                # An output that is neither a variable nor computed is a constant of the trace.
                 outputs.append(jnp.asarray(constants[position]))
         return outputs
 
 
 def sharding_of_first(step: PipelinedStep) -> NamedSharding:
     """For variables that no operator reads: whole on the devices of the first stage."""
-    first = next(iter(step.home(position) for position in range(len(step.arguments)) if step.home(position)))
+    first = next(iter(step.storage(position) for position in range(len(step.arguments)) if step.storage(position)))
     return NamedSharding(first.mesh, PartitionSpec())  # type: ignore[union-attr]  # stages have named shardings

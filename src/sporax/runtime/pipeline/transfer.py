@@ -73,6 +73,7 @@ def messages(shape: tuple[int, ...], source: NamedSharding, target: NamedShardin
     the device of the same place in its stage."""
     has, needs = _boxes(shape, source), _boxes(shape, target)
     holders: dict[Box, list[tuple[int, Any]]] = {}
+    # Copies of a block on several devices make several possible sources.
     for place, (device, box) in enumerate(has.items()):
         holders.setdefault(box, []).append((place, device))
     blocks = []
@@ -101,6 +102,7 @@ def rounds(remote: Sequence[Message]) -> list[Round]:
                 break
         else:
             open_rounds.append([message])
+    # Sorted by processes and shape, so that all processes start the rounds in one order.
     return [tuple(open_round) for key in sorted(groups) for open_round in groups[key]]
 
 
@@ -109,7 +111,7 @@ class Transfer:
 
     Args:
         array: shape and dtype.
-        source, target: where it lies, and where it shall lie.
+        source, target: its sharding, and the one that it gets.
         line: keeps exchanges in order.
     """
 
@@ -120,6 +122,7 @@ class Transfer:
         every = messages(self.shape, source, target)
         self.origins = _boxes(self.shape, source)
         self.needs = _boxes(self.shape, target)
+        # Devices of one process: JAX copies between them without a program.
         here = [message for message in every if message.source.process_index == message.target.process_index == self.me]
         self.copies = here
         between = [message for message in every if message.source.process_index != message.target.process_index]
@@ -142,6 +145,7 @@ class Transfer:
         """Bring an array; processes that do not hold any of it give None, and those that get nothing get None."""
         shards: dict[Any, jax.Array] = {}
         if array is not None and self.only is not None:
+            # `addressable_data` is much quicker than going through all shards.
             shards[self.only] = array.addressable_data(0)
         elif array is not None:
             shards = {shard.device: shard.data for shard in array.addressable_shards}
@@ -155,6 +159,7 @@ class Transfer:
                 continue
             for message, block in zip(exchange.messages, exchange([], self.line), strict=True):
                 arrived.setdefault(message.target, []).append((message.box, block))
+        # A sender goes on: its part ends with its last message.
         if not self.receives:
             return (None,)
         parts = [self._assembled(device, blocks) for device, blocks in arrived.items()]
@@ -185,7 +190,7 @@ class Transfer:
 
 
 def without_shards(array: Any, sharding: NamedSharding) -> jax.Array:
-    """An array that lies on devices of other processes alone."""
+    """An array whose devices all belong to other processes."""
     return jax.make_array_from_single_device_arrays(tuple(array.shape), sharding, [], dtype=array.dtype)
 
 
@@ -204,6 +209,7 @@ def _boxes(shape: tuple[int, ...], sharding: NamedSharding) -> dict[Any, Box]:
 
 
 def _distance(holder: tuple[int, Any], needer: tuple[int, Any]) -> tuple[bool, bool, int, int]:
+    # Tuples compare from the left: the device itself, then its process, then the nearest place in the stage.
     (place, device), (place_needed, target) = holder, needer
     return device != target, device.process_index != target.process_index, abs(place - place_needed), place
 
@@ -224,6 +230,7 @@ class _Exchange:
         self.messages = round_
         self.sends = round_[0].source.process_index == jax.process_index()
         self.program, self.sharding = _program(round_, dtype)
+        # Made once: a receiver puts the same array into every exchange.
         self.zeros = None if self.sends else self._joined([_zeros(message, dtype) for message in round_])
 
     def __call__(self, blocks: list[jax.Array], line: Line) -> list[jax.Array]:
@@ -243,7 +250,7 @@ class _Exchange:
 
 @cache
 def _program(round_: Round, dtype: Any) -> tuple[Any, NamedSharding]:
-    """The compiled program of a round, and where its array lies."""
+    """The compiled program of a round, and the sharding of its array."""
     devices = [device for message in round_ for device in (message.source, message.target)]
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
     # Devices stand in the mesh as sender, receiver, sender, receiver.
@@ -262,6 +269,7 @@ def _program(round_: Round, dtype: Any) -> tuple[Any, NamedSharding]:
 def _zeros(message: Message, dtype: Any) -> jax.Array:
     """What a device that receives gives into a round."""
     zeros: jax.Array = jax.device_put(np.zeros(message.shape, dtype), message.target)
+    # A numpy array goes to the device without compiling a program for its shape.
     return zeros
 
 
@@ -270,6 +278,7 @@ def _cut_out(shard: jax.Array, starts: tuple[int, ...], shape: tuple[int, ...]) 
     return lax.slice(shard, starts, ends)
 
 
+# Positions are static: XLA reads a static slice in place, and there are few different ones.
 _slice = jax.jit(_cut_out, static_argnums=(1, 2))
 
 

@@ -35,12 +35,14 @@ class BackupAndRestore(Callback):
         )
         self.delete_checkpoint = check_bool("BackupAndRestore", "delete_checkpoint", delete_checkpoint)
         directory = Path(os.path.realpath(backup_dir))
+        # A run that is only planned leaves no files.
         if not context.plans_only():
             directory.mkdir(parents=True, exist_ok=True)
         self.backup_file = str(directory / "backup.ckpt")
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Load what is there."""
+        # As MindSpore: what is there is from an interrupted run.
         if os.path.exists(self.backup_file):
             load_checkpoint(self.backup_file, net=run_context.original_args().train_network)
 

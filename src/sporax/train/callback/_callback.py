@@ -130,6 +130,7 @@ class CallbackManager(Callback):
 
     def __enter__(self) -> Self:
         entered = [(callback, self._stack.enter_context(callback)) for callback in self._callbacks]
+        # `__enter__` may give another callback, as MindSpore allows.
         self._callbacks = [target if isinstance(target, Callback) else callback for callback, target in entered]
         return self
 
@@ -149,6 +150,7 @@ def _forwarder(event: str) -> Any:
     return forward
 
 
+# Made in a loop, since all events are forwarded alike.
 for _event in (*_EVENTS, *(f"on_{phase}_{event}" for phase in ("train", "eval") for event in _EVENTS)):
     setattr(CallbackManager, _event, _forwarder(_event))
 
@@ -210,6 +212,7 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     """
     if callbacks is None:
         return []
+    # A single callback may be given without a list.
     items = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
     for callback in items:
         if not isinstance(callback, Callback):
@@ -228,6 +231,7 @@ def check_events(callbacks: Iterable[Callback]) -> None:
     for callback in callbacks:
         own = type(callback)
         old = [event for event in _EVENTS if event in own.__dict__]
+        # Callbacks of Sporax handle both phases.
         if old and not own.__module__.startswith("sporax."):
             raise SporaxValueError(
                 f"For 'Model.fit', callback '{own.__name__}' must use the events that start with 'on_train' or 'on_eval', "
@@ -237,5 +241,6 @@ def check_events(callbacks: Iterable[Callback]) -> None:
 
 def scalar_loss(outputs: Any) -> Any:
     """The loss in what a training network returned: its first output, averaged, as a Python float where it is a Tensor."""
+    # MindSpore's callbacks print the mean of a loss with several values.
     first = outputs[0] if isinstance(outputs, tuple | list) and outputs else outputs
     return float(first.asnumpy().mean()) if isinstance(first, Tensor) else first

@@ -63,6 +63,7 @@ class CheckpointConfig:
         """Check the settings, and let the stronger of two win."""
         for name in _POLICY:
             if getattr(self, name) is not None:
+                # None counts like 0: the rule is off.
                 check_count("CheckpointConfig", name, getattr(self, name), minimum=0)
         if not any(getattr(self, name) for name in _POLICY):
             raise SporaxValueError(f"For 'CheckpointConfig', one of {list(_POLICY)} must be positive, but none is.")
@@ -83,12 +84,14 @@ class CheckpointConfig:
         self._resolve()
 
     def _resolve(self) -> None:
+        # The class is frozen, so its fields are set past it.
         put = object.__setattr__
         if self.save_checkpoint_steps:
             put(self, "save_checkpoint_seconds", None)
         if self.keep_checkpoint_max:
             put(self, "keep_checkpoint_per_n_minutes", None)
         elif not self.keep_checkpoint_per_n_minutes:
+            # Neither rule: one file is kept, as in MindSpore.
             put(self, "keep_checkpoint_max", 1)
 
     @property
@@ -97,6 +100,7 @@ class CheckpointConfig:
         if not self.append_info:
             return None
         given = next((item for item in self.append_info if isinstance(item, dict)), {})
+        # Counters start at the given values.
         return {**{name: given.get(name, 0) for name in COUNTERS if name in self.append_info}, **given}
 
     def get_checkpoint_policy(self) -> dict[str, Any]:

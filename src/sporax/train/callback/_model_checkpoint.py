@@ -63,9 +63,10 @@ class ModelCheckpoint(Callback):
         self._name_prefix, self._name_directory = prefix, directory
         self._directory = Path.cwd()
         if isinstance(directory, str):
-            self._directory = _made(directory)
+            self._directory = _created_directory(directory)
         self._prefix = "" if callable(prefix) else prefix
         if not callable(prefix) and not callable(directory):
+            # Names that are functions are known only during training.
             self._prefix = _unused_prefix(self._directory, prefix, "")
         self._append_dict = self._config.append_dict or {}
         self._append_start = {name: self._append_dict.get(name, 0) for name in COUNTERS}
@@ -82,6 +83,7 @@ class ModelCheckpoint(Callback):
     def on_train_begin(self, run_context: RunContext) -> None:
         """Steps are counted from the beginning of a run."""
         self._last_step = 0
+        # Time before training does not count.
         self._last_saved = self._last_kept = time.monotonic()
         facts = run_context.original_args()
         self._resumes = bool(facts.get("resume")) and not context.plans_only()
@@ -104,6 +106,7 @@ class ModelCheckpoint(Callback):
         if newest is None:
             return
         path, (epoch, step) = newest
+        # Another callback may know of a later step.
         if (epoch - 1) * facts.batch_num + step > facts.get("resume_step", 0):
             facts.resume_step = self._last_step = resume_from(path, facts.train_network)
             self._latest = str(path)
@@ -117,8 +120,10 @@ class ModelCheckpoint(Callback):
     def end(self, run_context: RunContext) -> None:
         """Save the last state, and wait until it is on disk."""
         facts = run_context.original_args()
+        # Not twice for one step.
         if facts.get("train_network") is not None and facts.cur_step_num != self._last_step:
             self._save(facts)
+        # The process may end after this, and the file must be whole.
         writer.wait()
         if self._last_step:
             self._remove_oldest()
@@ -138,14 +143,17 @@ class ModelCheckpoint(Callback):
 
     def _save(self, facts: Any) -> None:
         self._choose_names(facts)
-        writer.wait()  # what is being written counts among the files to keep
+        # What is being written counts among the files to keep.
+        writer.wait()
         name = self._prefix
         if not callable(self._name_prefix):
+            # MindSpore counts steps within the epoch, from 1.
             name += f"-{facts.cur_epoch_num}_{(facts.cur_step_num - 1) % facts.batch_num + 1}"
         self._make_room(f"{name}.{self._config.format}")
         self._last_step = facts.cur_step_num
         self._last_saved = time.monotonic()
         self._latest = self._write(facts, name)
+        # In the background the file is not there yet, so old ones go with the next save.
         if not self._config.async_save:
             self._remove_oldest()
         facts.last_save_ckpt_step, facts.latest_ckpt_file = facts.cur_step_num, self._latest
@@ -181,7 +189,7 @@ class ModelCheckpoint(Callback):
         if callable(self._name_prefix):
             self._prefix = _check_prefix(self._name_prefix(facts))
         if callable(self._name_directory):
-            self._directory = _made(self._name_directory(facts))
+            self._directory = _created_directory(self._name_directory(facts))
 
     def _make_room(self, new_name: str) -> None:
         """Delete what is not to be kept once one more file is there."""
@@ -191,12 +199,14 @@ class ModelCheckpoint(Callback):
         keep, minutes = self._config.keep_checkpoint_max, self._config.keep_checkpoint_per_n_minutes
         if keep:
             # The newest stays until the next one is whole: the disk may be full.
+            # The newest stays until the next one is whole: the disk may be full.
             for path in files[:-1][: max(0, len(files) - keep + 1)]:
                 path.unlink(missing_ok=True)
         elif minutes:
             now = time.monotonic()
             if now - self._last_kept < minutes * 60:
                 recent = [path for path in files if time.time() - path.stat().st_mtime < minutes * 60]
+                # MindSpore keeps one file per interval.
                 for path in recent[1:]:
                     path.unlink(missing_ok=True)
             self._last_kept = now
@@ -221,6 +231,7 @@ def save_on_exception(callbacks: Sequence[Callback], facts: Any) -> Iterator[Non
     except BaseException:
         for callback in callbacks:
             if isinstance(callback, ModelCheckpoint):
+                # Other callbacks have nothing to save.
                 callback.save_after_exception(facts)
         raise
 
@@ -233,11 +244,12 @@ def _check_prefix(prefix: Any) -> str:
     return prefix
 
 
-def _made(directory: Any) -> Path:
+def _created_directory(directory: Any) -> Path:
     if not isinstance(directory, str) or not directory:
         raise SporaxTypeError(f"For 'ModelCheckpoint', 'directory' must be (or give) a path, but got {directory!r}.")
     path = Path(os.path.realpath(directory))
     if not context.plans_only():
+        # Created here, since a wrong path should be an error before training.
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -248,8 +260,10 @@ def _files_in(directory: Path) -> list[Path]:
 
 def _saved_files(directory: Path, prefix: str, suffix: str) -> list[Path]:
     """The files ``prefix-<numbers>.suffix``, oldest first."""
+    # Epoch and step are numbers; letters belong to other prefixes.
     pattern = re.compile(re.escape(prefix) + r"-[^A-Za-z]*\." + suffix)
     files = [path for path in _files_in(directory) if pattern.fullmatch(path.name)]
+    # Times of files that were written in one moment may be equal.
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 

@@ -35,11 +35,13 @@ class LossMonitor(Callback):
     def step_end(self, run_context: RunContext) -> None:
         """Print the loss when it is time to."""
         facts = run_context.original_args()
+        # In sink mode and after a rollback steps do not grow by one.
         step = facts.cur_step_num
         if step <= self._last_print_step:  # a new run, or one that was rolled back
             self._last_print_step = 0
         loss = scalar_loss(facts.net_outputs)
         epoch, step_in_epoch = facts.get("cur_epoch_num", 1), (step - 1) % facts.batch_num + 1
+        # MindSpore ends training here, too.
         if isinstance(loss, float) and not math.isfinite(loss):
             raise SporaxValueError(
                 f"For 'LossMonitor', the loss must be finite, but got {loss} in epoch {epoch}, step {step_in_epoch}; "
@@ -82,7 +84,8 @@ class TimeMonitor(Callback):
             check_count("TimeMonitor", "data_size", data_size, minimum=1)
         self.data_size = data_size
         self.data_time = check_bool("TimeMonitor", "data_time", data_time)
-        self._clocks: dict[str, _Clock] = {}  # by mode: the evaluation in `Model.fit` is inside a training epoch
+        # An evaluation in `Model.fit` is inside a training epoch, so each mode has a clock.
+        self._clocks: dict[str, _Clock] = {}
 
     def epoch_begin(self, run_context: RunContext) -> None:
         """Start the clock."""
@@ -92,6 +95,7 @@ class TimeMonitor(Callback):
     def step_begin(self, run_context: RunContext) -> None:
         """Note how long the data took."""
         clock = self._clocks[run_context.original_args().mode]
+        # From the end of the step before, or the beginning of the epoch.
         clock.waited += time.time() - clock.waiting_since
 
     def step_end(self, run_context: RunContext) -> None:
@@ -107,6 +111,7 @@ class TimeMonitor(Callback):
         clock = self._clocks[facts.mode]
         seconds = time.time() - clock.started
         num_steps = facts.get("batch_num") or self.data_size
+        # Without a data set the run does not know its steps.
         if not isinstance(num_steps, int) or num_steps <= 0:
             raise SporaxValueError(
                 f"For 'TimeMonitor', 'data_size' must be given where the run does not tell its steps, but got {num_steps}."
@@ -174,6 +179,7 @@ class LambdaCallback(Callback):
         on_eval_begin: Any = None,
         on_eval_end: Any = None,
     ) -> None:
+        # All parameters of this method, by name.
         given = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
         for name, function in given.items():
             if not callable(function):

@@ -41,7 +41,9 @@ class _Watch:
         self.owner = owner
         self.monitor = check_text(owner, "monitor", monitor)
         self.mode = check_text(owner, "mode", mode, ("auto", "min", "max"))
+        # MindSpore takes the absolute value.
         self.min_delta = abs(check_number(owner, "min_delta", min_delta))
+        # With a sign one comparison serves both directions.
         self._sign = 1.0 if mode == "min" or (mode == "auto" and monitor in _SMALLER_IS_BETTER) else -1.0
         self.best = self._sign * math.inf
 
@@ -63,10 +65,12 @@ class _Watch:
                 stacklevel=2,
             )
             return None
+        # A metric per class has no single best value.
         if np.ndim(monitored) > 0:
             raise SporaxValueError(
                 f"For '{self.owner}', 'monitor' must name a single number, but '{self.monitor}' has shape {np.shape(monitored)}."
             )
+        # All ranks must decide alike, or some would go on alone.
         return mean_over_ranks(float(monitored))
 
 
@@ -128,6 +132,7 @@ class EarlyStopping(Callback):
         if better:
             self._watch.best = value
         if self.restore_best_weights and (better or not self._best_values):
+            # Values and not Parameters, which change with the next step.
             self._best_values = [(parameter, parameter.value()) for parameter in facts.train_network.get_parameters()]
         if better and (self.baseline is None or self._watch.is_better(value, self.baseline)):
             self.wait = 0
@@ -205,6 +210,7 @@ class ReduceLROnPlateau(Callback):
         value = self._watch.value(facts)
         if value is None:
             return
+        # While the rate cools down, epochs do not count.
         if self.cooldown_counter > 0:
             self.cooldown_counter -= 1
             self.wait = 0
@@ -246,8 +252,10 @@ class LearningRateScheduler(Callback):
         """Set the rate."""
         facts = run_context.original_args()
         rate = settable_rate("LearningRateScheduler", facts.optimizer)
-        old = float(str(rate.asnumpy()))  # the shortest number that is this float32, as users wrote it
+        # The shortest number that is this float32, as users wrote it.
+        old = float(str(rate.asnumpy()))
         new = float(self.learning_rate_function(old, facts.cur_step_num))
+        # An assignment costs a transfer to the device.
         if not math.isclose(old, new, rel_tol=1e-10):
             rate.set_data(Tensor(new, rate.dtype))
 
@@ -259,6 +267,7 @@ def settable_rate(where: str, optimizer: Any) -> Parameter:
         SporaxValueError: there is no optimizer, or its rate is a list, a schedule, or differs between groups.
     """
     rate = getattr(optimizer, "learning_rate", None)
+    # Groups of parameters may have rates of their own.
     if not isinstance(rate, Parameter) or rate.shape or len(getattr(optimizer, "rates", ())) > 1:
         raise SporaxValueError(
             f"For '{where}', the optimizer must have one learning rate that is a number, but "

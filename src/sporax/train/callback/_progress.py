@@ -15,6 +15,7 @@ from rich.progress import Progress as Bar
 from sporax.train._ranks import rank
 from sporax.train.callback._callback import Callback, RunContext, scalar_loss
 
+# Ten times a second is enough for people.
 _REFRESH_SECONDS = 0.1
 
 
@@ -38,6 +39,7 @@ class Progress(Callback):
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Open the bar."""
+        # Lines of several ranks would mix.
         self._speaks = rank() == 0
         self._last_epoch = 0  # known once the first epoch has a number
         if self._speaks and self._console.is_terminal:
@@ -50,6 +52,7 @@ class Progress(Callback):
         facts = run_context.original_args()
         self._started = self._shown = time.perf_counter()
         self._first_step = facts.cur_step_num
+        # Samples of this epoch, for the rate.
         self._num_samples = 0
         if self._bar is not None:
             self._last_epoch = self._last_epoch or facts.cur_epoch_num + facts.epoch_num - 1
@@ -61,6 +64,7 @@ class Progress(Callback):
         facts = run_context.original_args()
         self._num_samples += facts.get("num_samples", 0)
         now = time.perf_counter()
+        # Reading the loss would make training wait for the device.
         if self._bar is not None and now - self._shown > _REFRESH_SECONDS:
             self._shown = now
             self._bar.update(self._task, completed=facts.cur_step_num - self._first_step, status=self._status(facts))
@@ -97,5 +101,6 @@ def memory_bytes() -> int:
     stats = jax.local_devices()[0].memory_stats()
     if stats and "peak_bytes_in_use" in stats:
         return int(stats["peak_bytes_in_use"])
+    # The system counts in KiB, on macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -56,6 +56,7 @@ class OnRequestExit(Callback):
         self.save_ckpt = check_bool("OnRequestExit", "save_ckpt", save_ckpt)
         self.save_mindir = check_bool("OnRequestExit", "save_mindir", save_mindir)
         self.sig = check_integer("OnRequestExit", "sig", sig)
+        # The system does not let programs handle these two.
         if self.sig in (signal.SIGKILL, signal.SIGSTOP):
             raise SporaxValueError(f"For 'OnRequestExit', 'sig' must be a signal that can be caught, but got {sig!r}.")
         for name, value in (("file_name", file_name), ("directory", directory)):
@@ -65,6 +66,7 @@ class OnRequestExit(Callback):
                 )
         self._file_name, self._directory = file_name, directory
         self._config_file = config_file
+        # Agreeing after each step costs an exchange, so it is asked for.
         self._every_step = os.environ.get("MS_ENABLE_GRACEFUL_EXIT") == "1"
         self._requested = False
         self._leaving = False
@@ -86,6 +88,7 @@ class OnRequestExit(Callback):
             self._previous = None
 
     def _note_request(self, number: int, frame: Any) -> None:
+        # Only noted: the handler may run in the middle of anything.
         self._requested = True
 
     def __exit__(self, *error: Any) -> None:
@@ -96,7 +99,8 @@ class OnRequestExit(Callback):
             return False
         try:
             settings = json.loads(Path(self._config_file).read_text(encoding="utf-8"))
-        except ValueError as error:  # it may be in the middle of being written
+        # It may be in the middle of being written.
+        except ValueError as error:
             warnings.warn(f"For 'OnRequestExit', '{self._config_file}' is no JSON: {error}.", stacklevel=2)
             return False
         return isinstance(settings, dict) and settings.get(_CONFIG_KEY) == 1
@@ -110,18 +114,21 @@ class OnRequestExit(Callback):
         if facts.get("resume"):
             self._resume(facts)
         elif self.save_ckpt and self.path("train").is_file():
+            # MindSpore loads the file whenever it is there.
             load_checkpoint(str(self.path("train")), net=facts.train_network)
 
     def _resume(self, facts: Any) -> None:
         """Go on behind the step at which all ranks left, unless another callback knows of a later one."""
         path = self.path("train")
         own = [(0, saved_step(path))] if self.save_ckpt and path.is_file() else []
+        # All ranks must have it, or some would begin elsewhere.
         common = common_pairs(own, 1)
         if common and common[0][1] > facts.get("resume_step", 0):
             facts.resume_step = resume_from(path, facts.train_network)
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Leave after this step, if asked to."""
+        # One process alone needs no agreement.
         if self._every_step or jax.process_count() == 1:
             self._leave_if_asked(run_context)
 
@@ -130,6 +137,7 @@ class OnRequestExit(Callback):
         self._leave_if_asked(run_context)
 
     def _leave_if_asked(self, run_context: RunContext) -> None:
+        # Every rank asks, since all must leave after the same step.
         if self._leaving or not any_rank(self._requested or self._file_says_so()):
             return
         self._leaving = True
@@ -142,6 +150,7 @@ class OnRequestExit(Callback):
         }
         if facts.get("resume"):
             info[POSITION] = position(facts.cur_step_num)
+        # MindSpore's own spelling of the field.
         manager = facts.get("loss_scale_mananger")
         if manager is not None:
             info["loss_scale"] = manager.get_loss_scale()
@@ -155,6 +164,7 @@ class OnRequestExit(Callback):
 
     def on_eval_begin(self, run_context: RunContext) -> None:
         """Wait for the signal; load what an earlier run saved."""
+        # Training handles the signal already.
         if self._previous is not None:  # an evaluation inside `Model.fit`
             return
         self._listen()

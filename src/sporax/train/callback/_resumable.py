@@ -71,6 +71,7 @@ class ResumableCheckpoint(Callback):
         self._resume = check_bool(_WHERE, "resume", resume)
         timeout = check_count(_WHERE, "timeout_seconds", timeout_seconds, minimum=1)
         with_orbax = check_text(_WHERE, "backend", backend, ("files", "orbax")) == "orbax"
+        # Only Orbax knows cloud paths.
         is_url = "://" in directory
         if is_url and not with_orbax:
             raise SporaxValueError(
@@ -98,9 +99,11 @@ class ResumableCheckpoint(Callback):
         self._store.open()
         if not self._resume and not facts.get("resume"):
             return
+        # The number of steps is checked before anything is loaded.
         kept = self._store.load(facts.train_network, partial(_check_epoch, facts.batch_num))
         if kept is None:
             return
+        # The stream of random numbers goes on where it was.
         state.put(seed.operators, np.asarray(kept["random"], np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
         facts.resume_step = self._saved_step = int(kept["step"])
 
@@ -108,6 +111,7 @@ class ResumableCheckpoint(Callback):
         """Save, if it is time to."""
         facts = run_context.original_args()
         if facts.cur_step_num >= self._saved_step + self._save_steps and not context.plans_only():
+            # All ranks skip, or none: a checkpoint needs all of their files.
             if self._skips and _ranks.any_rank(self._store.busy()):
                 return
             self._save(facts)
@@ -136,6 +140,7 @@ class ResumableCheckpoint(Callback):
 def _check_epoch(batch_num: int, kept: Facts) -> None:
     """Raise unless an epoch has as many steps as when the checkpoint was saved, so that the place in the data is the same."""
     saved = kept.get("batch_num", batch_num)
+    # The place in the data is counted in steps.
     if saved != batch_num:
         raise SporaxValueError(
             f"For '{_WHERE}', an epoch must have {saved} steps, as when step {kept['step']} was saved by {kept['ranks']} "

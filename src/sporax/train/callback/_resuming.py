@@ -37,6 +37,7 @@ def in_recovery() -> bool:
 def position(step: int) -> Tensor:
     """What is to be kept of this moment besides Parameters."""
     random = np.asarray(seed.operators.raw).astype(np.uint32)
+    # One array for both, as a checkpoint's entries are arrays.
     return Tensor(np.concatenate([np.asarray([step], np.uint32), random]))
 
 
@@ -44,10 +45,12 @@ def newest_common_file(directory: Path, prefix: str, suffix: str) -> tuple[Path,
     """The newest file that every rank has, with its epoch and step; None where there is none. All ranks must call it."""
     pattern = re.compile(re.escape(prefix) + r"(?:_\d+)?-(\d+)_(\d+)\." + suffix)
     files: dict[tuple[int, int], Path] = {}
+    # In the order of their times: of two files for one step the newer one counts.
     for path in sorted(directory.iterdir(), key=_written) if directory.is_dir() else []:
         match = pattern.fullmatch(path.name)
         if match:
             files[int(match[1]), int(match[2])] = path
+    # Older ones are never the newest that all have.
     newest = sorted(files)[-_MOST_FILES:]
     common = _ranks.common_pairs(newest, _MOST_FILES)
     return (files[common[-1]], common[-1]) if common else None
@@ -77,6 +80,7 @@ def resume_from(path: Path, network: Any) -> int:
             "be resumed from, but it has no random numbers and no step; delete it, or load it with load_checkpoint."
         )
     values = kept.asnumpy()
+    # Behind the step are the words of the random state.
     state.put(seed.operators, values[1:].astype(np.uint32))
     return int(values[0])
 

@@ -14,6 +14,7 @@ from sporax.train._checks import check_bool, check_count
 from sporax.train.callback._callback import Callback, RunContext, scalar_loss
 from sporax.train.summary import SummaryRecord
 
+# MindSpore's number, too.
 _FIRST_PARAMETERS = 5
 _COLLECTED = ("collect_metric", "collect_input_data", "histogram_regular")
 _OF_MINDINSIGHT = ("collect_graph", "collect_train_lineage", "collect_eval_lineage", "collect_dataset_graph")
@@ -72,6 +73,7 @@ class SummaryCollector(Callback):
         self._events = 0
 
     def __enter__(self) -> SummaryCollector:
+        # Opened at the start of a run, so that an unused callback needs no package.
         self._record = SummaryRecord(self._directory)
         self._events = 0
         return self
@@ -84,6 +86,7 @@ class SummaryCollector(Callback):
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Collect, if it is this step's turn."""
         self._events += 1
+        # The first step, then every so many.
         if self._events != 1 and self._events % self._every:
             return
         facts = run_context.original_args()
@@ -95,6 +98,7 @@ class SummaryCollector(Callback):
         if self._collect_histograms:
             for parameter in self._chosen(facts.network.trainable_params()):
                 self._add(parameter.name, parameter.value(), "histogram")
+        # Once is enough: the data set does not change.
         if self._collect_input and self._events == 1:
             self._add_images(facts.get("train_dataset_element"))
         self._write(facts.cur_step_num)
@@ -118,11 +122,13 @@ class SummaryCollector(Callback):
 
     def _add_metrics(self, metrics: dict[str, Any]) -> None:
         for name, value in metrics.items():
+            # TensorBoard draws numbers; metrics per class are arrays.
             if np.ndim(value) == 0:
                 self._add(f"metrics/{name}", float(value))
 
     def _add_images(self, element: Any) -> None:
         first = element[0] if element else None
+        # Images in the order batch, channel, height, width.
         if isinstance(first, Tensor) and first.ndim == 4 and first.shape[1] in (1, 3):
             self._add("input_data", first, "image")
 
@@ -144,6 +150,7 @@ def _checked_choice(choice: Any) -> dict[str, Any]:
         )
     for name, value in choice.items():
         if name in (*_OF_MINDINSIGHT, "collect_landscape"):
+            # Switching them off is no request.
             if value:
                 raise SporaxNotImplementedError(f"For 'SummaryCollector', '{name}' is MindInsight's and not offered.")
         elif name not in _COLLECTED:

@@ -54,6 +54,7 @@ class WaitedDSCallback(Callback, DSCallback):
 
     def ds_epoch_begin(self, ds_run_context: DSRunContext) -> None:
         """The pipeline begins an epoch; not to be overridden."""
+        # The first epoch has no training before it that it could wait for.
         if ds_run_context.cur_epoch_num > 1 and self._hears("sync_epoch_begin") and self._epoch.take():
             self.sync_epoch_begin(self._epoch.context, ds_run_context)
 
@@ -68,6 +69,7 @@ class WaitedDSCallback(Callback, DSCallback):
 
     def prepare(self) -> None:
         """Forget earlier runs."""
+        # An object may serve several runs, and a run that was broken off leaves its turns behind.
         self._step.reset()
         self._epoch.reset()
 
@@ -77,6 +79,7 @@ class WaitedDSCallback(Callback, DSCallback):
         self._epoch.open()
 
     def _hears(self, event: str) -> bool:
+        # A callback that overrides one event alone must not wait for the other.
         return getattr(type(self), event) is not getattr(WaitedDSCallback, event)
 
 
@@ -93,6 +96,7 @@ class _Turn:
         self._is_open = False
         self.context: Any = None
 
+    # The context is set before the event, since a waiting row reads it as soon as it wakes.
     def give(self, context: RunContext) -> None:
         """Let the pipeline pass."""
         self.context = context
@@ -105,6 +109,7 @@ class _Turn:
             SporaxRuntimeError: the training did not come for `config.get_callback_timeout()` seconds.
         """
         seconds = config.get_callback_timeout()
+        # With a limit: a callback that is missing in `Model.train` would block the pipeline for ever.
         if not self._given.wait(seconds):
             raise SporaxRuntimeError(
                 f"For 'WaitedDSCallback', {self._event} timed out after {seconds} second(s); is the callback also among "

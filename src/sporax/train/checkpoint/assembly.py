@@ -65,6 +65,7 @@ class ShardedCheckpoint:
             SporaxValueError: files that hold a part of it are missing.
         """
         spec, blocks = self._described(name)
+        # Strings are stored whole by each rank.
         if spec.dtype is None:
             return self.files[blocks[0].rank].text(name)
         region = whole_region(spec.shape) if region is None else region
@@ -75,6 +76,7 @@ class ShardedCheckpoint:
             if both is not None:
                 values[within(both, region)] = self.files[block.rank].read(name, within(both, block.region))
                 filled += volume(both)
+        # Blocks are distinct and do not overlap, so counting elements tells whether the block is complete.
         if filled != volume(region):
             raise SporaxValueError(
                 f"For '{self.where}', parameter '{name}' is not complete: {filled} of {volume(region)} values are in the "
@@ -103,6 +105,7 @@ class ShardedCheckpoint:
         return layout if weight not in file.specs or file.specs[weight].shape == file.specs[name].shape else None
 
     def _described(self, name: str) -> tuple[TensorSpec, list[Block]]:
+        # Described once per name: a checkpoint of many ranks is looked through for each.
         if name not in self._blocks:
             self._blocks[name] = self._describe(name)
         return self._blocks[name]
@@ -118,6 +121,7 @@ class ShardedCheckpoint:
             layout = self.source_layout(name, rank)
             try:
                 shape = spec.shape if layout is None else layout.full_shape(spec.shape)
+                # The state of an optimizer may have another shape than its weight, which the layout speaks of.
                 if layout is not None and layout.shape not in (None, shape) and self.strategy.weight_name(name) == name:
                     raise SporaxValueError(
                         f"slices of shape {spec.shape} make {shape}, but the strategy has {layout.shape}"
@@ -137,6 +141,7 @@ class ShardedCheckpoint:
                     f"For '{self.where}', parameter '{name}' of rank {rank} must be {whole.shape} of {whole.dtype} in all, but "
                     f"its file '{file.path}' makes it {shape} of {spec.dtype}."
                 )
+            # Ranks with equal regions hold copies, and the first of them is read.
             whole = described
             if region not in taken:
                 taken.append(region)
@@ -150,6 +155,7 @@ class ShardedCheckpoint:
         absent = []
         for rank in range(self.strategy.num_ranks):
             layout = self.strategy.layout(name, rank)
+            # Only ranks whose files are absent can hold the rest.
             if rank not in self.files and layout is not None:
                 held = layout.region(self.strategy.place(rank)[1], spec.shape)
                 if overlap(held, region) and all(held != block.region for block in blocks):
@@ -157,7 +163,7 @@ class ShardedCheckpoint:
         return f"the rest is in those of ranks {absent}."
 
 
-def wanted_region(strategy: Strategy, spec: TensorSpec, rank: int, weight_shape: tuple[int, ...] | None) -> Region:
+def target_region(strategy: Strategy, spec: TensorSpec, rank: int, weight_shape: tuple[int, ...] | None) -> Region:
     """The block of a Parameter that a rank of another job needs.
 
     Args:
@@ -171,6 +177,7 @@ def wanted_region(strategy: Strategy, spec: TensorSpec, rank: int, weight_shape:
     """
     layout = strategy.layout(spec.name, rank)
     decided_by = strategy.weight_name(spec.name)
+    # A state whose shape is not its weight's is whole on every rank.
     if layout is None or (decided_by != spec.name and weight_shape not in (None, spec.shape)):
         return whole_region(spec.shape)
     return layout.region(strategy.place(rank)[1], spec.shape)

@@ -22,7 +22,8 @@ from sporax.train.checkpoint.unified import unified_safetensors
 DIFFERENT = 1
 """Exit code of `diff` where something differs."""
 
-_COMPARED_BYTES = 64 << 20  # values are compared in blocks of rows of about this size
+# 64 MiB: values are compared in blocks of rows of about this size.
+_COMPARED_BYTES = 64 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +74,7 @@ def _convert(arguments: argparse.Namespace) -> int:
             bar.update(task, advance=num_bytes, description=f"{'part' if arguments.unified else 'rank'} {rank} {name}")
 
         if arguments.unified:
+            # Unified files are whole Parameters, which have no strategy.
             if arguments.dst_strategy is not None:
                 raise SporaxValueError("For 'sporax checkpoint convert', '--unified' takes no '--dst_strategy'.")
             unified_safetensors(
@@ -101,6 +103,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     source = _opened("inspect", arguments.path, arguments.strategy, arguments.verify)
     total = 0
     for rank, file in source.files.items():
+        # With a strategy the wholes are listed below, and slices say nothing to the user.
         if arguments.strategy is not None:
             continue
         print(f"rank {rank}: {file.path}")
@@ -138,6 +141,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def _difference(left: ShardedCheckpoint, right: ShardedCheckpoint, name: str, tolerance: float) -> str:
     one, other = left.spec(name), right.spec(name)
+    # Values of different shapes or dtypes cannot be compared one by one.
     if one != other:
         return f"{one.shape} of {one.dtype}, {other.shape} of {other.dtype}"
     if one.dtype is None:
@@ -146,12 +150,16 @@ def _difference(left: ShardedCheckpoint, right: ShardedCheckpoint, name: str, to
     num_different, largest = 0, 0.0
     for region in _row_blocks(one.shape, _size(one)):
         values, theirs = np.asarray(left.read(name, region)), np.asarray(right.read(name, region))
+        # numpy has no arithmetic between them and float64 that keeps their kind.
         if values.dtype.kind not in "biufc":  # dtypes of ml_dtypes
             values, theirs = values.astype(np.float32), theirs.astype(np.float32)
+        # In float64, so that the difference of two integers or float16 numbers cannot overflow.
         apart = np.abs(values.astype(np.result_type(values, np.float64)) - theirs)
+        # NaN equals NaN here, and equal infinities differ by nothing.
         apart = np.where((values == theirs) | (np.isnan(values) & np.isnan(theirs)), 0, apart)
         num_different += int(np.sum(~(apart <= tolerance)))
         largest = max(largest, float(np.max(apart, initial=0)))
+        # The pages that were read would look like used memory.
         left.release()
         right.release()
     return f"{num_different:,} values differ, by at most {largest:.3g}" if num_different else ""
@@ -162,6 +170,7 @@ def _row_blocks(shape: Shape, size: int) -> list[Region]:
     rest = tuple(slice(0, length) for length in shape[1:])
     if not shape or not size:
         return [tuple(slice(0, length) for length in shape)]
+    # At least one row, however long it is.
     rows = max(1, shape[0] * _COMPARED_BYTES // size)
     return [(slice(start, min(start + rows, shape[0])), *rest) for start in range(0, shape[0], rows)]
 
@@ -174,6 +183,7 @@ def _opened(word: str, path: str, strategy_file: str | None, verify: bool) -> Sh
         raise SporaxValueError(
             f"For '{where}', '{path}' must be a file or hold rank_0, rank_1, ... with {' or '.join(SUFFIXES)} files."
         )
+    # Such files may be slices as well, but nothing says how they fit together.
     if len(files) > 1 and strategy_file is None and word == "diff":
         print(f"{path}: files of {len(files)} ranks without a strategy are taken as copies", file=sys.stderr)
     strategy = read_strategy(where, "strategy", strategy_file)

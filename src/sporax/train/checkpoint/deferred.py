@@ -33,7 +33,7 @@ class StoredValues:
         dtype: of what is made of it; that of the file by default.
     """
 
-    __slots__ = ("dtype", "made", "name", "region", "shape", "source")
+    __slots__ = ("dtype", "loaded", "name", "region", "shape", "source")
 
     def __init__(
         self, source: SliceSource, name: str, region: Region | None = None, dtype: DType | None = None
@@ -44,7 +44,7 @@ class StoredValues:
         self.region = whole_region(spec.shape) if region is None else region
         self.shape = region_shape(self.region)
         self.dtype = dtypes.from_numpy(spec.dtype) if dtype is None else dtype
-        self.made: jax.Array | None = None
+        self.loaded: jax.Array | None = None
 
     @property
     def whole_shape(self) -> tuple[int, ...]:
@@ -61,21 +61,24 @@ class StoredValues:
         """The values; with a sharding, this process reads the blocks of its own devices.
 
         Args:
-            sharding: where they shall lie.
+            sharding: which block of them each device gets.
             arrange: brings the whole into the form that is kept.
 
         Raises:
             SporaxValueError: slices are missing or broken.
         """
+        # Arranging needs the whole: its blocks do not fit the slices of the file.
         if arrange is not None:
             arranged = arrange(jnp.asarray(self._read(self.region)))
             return arranged if sharding is None else place(arranged, sharding)
         if sharding is None:
-            self.made = jnp.array(self._read(self.region))
-            return self.made
+            # Remembered, so that `stored_values` knows whether the Parameter still has these values.
+            self.loaded = jnp.array(self._read(self.region))
+            return self.loaded
         return placed_blocks(self.shape, sharding, lambda block: self._read(self._within_whole(block)))
 
     def _read(self, region: Region) -> np.ndarray[Any, Any]:
+        # No copy where the file's dtype is the wanted one already.
         return self.source.read(self.name, region).astype(self.dtype.np_dtype, copy=False)
 
     def _within_whole(self, block: Region) -> Region:
@@ -92,6 +95,7 @@ def placed_blocks(
     blocks: dict[tuple[tuple[int, int], ...], np.ndarray[Any, Any]] = {}
 
     def block(index: tuple[slice, ...] | None) -> np.ndarray[Any, Any]:
+        # Slices of dimensions that are not sharded have no bounds.
         starts = [part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True)]
         key = tuple(starts)
         if key not in blocks:
@@ -103,6 +107,7 @@ def placed_blocks(
 
 def deferred_parameter(values: StoredValues, name: str) -> Parameter:
     """A Parameter whose values are still in a checkpoint."""
+    # The Parameter must not run an initializer, whose values nobody would see.
     with no_init_parameters():
         return Parameter(Tensor(dtype=values.dtype, shape=values.shape, init=values), name=name)
 
@@ -112,7 +117,8 @@ def stored_values(parameter: Any) -> StoredValues | None:
     values = getattr(parameter, "stored", None) if isinstance(parameter, Parameter) else None
     if not isinstance(values, StoredValues):
         return None
-    return values if parameter.has_init or parameter.raw is values.made else None
+    # A Parameter that was assigned to since does not stand for the file any more.
+    return values if parameter.has_init or parameter.raw is values.loaded else None
 
 
 def check_can_be_read(values: StoredValues, sharding: jax.sharding.Sharding | None) -> None:
@@ -120,10 +126,11 @@ def check_can_be_read(values: StoredValues, sharding: jax.sharding.Sharding | No
 
     Args:
         values: whole Parameter.
-        sharding: where it will lie; None where that is not decided, and a process of several may need little of it.
+        sharding: that it will have; None where that is not decided, and a process of several may need little of it.
     """
     source, name = values.source, values.name
     if sharding is None:
+        # One of several processes may miss files that only others need.
         if jax.process_count() == 1:
             source.check_complete(name)
         return
@@ -131,4 +138,5 @@ def check_can_be_read(values: StoredValues, sharding: jax.sharding.Sharding | No
         blocks = zip(index or (), values.whole_shape, strict=True)
         region = tuple(slice(*part.indices(size)[:2]) for part, size in blocks)
         source.check_complete(name, region)
+        # Read while the user still waits for the load, not in the middle of the first step.
         source.check_values(name, region)

@@ -29,7 +29,8 @@ from sporax.train.checkpoint.files import TensorSpec, open_checkpoint, write_str
 from sporax.train.checkpoint.slice_files import Slice, SliceEntry, SliceSource, placed
 
 MARKER, LATEST, PREFIX = "complete.json", "latest", "step_"
-_POLL_SECONDS = 0.02  # how often rank 0 looks for the files of the others
+# Seconds; how often rank 0 looks for the files of the others.
+_POLL_SECONDS = 0.02
 _SLICES, _FACTS = "slices", "facts"
 _WHERE = "ResumableCheckpoint"
 
@@ -47,6 +48,7 @@ def write_slices(folder: Path, rank: int, slices: list[Slice], facts: Mapping[st
         OSError: the file cannot be written; nothing of it is left.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    # Keys hold the first indices, so blocks of one Parameter do not collide.
     by_key = {part.key: part for part in slices}
     specs = [TensorSpec(key, part.values.shape, part.values.dtype) for key, part in by_key.items()]
     path = folder / f"rank_{rank}.safetensors"
@@ -72,6 +74,7 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
     """
     paths = [folder / f"rank_{rank}.safetensors" for rank in range(num_ranks)]
     deadline = time.monotonic() + timeout_seconds
+    # Files appear under their names when they are whole (`atomic_write`), so existence is enough.
     while not all(path.is_file() for path in paths):
         if time.monotonic() > deadline:
             missing = [rank for rank, path in enumerate(paths) if not path.is_file()]
@@ -80,6 +83,7 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
                 "checkpoint before is still the latest."
             )
         time.sleep(_POLL_SECONDS)
+    # Sizes and checksums tell files of this save from those of an earlier one for the same step.
     content = {
         "step": step_of(folder),
         "files": {path.name: path.stat().st_size for path in paths},
@@ -87,6 +91,7 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
     }
     with atomic_write(folder / MARKER) as file:
         file.write(json.dumps(content).encode())
+    # After the marker: "latest" must never name a checkpoint that is not complete.
     with atomic_write(folder.parent / LATEST) as file:
         file.write(folder.name.encode())
     if keep:
@@ -117,6 +122,7 @@ def is_complete(folder: Path) -> bool:
     """Whether the marker is there and all files have the sizes it says."""
     try:
         files = decode((folder / MARKER).read_bytes(), MarkerDocument).files
+        # Sizes are cheap to look at; values are compared when the checkpoint is opened.
         return bool(files) and all((folder / name).stat().st_size == size for name, size in files.items())
     except (OSError, MalformedError):
         return False
@@ -130,6 +136,7 @@ def step_of(folder: Path) -> int:
 
 def latest_checkpoint(directory: Path) -> Path | None:
     """The newest complete checkpoint: the one that ``latest`` names, or a newer one whose name was not yet written."""
+    # "latest" is for people and scripts; the markers decide.
     folders = complete_checkpoints(directory) if directory.is_dir() else []
     return folders[-1] if folders else None
 
@@ -137,6 +144,7 @@ def latest_checkpoint(directory: Path) -> Path | None:
 def remove_incomplete(directory: Path) -> None:
     """Delete what jobs that ended while they were saving have left, so that their files never mix with new ones."""
     for path in directory.glob(f"{PREFIX}*"):
+        # Folders with other names belong to the user.
         if step_of(path) >= 0 and not is_complete(path):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -175,6 +183,7 @@ def open_directory(folder: Path, *, verify: bool = True) -> SliceDirectory:
     for name in marker.files:
         rank = int(Path(name).stem.removeprefix("rank_"))
         file = open_checkpoint(_WHERE, folder / name, verify=verify)
+        # A job that was restarted may have written this rank's file again, without rank 0's marker.
         if name in marker.sums and file.metadata.get("crc_num", "") != marker.sums[name]:
             raise SporaxValueError(
                 f"For '{_WHERE}', '{file.path}' of rank {rank} must be of the save that '{MARKER}' tells of, with the CRC-32 "

@@ -26,7 +26,8 @@ from sporax.train._entries import CorruptCheckpointError, Entry
 from sporax.train.checkpoint.slices import Region, Shape, region_shape
 
 SUFFIXES = (".ckpt", ".safetensors")
-_ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
+# The first four bytes of MindSpore's encrypted files, little-endian.
+_ENCRYPTED_MAGIC = 0x7F3A5ED8
 LAYOUT = "sporax.layout"
 """Where a file says which blocks it has: a string of a ``.ckpt`` file, an entry of a safetensors header."""
 
@@ -72,6 +73,7 @@ class CheckpointFile:
         spec = self.specs[name]
         assert spec.dtype is not None, name
         values = self._rows(spec, region)
+        # `+=` on an attribute is not atomic in Python.
         with _counting:
             self.bytes_read += values.nbytes
         return values
@@ -80,6 +82,7 @@ class CheckpointFile:
         assert spec.dtype is not None, spec.name
         parts = self._parts[spec.name]
         if len(parts) == 1:
+            # `np.array` copies the block, so that the file's pages can be forgotten.
             return np.array(np.frombuffer(parts[0], spec.dtype).reshape(spec.shape)[region])
         # A tensor in several values: a row can begin in one and end in another.
         row_bytes = spec.dtype.itemsize * int(np.prod(spec.shape[1:], dtype=np.int64))
@@ -87,11 +90,13 @@ class CheckpointFile:
         interval, start = region[0], 0
         for part in parts:
             end = start + len(part)
+            # Whole rows of this part: the first one that begins in it, and the last one that ends in it.
             low, high = max(interval.start, -(-start // row_bytes)), min(interval.stop, end // row_bytes)
             if low < high:
                 rows = np.frombuffer(part[low * row_bytes - start : high * row_bytes - start], spec.dtype)
                 inside = rows.reshape(high - low, *spec.shape[1:])[(slice(None), *region[1:])]
                 values[low - interval.start : high - interval.start] = inside
+            # A row that two parts share is put together from both.
             if end % row_bytes and interval.start <= (split := end // row_bytes) < interval.stop:
                 row = np.frombuffer(_joined(parts, split * row_bytes, row_bytes), spec.dtype)
                 values[split - interval.start] = row.reshape(spec.shape[1:])[region[1:]]
@@ -112,11 +117,13 @@ class CheckpointFile:
     def rename(self, old: str, new: str) -> None:
         """Give a tensor another name."""
         spec = self.specs.pop(old)
+        # The spec carries the name too.
         self.specs[new] = TensorSpec(new, spec.shape, spec.dtype)
         self._parts[new] = self._parts.pop(old)
 
     def release(self) -> None:
         """Let the system forget the pages that were read, so that a long conversion does not look large."""
+        # Linux alone has this advice.
         if self._mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -125,6 +132,7 @@ def _joined(parts: Iterable[memoryview], first: int, size: int) -> bytes:
     """Some bytes of a tensor in several values."""
     pieces, start = [], 0
     for part in parts:
+        # Negative bounds would count from the end, hence the maxima.
         pieces.append(part[max(0, first - start) : max(0, first + size - start)])
         start += len(part)
     return b"".join(pieces)
@@ -147,6 +155,7 @@ def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> Ch
         raise SporaxValueError(f"For '{where}', '{path}' must be an existing .ckpt or .safetensors file, but is none.")
     mapped = None
     with open(path, "rb") as file:
+        # An empty file cannot be mapped.
         if os.fstat(file.fileno()).st_size:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     content = memoryview(mapped if mapped is not None else b"")
@@ -162,6 +171,7 @@ def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> Ch
     except CorruptCheckpointError as error:
         raise SporaxValueError(f"For '{where}', the file '{path}' cannot be read: {error}.") from None
     opened = CheckpointFile(path, specs, metadata, 0, parts, mapped)
+    # Parsing has touched pages all over the file.
     opened.release()
     return opened
 
@@ -171,6 +181,7 @@ _Contents = tuple[dict[str, TensorSpec], dict[str, tuple[memoryview, ...]], dict
 
 def _ckpt_contents(content: memoryview, verify: bool) -> _Contents:
     tensors = {tensor.name: tensor for tensor in _ckpt_format.tensors(content, verify=verify)}
+    # Our own entry is no Parameter.
     layout = tensors.pop(LAYOUT, None)
     metadata = {} if layout is None else {LAYOUT: _ckpt_format.text_of(layout)}
     specs = {name: TensorSpec(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
@@ -179,6 +190,7 @@ def _ckpt_contents(content: memoryview, verify: bool) -> _Contents:
 
 def _safetensors_contents(content: memoryview, verify: bool) -> _Contents:
     if verify:
+        # The checked reading raises; its entries are not needed.
         _safetensors_format.read(content)
     tensors, metadata = _safetensors_format.tensors(content)
     specs = {name: TensorSpec(name, stored.view.shape, stored.view.dtype) for name, stored in tensors.items()}
@@ -215,6 +227,7 @@ def write_stream(
     """
     path = Path(path)
     further = metadata or (lambda checksums: {})
+    # Before the file is begun: half of it would be written in vain.
     if path.suffix == ".safetensors":
         _check_safetensors(specs)
     with atomic_write(path) as file:
@@ -223,7 +236,9 @@ def write_stream(
             _safetensors_format.write_stream(file, specs, arrays, further)
         else:
             checksums: dict[str, int] = {}
+            # A generator, so that one tensor at a time is in memory.
             tensors = (Entry(spec.name, values(spec)) for spec in specs)
+            # The checksums are complete only when the generator has reached its end.
             _ckpt_format.write(file, chain(tensors, _later(lambda: further(checksums))), checksums)
         return file.tell()
 
@@ -245,10 +260,12 @@ def _check_safetensors(specs: Iterable[TensorSpec]) -> None:
 
 def rank_files(directory: Path) -> Iterator[tuple[int, Path]]:
     """The last file of each ``rank_N`` in a directory, by name; ``.safetensors`` where there is no ``.ckpt``."""
+    # The order of `iterdir` is that of the file system.
     for folder in sorted(directory.iterdir()):
         number = folder.name.removeprefix("rank_")
         if folder.is_dir() and number != folder.name and number.isdecimal():
             for suffix in SUFFIXES:
+                # Hidden files are those that `atomic_write` is still writing.
                 files = sorted(path for path in folder.glob(f"*{suffix}") if not path.name.startswith("."))
                 if files:
                     yield int(number), files[-1]

@@ -134,6 +134,7 @@ def load_distributed_checkpoint(
     else:
         source = _slices(checkpoint_filenames, train_strategy_filename, format)
     if network is not None:
+        # More threads than processors only cost memory: each holds a whole Parameter.
         load_source_into_net(_DISTRIBUTED, source, network, strict_load, min(max_process_num, os.cpu_count() or 1))
     rank = _ranks.rank() if rank_id is None else check_count(_DISTRIBUTED, "rank_id", rank_id, minimum=0)
     cut = _cutter(predict_strategy, rank)
@@ -163,8 +164,10 @@ def _slices(names: Any, strategy_file: str | None, format: str) -> ShardedCheckp
             raise SporaxValueError(
                 f"For '{_DISTRIBUTED}', 'checkpoint_filenames' must list existing .{format} files, but got {name!r}."
             )
+    # An empty name in the context means that none is set.
     strategy_file = strategy_file or context.snapshot().strategy_ckpt_load_file or None
     strategy = read_strategy(_DISTRIBUTED, "train_strategy_filename", strategy_file)
+    # Without one file for each rank, blocks would be missing or taken for those of another rank.
     if strategy.num_ranks != len(names):
         raise SporaxValueError(
             f"For '{_DISTRIBUTED}', 'checkpoint_filenames' must have one file for each of the strategy's "
@@ -189,10 +192,12 @@ def _unified(directory: str, name_map: dict[str, str] | None) -> WholeFiles:
             f"For '{_DISTRIBUTED}', '{folder / NAME_MAP}' must say where parameters are, but: {error}."
         ) from None
     paths = [folder / name for name in names]
+    # Step counters are no part of the map, as in MindSpore.
     paths += [folder / COUNTERS] if (folder / COUNTERS).is_file() else []
     files: dict[str, CheckpointFile] = {}
     for path in paths:
         file = open_checkpoint(_DISTRIBUTED, path)
+        # The map of the user speaks of names in the unified files.
         for old, new in (name_map or {}).items():
             if old in file.specs:
                 file.rename(old, new)
@@ -208,6 +213,7 @@ def _cutter(strategy: dict[str, Any] | str | None, rank: int) -> Callable[[Tenso
         device = target.place(rank)[1]
     elif isinstance(strategy, dict):
         layouts = {name: {0: layout_from_entry(name, entry)} for name, entry in strategy.items() if entry}
+        # All layouts of a job have the same number of devices; an empty dict is one rank with everything.
         num_devices = next((stages[0].num_devices for stages in layouts.values()), 1)
         target = Strategy(layouts, 1, num_devices)
         layout_for, device = target.layout, target.place(rank)[1]
@@ -224,6 +230,7 @@ def _cutter(strategy: dict[str, Any] | str | None, rank: int) -> Callable[[Tenso
 
 
 def _write_slices(source: Source, cut: Callable[[TensorSpec], Region], path: Path) -> None:
+    # Strings have no blocks, and safetensors has no place for them.
     regions = {name: cut(spec) for name in source.names() if (spec := source.spec(name)).dtype is not None}
     specs = [TensorSpec(name, region_shape(region), source.spec(name).dtype) for name, region in regions.items()]
     write_stream(path, specs, lambda spec: source.read(spec.name, regions[spec.name]))
@@ -251,12 +258,16 @@ def load_source_into_net(
         SporaxRuntimeError: a shape or dtype does not fit; nothing was loaded.
     """
     by_name = fitting_parameters(where, {name: source.spec(name) for name in source.names()}, net, strict)
+    # All are checked before the first is changed.
     targets = list(by_name.values())
     with ThreadPoolExecutor(num_threads) as executor:
+        # In groups, so that not more than `num_threads` Parameters are in memory besides the network's.
         for first in range(0, len(targets), num_threads):
             together = targets[first : first + num_threads]
-            homes = [None if parameter.has_init else parameter.raw.sharding for parameter in together]
-            arrays = executor.map(lambda piece: _values(piece[0], source, piece[1]), zip(together, homes, strict=True))
+            shardings = [None if parameter.has_init else parameter.raw.sharding for parameter in together]
+            arrays = executor.map(
+                lambda piece: _values(piece[0], source, piece[1]), zip(together, shardings, strict=True)
+            )
             for parameter, array in zip(together, arrays, strict=True):
                 parameter.set_data(_tensor(array))
     missing = warn_of_missing(where, net, by_name)
@@ -275,9 +286,11 @@ def fitting_parameters(where: str, specs: Mapping[str, TensorSpec], net: Cell, s
     Raises:
         SporaxRuntimeError: a shape or dtype does not fit.
     """
+    # The order is the network's.
     targets = {parameter.name: parameter for parameter in net.get_parameters() if parameter.name in specs}
     problems = [text for name, parameter in targets.items() if (text := _misfit(parameter, specs[name], strict))]
     if problems:
+        # A report of ten is long enough; thousands may have one cause.
         raise SporaxRuntimeError(
             f"For '{where}', the parameters of the network must fit the checkpoint, but {'; '.join(problems[:10])}. Nothing "
             "was loaded."
@@ -301,20 +314,21 @@ def _misfit(parameter: Parameter, spec: TensorSpec, strict: bool) -> str:
     if spec.dtype is None or tuple(parameter.shape) != spec.shape:
         return f"'{parameter.name}' has shape {parameter.shape}, but the checkpoint {spec.shape}"
     dtype = parameter.dtype.np_dtype
+    # float16 into float32 is a change of precision, an integer into a float a mistake.
     same_kind = jnp.issubdtype(dtype, jnp.floating) == jnp.issubdtype(spec.dtype, jnp.floating)
     if dtype != spec.dtype and (strict or not same_kind):
         return f"'{parameter.name}' has dtype {dtype}, but the checkpoint {spec.dtype}"
     return ""
 
 
-def _values(parameter: Parameter, source: Source, home: Any) -> Any:
-    """The values of a Parameter, each device's block read for itself; whole where it has no home yet."""
+def _values(parameter: Parameter, source: Source, sharding: Any) -> Any:
+    """The values of a Parameter, each device's block read for itself; whole where no step has placed it yet."""
     name, dtype = parameter.name, parameter.dtype.np_dtype
 
     def read(region: Region | None) -> np.ndarray[Any, Any]:
         return np.asarray(source.read(name, region)).astype(dtype, copy=False)
 
-    return read(None) if home is None else placed_blocks(tuple(parameter.shape), home, read)
+    return read(None) if sharding is None else placed_blocks(tuple(parameter.shape), sharding, read)
 
 
 def load_segmented_checkpoints(
@@ -354,11 +368,13 @@ def load_segmented_checkpoints(
     parameters: dict[str, Any] = {}
     for path in paths:
         specs = open_checkpoint(where, path).specs
+        # A file without any name that is selected would make `load_checkpoint` raise.
         if not any(_wanted(name, filter_prefix, specify_prefix, choice_func) for name in specs):
             continue
         values = load_checkpoint(
             str(path), None, strict_load, filter_prefix, dec_key, dec_mode, specify_prefix, choice_func
         )
+        # Which of the two values counts would depend on the names of files.
         twice = sorted(set(values) & set(parameters))
         if twice:
             raise SporaxValueError(f"For '{where}', parameter '{twice[0]}' of '{path}' is in another file as well.")

@@ -38,6 +38,7 @@ def merge_sliced_parameter(sliced_parameters: list[Parameter], strategy: dict[st
         raise SporaxTypeError(f"For '{_WHERE}', 'strategy' must be a dict, but got {type(strategy).__name__}.")
     slices = [parameter.asnumpy() for parameter in sliced_parameters]
     if strategy is None:
+        # Scalars cannot be concatenated; every rank has the same one.
         merged = np.concatenate(slices) if first.shape else slices[0]
     elif first.name not in strategy:
         raise SporaxKeyError(f"For '{_WHERE}', 'strategy' must have '{first.name}', but has {sorted(strategy)[:10]}.")
@@ -75,8 +76,10 @@ def _check_slices(slices: Any) -> Parameter:
 def layout_from_entry(name: str, entry: Any) -> SliceLayout:
     """The layout in what `build_searched_strategy` or `Model.infer_predict_layout` says of a Parameter."""
     try:
+        # `hasattr`: also the message of MindSpore's own protobuf module.
         if isinstance(entry, ParallelLayouts) or hasattr(entry, "dev_matrix"):
             fields: dict[str, Any] = {
+                # Each field is a list of messages with one list of numbers, as protobuf stores them.
                 "dev_matrix": list(entry.dev_matrix[0].dim),
                 "tensor_map": list(entry.tensor_map[0].dim),
                 "param_split_shape": [row for part in entry.param_split_shape for row in part.dim],
@@ -86,12 +89,14 @@ def layout_from_entry(name: str, entry: Any) -> SliceLayout:
         elif isinstance(entry, Mapping):
             fields = dict(entry)
         else:
+            # A tuple of `Model.infer_predict_layout`: device matrix, tensor map, and at place 5 the optimizer's group.
             tensor_map = [list(dim) if isinstance(dim, tuple) else dim for dim in entry[1]]
             group = str(entry[5]) if len(entry) > 5 else ""
             fields = {
                 "dev_matrix": list(entry[0]),
                 "tensor_map": tensor_map,
                 "opt_weight_shard_step": 0,
+                # A group is named "N-<rank>-<rank>-...": one part more than it has ranks.
                 "opt_weight_shard_size": len(group.split("-")) - 1 if group else 0,
             }
         return layout_of(fields)
@@ -100,6 +105,7 @@ def layout_from_entry(name: str, entry: Any) -> SliceLayout:
 
 
 def _assembled(name: str, slices: Sequence[np.ndarray[Any, Any]], layout: SliceLayout) -> np.ndarray[Any, Any]:
+    # A slice that is missing would leave memory that was never written.
     if len(slices) != layout.num_devices:
         raise SporaxValueError(
             f"For '{_WHERE}', 'sliced_parameters' must have one slice of '{name}' for each of {layout.num_devices} ranks, but "

@@ -1,7 +1,7 @@
 """Checkpoints of training in Orbax's format, for paths that are no directories: ``gs://bucket/run``, ``s3://bucket/run``.
 
 Orbax (extra ``orbax``) writes each shard once through TensorStore, which speaks to cloud storage, and commits a step when all
-processes have written. Here is what is between it and a network: which arrays it gets, and where restored ones shall lie.
+processes have written. Here is what is between it and a network: which arrays it gets, and which sharding restored ones have.
 A Parameter is one entry of a flat tree, under its own name, so that JAX programs without Sporax can read it.
 
 Reference: https://orbax.readthedocs.io
@@ -37,6 +37,7 @@ def orbax() -> Any:
         SporaxImportError: it is not installed.
     """
     try:
+        # An optional package, imported at its first use.
         return importlib.import_module("orbax.checkpoint")
     except ImportError as error:
         raise SporaxImportError(
@@ -62,8 +63,10 @@ class OrbaxStore:
         self._orbax = orbax()
         self._directory = directory
         self._options = self._orbax.CheckpointManagerOptions(
+            # Orbax takes None for all.
             max_to_keep=keep or None,
             step_prefix="step",
+            # Folders of Orbax are called as those of `DirectoryStore`.
             enable_async_checkpointing=in_background,
             cleanup_tmp_directories=True,
             async_options=self._orbax.AsyncOptions(timeout_secs=timeout_seconds),
@@ -73,6 +76,7 @@ class OrbaxStore:
     def _managed(self) -> Any:
         """Orbax's manager, made at its first use: in a job of several processes after they have been joined."""
         if self._manager is None:
+            # Parameters in Orbax's format of trees, the facts as JSON.
             handlers = {_STATE: self._orbax.PyTreeCheckpointHandler(), _FACTS: self._orbax.JsonCheckpointHandler()}
             self._manager = self._orbax.CheckpointManager(
                 self._directory, options=self._options, item_handlers=handlers
@@ -94,6 +98,7 @@ class OrbaxStore:
         if step is None:
             return None
         arguments = self._orbax.args
+        # Facts first: they say whether the state fits at all.
         written = self._managed().restore(step, args=arguments.Composite(**{_FACTS: arguments.JsonRestore()}))
         facts = dict(written[_FACTS])
         check(facts)
@@ -102,12 +107,14 @@ class OrbaxStore:
         targets = fitting_parameters(_WHERE, specs, network, strict=True)
         shapes, how = {}, {}
         for name, spec in specs.items():
-            home = _home(targets[name]) if name in targets else None
+            sharding = _sharding_of(targets[name]) if name in targets else None
+            # Orbax needs the shape of every entry, also of those that are not used.
             shapes[name] = jax.ShapeDtypeStruct(spec.shape, spec.dtype)
             how[name] = (
+                # Without a sharding Orbax would use that of the job that saved, whose devices may not exist.
                 self._orbax.RestoreArgs(restore_type=np.ndarray)
-                if home is None
-                else self._orbax.ArrayRestoreArgs(sharding=home, global_shape=spec.shape, dtype=spec.dtype)
+                if sharding is None
+                else self._orbax.ArrayRestoreArgs(sharding=sharding, global_shape=spec.shape, dtype=spec.dtype)
             )
         restored = self._managed().restore(
             step,
@@ -132,6 +139,7 @@ class OrbaxStore:
             args=arguments.Composite(
                 **{_STATE: arguments.PyTreeSave(tree), _FACTS: arguments.JsonSave(dict(facts))},
             ),
+            # `force`: Orbax would skip steps at which its own schedule does not save.
             force=True,
         )
         if not saved:
@@ -156,8 +164,9 @@ def _stored(parameter: Any) -> Any:
         )
     array = parameter.raw
     if not isinstance(array.sharding, NamedSharding):
+        # Every device of the process has the same values.
         return np.asarray(array.addressable_data(0))
-    if _ranks.lies_on_some(array):
+    if _ranks.is_on_some(array):
         raise SporaxNotImplementedError(
             f"For '{_WHERE}', backend='orbax' takes Parameters that all processes hold, but '{parameter.name}' belongs to a "
             "pipeline stage of some; use backend='files'."
@@ -165,6 +174,6 @@ def _stored(parameter: Any) -> Any:
     return array
 
 
-def _home(parameter: Any) -> NamedSharding | None:
+def _sharding_of(parameter: Any) -> NamedSharding | None:
     raw = None if parameter.has_init else joint.slot(parameter, "raw")
     return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None

@@ -88,10 +88,12 @@ def held_slices(values: Mapping[str, Any], place: RankPlace, *, once: bool) -> I
         once: each block by one rank only; else all that the rank holds.
     """
     for number, (name, value) in enumerate(values.items()):
+        # `parts` is there for tables in uneven slices, which are stored padded.
         parts = joint.slot(value, "parts")
         array = parts.array if parts is not None else value if isinstance(value, jax.Array) else _array(value)
         if not isinstance(array, jax.Array) or not isinstance(array.sharding, NamedSharding):
             # Every rank has a copy for itself.
+            # Dealt out by number, so that no rank writes all copies.
             if not once or number % place.num_ranks == place.rank:
                 own = array if isinstance(array, np.ndarray) else array.addressable_data(0)
                 yield Slice(name, tuple(array.shape), (0,) * array.ndim, np.asarray(own))
@@ -107,12 +109,15 @@ def _shards(name: str, array: jax.Array, parts: Any, place: RankPlace, once: boo
     shape = tuple(array.shape)
     whole = shape
     if parts is not None:
+        # The padded rows are no part of the whole.
         whole = (*shape[: parts.how.dim], parts.how.rows.num_rows, *shape[parts.how.dim + 1 :])
     written: set[tuple[int, ...]] = set()
     for shard in array.addressable_shards:
+        # Replica 0 is the same device on all processes, so they agree without a message.
         if place.rank_of(shard.device) != place.rank or (once and shard.replica_id != 0):
             continue
         starts = tuple(part.indices(size)[0] for part, size in zip(shard.index, shape, strict=True))
+        # Devices of one rank may hold the same block.
         if starts in written:
             continue
         written.add(starts)
@@ -127,6 +132,7 @@ def _real_rows(
 ) -> Iterator[Slice]:
     """The rows of a table in uneven parts that mean something, out of a shard of its blocks."""
     dim, rows = how.dim, how.rows
+    # Each device has its rows in a block of fixed size, padded at the end.
     for offset in range(0, values.shape[dim], rows.block):
         number = (starts[dim] + offset) // rows.block
         inside = [slice(None)] * values.ndim
@@ -156,7 +162,9 @@ def write_rank_file(
     blocks: dict[str, int] = {}
     for part in slices:
         blocks[part.name] = blocks.get(part.name, 0) + 1
+    # Under its own name where that is unique: MindSpore's tools look for it.
     by_key: dict[str, Any] = {part.name if blocks[part.name] == 1 else part.key: part.values for part in slices}
+    # Before the further entries, which have no place in a layout.
     keys = list(by_key)
     by_key.update({entry.name: entry.value for entry in further or []})
     specs = [
@@ -165,6 +173,7 @@ def write_rank_file(
     ]
 
     def layout(checksums: Mapping[str, int]) -> dict[str, str]:
+        # `strict`: a key that two slices share would lose one of them.
         places = placed(dict(zip(keys, slices, strict=True)), checksums)
         document = {"rank": place.rank, "ranks": place.num_ranks, "mark": mark, "slices": places}
         return {LAYOUT: json.dumps(document)}
@@ -256,11 +265,13 @@ class SliceSource:
         spec = self._specs[name]
         region = whole_region(spec.shape) if region is None else region
         self.check_complete(name, region)
+        # Filled completely, since `check_complete` has passed.
         values = np.empty(region_shape(region), spec.dtype)
         for held in self._slices[name]:
             both = overlap(held.region, region)
             if both is None:
                 continue
+            # Parts of a slice have no checksum of their own.
             if both == held.region:
                 self._check_slice(name, held)
             values[within(both, region)] = self.files[held.rank].read(held.key, within(both, held.region))
@@ -273,6 +284,7 @@ class SliceSource:
         filled = sum(volume(part) for part in parts if part is not None)
         if filled == volume(region):
             return
+        # The usual cause comes with the message.
         absent = [rank for rank in range(self.num_ranks) if rank not in self.files]
         rest = f"; the files of ranks {absent} are missing" if absent else ""
         raise SporaxValueError(
@@ -281,7 +293,7 @@ class SliceSource:
         )
 
     def check_values(self, name: str, region: Region | None = None) -> None:
-        """Compare the checksums of the slices that lie within a block (of all by default) before they are used.
+        """Compare the checksums of the slices that are within a block (of all by default) before they are used.
 
         Raises:
             SporaxValueError: one is not what was written.
@@ -292,6 +304,7 @@ class SliceSource:
                 self._check_slice(name, held)
 
     def _check_slice(self, name: str, held: StoredSlice) -> None:
+        # Compared once: several devices may read from one slice.
         if held.crc is None or (held.rank, held.key) in self._checked:
             return
         checksum = self.files[held.rank].crc32(held.key)
@@ -304,6 +317,7 @@ class SliceSource:
 
     def further(self, rank: int) -> Iterator[tuple[str, Any]]:
         """What a rank's file has besides slices: strings, and arrays that were appended."""
+        # Their places were not given by the layout.
         file = self.files[rank]
         for name, spec in file.specs.items():
             if name not in self._keys:
@@ -331,8 +345,10 @@ class SliceSource:
             spec = TensorSpec(name, shape, stored.dtype if stored else None)
             fits = stored is not None and len(shape) == len(starts) == len(stored.shape)
             if fits and stored is not None:
+                # A place outside of the whole would make numpy broadcast, or raise without a name.
                 ends = [start + size for start, size in zip(starts, stored.shape, strict=True)]
                 fits = all(start >= 0 and end <= size for start, end, size in zip(starts, ends, shape, strict=True))
+            # The first rank to mention a Parameter says what it is; all others must agree.
             if not fits or stored is None or self._specs.setdefault(name, spec) != spec:
                 raise SporaxValueError(
                     f"For '{self.where}', parameter '{name}' in '{file.path}' of rank {rank} does not fit: the file has "
@@ -340,6 +356,7 @@ class SliceSource:
                 )
             region = tuple(slice(start, start + size) for start, size in zip(starts, stored.shape, strict=True))
             before = self._slices.setdefault(name, [])
+            # Copies on other ranks are not needed.
             if all(region != held.region for held in before):
                 before.append(StoredSlice(region, rank, key, crc))
         self.files[rank] = file
@@ -347,7 +364,7 @@ class SliceSource:
 
 
 def open_rank_files(where: str, path: Path) -> SliceSource | None:
-    """Open a rank's file and those of the other ranks beside it; None for a file that is not in slices.
+    """Open a rank's file and those of the other ranks next to it; None for a file that is not in slices.
 
     The other files have the same path, but for the number in ``rank_<N>``; those that are not there may be missed later.
 
@@ -361,15 +378,17 @@ def open_rank_files(where: str, path: Path) -> SliceSource | None:
     source = SliceSource(where, str(path), num_ranks=own.ranks)
     source.add(own.rank, first, own.slices)
     for rank in range(own.ranks):
-        beside = sibling(path, own.rank, rank)
-        if rank == own.rank or beside is None or not beside.is_file():
+        other_path = sibling(path, own.rank, rank)
+        # A missing file matters only if its blocks are needed, which is checked at reading.
+        if rank == own.rank or other_path is None or not other_path.is_file():
             continue
-        file = open_checkpoint(where, beside)
+        file = open_checkpoint(where, other_path)
         other = _layout(where, file)
+        # Files of two saves in one folder would give a mixture of two states.
         for what, expected in (("rank", rank), ("ranks", own.ranks), ("mark", own.mark)):
             if getattr(other, what) != expected:
                 raise SporaxValueError(
-                    f"For '{where}', '{beside}' must belong to the same save as '{path}' of rank {own.rank}, but its "
+                    f"For '{where}', '{other_path}' must belong to the same save as '{path}' of rank {own.rank}, but its "
                     f"'{what}' is {getattr(other, what)!r} and not {expected!r}."
                 )
         source.add(rank, file, other.slices)
@@ -389,6 +408,7 @@ def whole_file(where: str, path: Path) -> SliceSource:
     file = open_checkpoint(where, path)
     source = SliceSource(where, str(path), num_ranks=1)
     arrays = {name: spec for name, spec in file.specs.items() if spec.dtype is not None}
+    # No CRC: the file has one for everything.
     places = {name: SliceEntry(name, spec.shape, (0,) * len(spec.shape)) for name, spec in arrays.items()}
     source.add(0, file, places)
     return source
@@ -407,6 +427,7 @@ def sibling(path: Path, rank: int, other: int) -> Path | None:
 
     def renamed(part: str) -> str:
         nonlocal exchanges
+        # Not in front of letters, and not followed by digits: "rank_1" is no part of "rank_12".
         text, count = re.subn(rf"(?<![A-Za-z])(rank_?){rank}(?!\d)", rf"\g<1>{other}", part)
         exchanges += count
         return text

@@ -76,13 +76,16 @@ class SliceLayout:
         own = self._coordinates(device)
         blocks: list[slice] = []
         for dim, (axes, size) in enumerate(zip(self._axes(len(shape)), shape, strict=True)):
+            # Row-major over the axes: the outermost counts most.
             index, count = 0, 1
             for axis in axes:
                 index = index * self._size(axis) + own[self._position(axis)]
                 count *= self._size(axis)
+            # Uneven slices come from `manual_split`, which optimizer parallelism does not divide again.
             if dim == 0 and self.split_rows:
                 blocks.append(self._uneven(index, count, size))
                 continue
+            # Optimizer parallelism divides dimension 0 only.
             if dim == 0:
                 index, count = index * self._group_size() + self._group_position(device), count * self._group_size()
             if size % count:
@@ -107,6 +110,7 @@ class SliceLayout:
         return self.tensor_map
 
     def _position(self, axis: int) -> int:
+        # Axes are counted from the right, as in MindSpore's tensor maps.
         return len(self.device_matrix) - 1 - axis
 
     def _size(self, axis: int) -> int:
@@ -114,6 +118,7 @@ class SliceLayout:
 
     def _coordinates(self, device: int) -> Shape:
         coordinates = []
+        # The last axis changes fastest.
         for size in reversed(self.device_matrix):
             device, coordinate = divmod(device, size)
             coordinates.append(coordinate)
@@ -125,7 +130,9 @@ class SliceLayout:
     def _group_size(self) -> int:
         """How many devices share one slice."""
         used = self._used()
+        # Devices with equal coordinates on all used axes hold the same slice.
         holders = math.prod(size for position, size in enumerate(self.device_matrix) if position not in used)
+        # A single holder has nobody to share with.
         if self.opt_shard_size in (0, 1) or holders == 1:
             return 1
         size = holders if self.opt_shard_size == ALL else self.opt_shard_size
@@ -141,6 +148,7 @@ class SliceLayout:
         for position, size in enumerate(self.device_matrix):
             if position not in used:
                 index = index * size + own[position]
+        # Groups are of consecutive holders, so the remainder is the place in the group.
         return index % self._group_size()
 
 
@@ -162,6 +170,7 @@ def volume(region: Region) -> int:
 def overlap(left: Region, right: Region) -> Region | None:
     """What two blocks share; None where they share nothing."""
     both = tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(left, right, strict=True))
+    # Blocks that only touch share nothing.
     return both if all(part.start < part.stop for part in both) else None
 
 
@@ -180,6 +189,7 @@ def layout_of(entry: dict[str, Any]) -> SliceLayout:
     """
     try:
         dims = tuple(
+            # MindSpore writes -1 for a dimension that is not sharded, and lists where several axes shard one.
             tuple(int(axis) for axis in (dim if isinstance(dim, list) else [dim]) if int(axis) >= 0)
             for dim in entry["tensor_map"]
         )
@@ -194,6 +204,7 @@ def layout_of(entry: dict[str, Any]) -> SliceLayout:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SporaxValueError(f"a layout must have 'dev_matrix', 'tensor_map' and the like: {error!r}") from None
+    # An axis that shards two dimensions would count its devices twice.
     axes = [axis for dim in dims for axis in dim]
     if min(layout.device_matrix, default=0) < 1 or len(set(axes)) != len(axes):
         raise SporaxValueError(f"a device matrix {layout.device_matrix} with the tensor map {dims} is no layout")

@@ -79,6 +79,7 @@ class DirectoryStore:
     def open(self) -> None:
         """Make the directory, and remove what is incomplete."""
         self._directory.mkdir(parents=True, exist_ok=True)
+        # One rank deletes: two would race.
         if _ranks.rank() == 0:
             remove_incomplete(self._directory)
         _ranks.any_rank(False)  # no rank looks, or writes, before that is done
@@ -98,12 +99,15 @@ class DirectoryStore:
         if folder is None:
             return None
         is_alone = jax.process_count() == 1
+        # A process that is alone reads everything anyway.
         source = open_directory(folder, verify=is_alone)
+        # A job with more ranks than before has ranks without facts of their own; those of rank 0 serve all.
         facts = source.facts.get(_ranks.rank(), source.facts[0])
         check(facts)
         if is_alone:
             load_source_into_net("ResumableCheckpoint", source, network, strict=True)
         else:
+            # Deferred: the blocks of this process are known once the step has been compiled.
             stored = {name: deferred_parameter(StoredValues(source, name), name) for name in source.names()}
             load_param_into_net(network, stored, strict_load=True)
         return facts
@@ -112,15 +116,18 @@ class DirectoryStore:
         """Write the slices that this process owns; rank 0 says when all have."""
         rank, num_ranks = _ranks.rank(), jax.process_count()
         parameters = {parameter.name: parameter for parameter in network.get_parameters()}
+        # The copy to the host is made before training goes on and changes the values.
         slices = list(held_slices(parameters, this_rank(), once=True))
         folder = self._directory / f"{PREFIX}{step}"
 
         def write() -> None:
             write_slices(folder, rank, slices, facts)
+            # The marker must come last, so the one that writes it waits for all.
             if rank == 0:
                 complete(folder, num_ranks, self._timeout, self._keep)
 
         self._writer.start(write)
+        # The caller hears of errors at once.
         if not self._in_background:
             self._writer.wait()
 

@@ -50,6 +50,7 @@ class Strategy:
 
     def weight_name(self, name: str) -> str:
         """The Parameter whose layout decides: `name` itself, or its weight for the state of an optimizer; "" for none."""
+        # Prefixes are taken off one by one: "moments.fc.weight" belongs to "fc.weight".
         while name and name not in self.layouts:
             name = name.partition(".")[2]
         return name
@@ -76,6 +77,7 @@ def read_strategy(where: str, what: str, path: str | None) -> Strategy:
     _check_file(where, what, path)
     layouts: dict[str, dict[int, SliceLayout]] = {}
     items = _content(where, path).parallel_layout_item or {}
+    # A plain name may look like a staged one, so all of them must.
     staged = bool(items) and all(_STAGED.fullmatch(name) for name in items)
     for name, entry in items.items():
         match = _STAGED.fullmatch(name) if staged else None
@@ -84,6 +86,7 @@ def read_strategy(where: str, what: str, path: str | None) -> Strategy:
             layouts.setdefault(plain, {})[stage] = layout_of(entry)
         except SporaxValueError as error:
             raise SporaxValueError(f"For '{where}', parameter '{name}' in '{path}' is broken: {error}.") from None
+    # Ranks are counted with one size of stages.
     sizes = {layout.num_devices for stages in layouts.values() for layout in stages.values()}
     if len(sizes) != 1:
         raise SporaxValueError(
@@ -190,8 +193,10 @@ def merge_pipeline_strategys(src_strategy_dirs: str, dst_strategy_file: str) -> 
     merged: dict[str, Any] = {"current_stage": 0, STRATEGIES: {}, LAYOUTS: {}}
     for path in paths:
         for kind, name, entry in _staged_items(where, path):
+            # Equal entries occur twice where stages share a Parameter.
             if merged[kind].setdefault(name, entry) != entry:
                 raise SporaxValueError(f"For '{where}', '{path}' and another file disagree on '{name}'.")
+    # The last stage, as the number of stages follows from it.
     merged["current_stage"] = max((int(name.partition("-")[0]) for name in merged[LAYOUTS]), default=0)
     target = Path(dst_strategy_file)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -203,6 +208,7 @@ def merge_pipeline_strategys(src_strategy_dirs: str, dst_strategy_file: str) -> 
 def _staged_items(where: str, path: Path) -> Iterator[tuple[str, str, Any]]:
     content = _content(where, str(path))
     strategies, layouts = content.parallel_strategy_item or {}, content.parallel_layout_item or {}
+    # A file without operators says its stage itself.
     stages = {_stage(where, path, name, entry) for name, entry in strategies.items()} or {content.current_stage}
     if len(stages) != 1:
         raise SporaxValueError(f"For '{where}', '{path}' must be of one stage, but has operators of {sorted(stages)}.")
@@ -210,6 +216,7 @@ def _staged_items(where: str, path: Path) -> Iterator[tuple[str, str, Any]]:
     for name, entry in strategies.items():
         yield STRATEGIES, name, entry
     for name, entry in layouts.items():
+        # A file that was merged before has staged names already.
         yield LAYOUTS, name if _STAGED.fullmatch(name) else f"{stage}-{name}", entry
 
 

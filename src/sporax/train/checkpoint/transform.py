@@ -14,7 +14,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._checks import check_count, check_integer
-from sporax.train.checkpoint.assembly import ShardedCheckpoint, wanted_region
+from sporax.train.checkpoint.assembly import ShardedCheckpoint, target_region
 from sporax.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, rank_files, write_stream
 from sporax.train.checkpoint.slices import Region, SliceLayout, overlap, region_shape
 from sporax.train.checkpoint.strategy import Strategy, read_strategy
@@ -48,6 +48,7 @@ def rank_list_for_transform(
     for name in source.layouts:
         if target.holds(name, rank_id):
             needed |= _holders(where, source, target, name, rank_id)
+    # Without layouts every rank has everything, so rank 0 is enough.
     return sorted(needed) or [0]
 
 
@@ -56,6 +57,7 @@ def _holders(where: str, source: Strategy, target: Strategy, name: str, rank: in
     layouts = source.layouts[name]
     described = target.layout(name, rank)
     examples = [*layouts.values(), *([described] if described else [])]
+    # JSON files say the real shape.
     shape = next((layout.shape for layout in examples if layout.shape), None) or _virtual_shape(examples)
     try:
         region = (
@@ -78,6 +80,7 @@ def _first_holders(
     for device in range(source.stage_devices):
         held = layouts[stage].region(device, shape)
         if overlap(held, region):
+            # `setdefault`: the first rank that holds a block is the one to read.
             holders.setdefault(tuple((part.start, part.stop) for part in held), stage * source.stage_devices + device)
     return set(holders.values())
 
@@ -85,10 +88,12 @@ def _first_holders(
 def _virtual_shape(layouts: Sequence[SliceLayout]) -> tuple[int, ...]:
     """A shape that all layouts divide: protobuf files do not say the real one."""
     shape = []
+    # Only the proportions of blocks matter for finding those that overlap.
     for dim in range(len(layouts[0].tensor_map)):
         size = Fraction(1)
         for layout in layouts:
             rows = sum(layout.split_rows) if dim == 0 and layout.split_rows else 0
+            # Uneven slices fix the size; equal ones only ask for a multiple.
             size = Fraction(rows) if rows else size * layout.counts(len(layout.tensor_map))[dim]
             if rows:
                 break
@@ -135,6 +140,7 @@ def transform_checkpoint_by_rank(
         if not isinstance(path, str) or not Path(path).is_file():
             raise SporaxValueError(f"For '{where}', the checkpoint '{path}' of rank {rank} does not exist.")
     source, target = _strategies(where, src_strategy_file, dst_strategy_file)
+    # The checksums are compared once, since every rank's conversion reads from the same files.
     files = {rank: open_checkpoint(where, path, verify=True) for rank, path in checkpoint_files_map.items()}
     result = Path(save_checkpoint_file_name)
     result.parent.mkdir(parents=True, exist_ok=True)
@@ -195,11 +201,13 @@ def transform_checkpoints(
     def convert(rank: int) -> None:
         folder = Path(dst_checkpoints_dir) / f"rank_{rank}"
         folder.mkdir(parents=True, exist_ok=True)
+        # One for each rank: it counts and caches on its own.
         sharded = ShardedCheckpoint(where, source, files)
         write_rank(sharded, target, rank, folder / f"{ckpt_prefix}{rank}.{output_format}", progress)
 
     with ThreadPoolExecutor(process_num) as executor:
         for future in [executor.submit(convert, rank) for rank in range(target.num_ranks)]:
+            # Raises what the thread raised.
             future.result()
 
 
@@ -214,6 +222,7 @@ def write_rank(
     regions: dict[str, Region] = {}
     specs: list[TensorSpec] = []
     for name in source.names():
+        # Parameters of other pipeline stages are no part of this rank's file.
         if not target.holds(name, rank):
             continue
         spec = source.spec(name)
@@ -224,6 +233,7 @@ def write_rank(
 
     def values(spec: TensorSpec) -> Any:
         value = source.read(spec.name, regions.get(spec.name))
+        # Otherwise the whole source would seem to be in memory.
         source.release()
         if progress is not None:
             progress(rank, spec.name, len(value) if isinstance(value, str) else value.nbytes)
@@ -234,9 +244,10 @@ def write_rank(
 
 def _region(source: ShardedCheckpoint, target: Strategy, spec: TensorSpec, rank: int) -> Region:
     weight = target.weight_name(spec.name)
+    # A state is sharded as its weight only where both have the same shape.
     has_weight = weight and weight != spec.name and any(weight in file.specs for file in source.files.values())
     try:
-        return wanted_region(target, spec, rank, source.spec(weight).shape if has_weight else None)
+        return target_region(target, spec, rank, source.spec(weight).shape if has_weight else None)
     except SporaxValueError as error:
         raise SporaxValueError(
             f"For '{source.where}', parameter '{spec.name}' of shape {spec.shape} does not fit the new strategy of rank "

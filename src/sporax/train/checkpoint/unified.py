@@ -23,6 +23,7 @@ from sporax.train.checkpoint.strategy import read_strategy
 from sporax.train.checkpoint.transform import Progress
 
 NAME_MAP, COUNTERS = "param_name_map.json", "hyper_param.safetensors"
+# 3 GiB.
 PART_BYTES = 3 << 30
 """Parts are begun again beyond this size, so that a few of them can be copied or fetched at a time."""
 
@@ -65,14 +66,17 @@ def unified_safetensors(
         raise SporaxTypeError(f"For '{_WHERE}', 'choice_func' must be callable, but got {type(choice_func).__name__}.")
     number, num_parts = _check_split(split_dst_file)
     paths = _rank_files(src_dir, file_suffix)
+    # Without a strategy every file is whole.
     strategy = read_strategy(_WHERE, "src_strategy_file", src_strategy_file)
     absent = sorted(set(range(strategy.num_ranks)) - set(paths))
+    # A slice that only an absent rank wrote cannot be read anywhere else.
     if merge_with_redundancy is False and absent:
         raise SporaxValueError(
             f"For '{_WHERE}', files without redundancy must be there for all ranks, but those of ranks {absent} are not."
         )
     source = ShardedCheckpoint(_WHERE, strategy, {r: open_checkpoint(_WHERE, p, verify=True) for r, p in paths.items()})
     chosen = _chosen(source.names(), choice_func)
+    # What no layout names is a counter or the like.
     weights = [name for name in chosen if strategy.weight_name(name) or src_strategy_file is None]
     parts = _parts(source, weights, num_parts)
     target = Path(dst_dir)
@@ -82,9 +86,11 @@ def unified_safetensors(
         _write(source, parts[part], chosen, target / f"part{part}.safetensors", part, progress)
 
     with ThreadPoolExecutor(max_process_num) as executor:
+        # The n-th of m parts is for machines that share the work.
         numbers = range(len(parts)) if number is None else [number - 1]
         for future in [executor.submit(write, part) for part in numbers]:
             future.result()
+    # One machine writes the map and the counters, for all.
     if number in (None, 1):
         counters = [name for name in chosen if name not in set(weights)]
         if counters:
@@ -108,6 +114,7 @@ def _rank_files(src_dir: str, suffix: str | None) -> dict[int, Path]:
     files: dict[int, Path] = {}
     for folder in sorted(source.iterdir()) if source.is_dir() else []:
         number = folder.name.removeprefix("rank_")
+        # The last by name, as the newest of a series.
         matching = sorted(path for path in folder.glob(f"*{suffix or ''}.safetensors") if path.name[0] != ".")
         if number.isdecimal() and matching:
             files[int(number)] = matching[-1]
@@ -129,7 +136,9 @@ def _chosen(names: Sequence[str], choice: Rename | None) -> dict[str, str]:
                 f"For '{_WHERE}', 'choice_func' must return a bool or a string, but returned {answer!r} for '{name}'."
             )
         if answer:
+            # True keeps the name; a string is the new one.
             chosen[name] = name if answer is True else str(answer)
+    # Two tensors cannot have one name in a file.
     if len(set(chosen.values())) != len(chosen):
         raise SporaxValueError(f"For '{_WHERE}', 'choice_func' gives one name to several parameters.")
     return chosen
@@ -137,16 +146,20 @@ def _chosen(names: Sequence[str], choice: Rename | None) -> dict[str, str]:
 
 def _parts(source: ShardedCheckpoint, names: Sequence[str], num_parts: int | None) -> list[list[str]]:
     """Names by part: as many parts as requested, else as few as `PART_BYTES` allows."""
+    # Sorted, so that all machines divide the work in the same way.
     sizes = {name: _size(source.spec(name)) for name in sorted(names)}
+    # Rounded up, so that no more than the requested number of parts is begun.
     limit = PART_BYTES if num_parts is None else -(-sum(sizes.values()) // num_parts)
     parts: list[list[str]] = [[]]
     filled = 0
     for name, size in sizes.items():
+        # A Parameter that is larger than the limit gets a part of its own.
         if parts[-1] and filled + size > limit and (num_parts is None or len(parts) < num_parts):
             parts.append([])
             filled = 0
         parts[-1].append(name)
         filled += size
+    # Empty parts: as many files as were requested.
     return parts + [[] for _ in range((num_parts or 0) - len(parts))]
 
 

@@ -76,6 +76,7 @@ def get_metrics(metrics: Any) -> dict[str, Metric] | None:
     if metrics is None:
         return None
     if isinstance(metrics, set):
+        # Sorted, so that results are printed in the same order in each run.
         return {name: get_metric_fn(name) for name in sorted(metrics)}
     if not isinstance(metrics, dict):
         raise SporaxTypeError(f"For 'Model', 'metrics' must be None, a dict or a set, but got {metrics!r}.")

@@ -11,7 +11,8 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._checks import check_bool, check_number
 from sporax.train.metrics._metric import Array, Metric, labels_of, rearrange_inputs
 
-_TINY = sys.float_info.min  # keeps 0 / 0 at 0
+# Keeps 0 / 0 at 0, and is lost in any other sum.
+_TINY = sys.float_info.min
 
 
 class ClassificationMetric(Metric):
@@ -62,6 +63,7 @@ class ClassificationMetric(Metric):
 
     def _same_classes(self, y_pred: Array, y: Array) -> tuple[Array, Array]:
         num_classes = y_pred.shape[1]
+        # 0 stands for no batch yet.
         if self._num_classes not in (0, num_classes):
             raise SporaxValueError(
                 f"For '{type(self).__name__}.update', the number of classes must stay {self._num_classes}, "
@@ -77,6 +79,7 @@ class ClassificationMetric(Metric):
                 f"For '{type(self).__name__}.update', true classes must be below {self._num_classes}, the number of "
                 f"predicted classes, but got {int(y.max())}."
             )
+        # Rows of the identity are one-hot vectors.
         identity = np.eye(self._num_classes)
         return identity[y_pred.argmax(axis=1).reshape(-1)], identity[y.reshape(-1).astype(np.int64)]
 
@@ -107,6 +110,7 @@ class _Hits(ClassificationMetric):
             self._hits = self._hits + (predicted * true).sum(axis=0)
             self._counts = self._counts + self._counted(predicted, true).sum(axis=0)
         else:
+            # The classes come first, so that all other dimensions become samples.
             predicted, true = (np.moveaxis(value, 1, 0).reshape(self._num_classes, -1) for value in (y_pred, y))
             hits, counts = (predicted * true).sum(axis=0), self._counted(predicted, true).sum(axis=0)
             self._sample_shares.append(hits / (counts + _TINY))
@@ -189,6 +193,7 @@ class Fbeta(ClassificationMetric):
         check_bool("Fbeta.eval", "average", average)
         self._check_seen(self._num_classes)
         square = self.beta**2
+        # (1 + b^2) TP / (b^2 P + predicted positives), which avoids the two quotients.
         values = (1 + square) * self._hits / (square * self._true + self._predicted + _TINY)
         return values.mean() if average else values
 

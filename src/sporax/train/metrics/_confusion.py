@@ -55,9 +55,11 @@ class ConfusionMatrix(Metric):
             SporaxValueError: shapes do not fit, or a class is out of range.
         """
         y_pred, y = self._inputs(inputs, "predicted value", "true value")
+        # One dimension more: scores per class.
         if y_pred.ndim == y.ndim + 1:
             y_pred = y_pred.argmax(axis=1)
         elif np.issubdtype(y_pred.dtype, np.floating):
+            # Floats of the same shape are scores of class 1.
             y_pred = (y_pred >= self.threshold).astype(np.int64)
         if y_pred.shape != y.shape:
             raise SporaxValueError(
@@ -66,11 +68,13 @@ class ConfusionMatrix(Metric):
             )
         rows, columns = y.reshape(-1).astype(np.int64), y_pred.reshape(-1).astype(np.int64)
         for what, values in (("true", rows), ("predicted", columns)):
+            # Negative classes would count from the end.
             if values.size and not 0 <= values.min() <= values.max() < self.num_classes:
                 raise SporaxValueError(
                     f"For 'ConfusionMatrix.update', {what} classes must be in [0, {self.num_classes}), but they are in "
                     f"[{values.min()}, {values.max()}]."
                 )
+        # `np.add.at` counts pairs that occur several times; `matrix[...] += 1` would not.
         np.add.at(self.confusion_matrix, (rows, columns), 1)
         self._seen = True
 
@@ -81,6 +85,7 @@ class ConfusionMatrix(Metric):
             SporaxRuntimeError: no batch was seen.
         """
         self._check_seen(self._seen)
+        # A copy, since users may change the result.
         matrix = self.confusion_matrix.copy()
         if self.normalize == "no_norm":
             return matrix
@@ -94,12 +99,14 @@ class ConfusionMatrix(Metric):
 
 def _share(part: Array, whole: Array) -> Array:
     """part / whole, nan where there is no whole."""
+    # Division by zero gives nan without a warning.
     part, whole = np.broadcast_arrays(np.asarray(part, float), np.asarray(whole, float))
     return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole != 0)
 
 
 def _threshold(tp: Array, fp: Array, tn: Array, fn: Array) -> Array:
     hit, rejected = _share(tp, tp + fn), _share(tn, tn + fp)
+    # (sqrt(TPR (1 - TNR)) + TNR - 1) / (TPR + TNR - 1), as in MindSpore.
     return _share(np.sqrt(hit * (1 - rejected)) + rejected - 1, hit + rejected - 1)
 
 
@@ -144,6 +151,7 @@ _FORMULAS = {name: formula for short, (others, formula) in _RATES.items() for na
 
 def _formula(metric_name: str) -> Callable[..., Array]:
     name = metric_name.lower().replace(" ", "_")
+    # "Hit rate" and "hit_rate" are the same name.
     if name not in _FORMULAS:
         raise SporaxNotImplementedError(
             f"For 'ConfusionMatrixMetric', 'metric_name' must be one of {sorted(_FORMULAS)}, but got '{metric_name}'."
@@ -208,6 +216,7 @@ class ConfusionMatrixMetric(Metric):
         if not np.isin(y, (0, 1)).all():
             raise SporaxValueError("For 'ConfusionMatrixMetric.update', the true value must hold zeros and ones only.")
         counts = self._counted(y_pred.astype(float), y.astype(float))
+        # One number per class and sample has no rate of its own, so counts are added up (as MindSpore does).
         per_sample = self.calculation_method and not (y.ndim == 2 or (y.ndim == 3 and y.shape[-1] == 1))
         if per_sample:
             value, weight = (_mean if self.decrease == "mean" else _total)(self._formula(*np.moveaxis(counts, -1, 0)))
@@ -218,9 +227,11 @@ class ConfusionMatrixMetric(Metric):
 
     def _counted(self, y_pred: Array, y: Array) -> Array:
         """True and false positives, true and false negatives ``[N, C, 4]``."""
+        # MindSpore leaves the background out if the flag is False, in spite of the name.
         if not self.skip_channel and y.shape[1] > 1:
             y_pred, y = y_pred[:, 1:], y[:, 1:]
         y_pred, y = (value.reshape(*value.shape[:2], -1) for value in (y_pred, y))
+        # Both are zeros and ones, so a sum of 2 is a hit and of 0 a right rejection.
         true_positives = (y_pred + y == 2).sum(axis=2, dtype=float)
         true_negatives = (y_pred + y == 0).sum(axis=2, dtype=float)
         positives = y.sum(axis=2)
@@ -236,6 +247,7 @@ class ConfusionMatrixMetric(Metric):
             SporaxRuntimeError: no batch was seen.
         """
         if self._weight:
+            # Rates of samples were averaged.
             return self._sum / self._weight
         self._check_seen(self._counts.any())
         return self._formula(*self._counts[:, None])

@@ -63,6 +63,7 @@ class ROC(Metric):
                 f"For 'ROC.update', 'class_num' must be the number of predicted classes, {y_pred.shape[1]}, "
                 f"but got {self.class_num}."
             )
+        # Samples with further dimensions, such as pixels, count one by one.
         self._batch = np.moveaxis(y_pred, 1, -1).reshape(-1, y_pred.shape[1]), y.reshape(-1)
 
     def eval(self) -> _Curve:
@@ -85,11 +86,13 @@ def _curve(scores: Array, positive: Array) -> _Curve:
     order = np.argsort(-scores)
     scores, positive = scores[order], positive[order]
     ends = np.append(np.flatnonzero(np.diff(scores)), scores.size - 1)  # last place of each run of equal scores
+    # The curve begins at (0, 0), where no sample is above the threshold.
     true_positives = np.concatenate(([0], np.cumsum(positive)[ends]))
     false_positives = np.concatenate(([0], 1 + ends - true_positives[1:]))
     for what, counts in (("negative", false_positives), ("positive", true_positives)):
         if counts[-1] == 0:
             raise SporaxValueError(f"For 'ROC.eval', there must be {what} samples, but the true value has none.")
+    # Above the highest score nothing is positive.
     thresholds = np.concatenate((scores[:1] + 1, scores[ends]))
     return false_positives / false_positives[-1], true_positives / true_positives[-1], thresholds
 
@@ -115,10 +118,12 @@ def auc(x: Any, y: Any, reorder: bool = False) -> Any:
     if x.size != y.size or x.size < 2:
         raise SporaxValueError(f"For 'auc', 'x' and 'y' must have the same length >= 2, but got {x.size} and {y.size}.")
     if reorder:
+        # Equal x are ordered by y, so that the curve is defined.
         order = np.lexsort((y, x))
         x, y = x[order], y[order]
     steps = np.diff(x)
     if (steps < 0).any() and (steps > 0).any():
         raise SporaxValueError("For 'auc', 'x' must rise or fall throughout, unless reorder=True.")
     area = np.trapezoid(y, x)
+    # A falling x gives the area with the wrong sign.
     return -area if (steps < 0).any() else area

@@ -113,6 +113,7 @@ def rearrange_inputs(func: Callable[..., None]) -> Callable[..., None]:
     """Decorator for `update` that makes `Metric.set_indexes` choose its inputs."""
 
     @functools.wraps(func)
+    # Users call `update` with all outputs of a network.
     def chosen(self: Metric, *inputs: Any) -> None:
         indexes = self.indexes
         return func(self, *(inputs if not indexes else [inputs[index] for index in indexes]))
@@ -127,4 +128,5 @@ def labels_of(y_pred: Array, y: Array) -> Array:
 
 def is_one_hot(y: Array) -> bool:
     """Whether dimension 1 of `y` holds a single 1 and zeros."""
+    # The sum alone would take (0.5, 0.5) for one-hot.
     return y.ndim > 1 and bool(np.isin(y, (0, 1)).all()) and bool((y.sum(axis=1) == 1).all())

@@ -69,6 +69,7 @@ class OcclusionSensitivity(Metric):
             )
         box = self._box(image.shape[1:])
         scores: list[Array] = []
+        # All places in row-major order, the order in which `reshape` puts them back.
         places = itertools.product(*(range(low, high + 1) for low, high in box))
         while group := tuple(itertools.islice(places, self.n_batch)):
             covered = np.concatenate([self._covered(image, place) for place in group])
@@ -94,6 +95,7 @@ class OcclusionSensitivity(Metric):
             )
         box = []
         for low, high, size in zip(self.b_box[::2], self.b_box[1::2], shape, strict=True):
+            # A negative end stands for the whole dimension.
             low, high = max(low, 0), size - 1 if high < 0 else high
             if not low <= high < size:
                 raise SporaxValueError(

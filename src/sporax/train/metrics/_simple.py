@@ -34,6 +34,7 @@ class Loss(Metric):
         (loss,) = self._inputs(inputs, "loss")
         if loss.ndim > 1:
             raise SporaxValueError(f"For 'Loss.update', the loss must have at most 1 dimension, but got {loss.ndim}.")
+        # The mean also of a loss per sample.
         self._sum += float(loss.mean())
         self._count += 1
 
@@ -75,6 +76,7 @@ class Accuracy(ClassificationMetric):
         if self._type == "classification":
             right = y_pred.argmax(axis=1) == y
         else:
+            # A sample is right if all of its labels are.
             right = (y_pred == y).all(axis=1)
         self._correct += int(right.sum())
         self._total += right.size
@@ -115,6 +117,7 @@ class TopKCategoricalAccuracy(Metric):
         """Take scores ``[N, C]`` and classes ``[N]`` (or one-hot) of one batch."""
         y_pred, y = self._inputs(inputs, "predicted value", "true value")
         labels = labels_of(y_pred, y).reshape(-1, 1)
+        # Sorting the negated scores puts the best first.
         best = np.argsort(-y_pred, axis=1)[:, : self.k]
         self._correct += int((best == labels).sum())
         self._total += len(labels)
@@ -166,6 +169,7 @@ class _Distance(Metric):
                 f"For '{type(self).__name__}.update', both inputs must have the same size, "
                 f"but got shapes {y_pred.shape} and {y.shape}."
             )
+        # Shapes may differ as long as the sizes agree: (N, 1) and (N,).
         self._sum += float(self._distance(y.reshape(y_pred.shape) - y_pred).sum())
         self._total += y.shape[0]
 
@@ -229,10 +233,12 @@ class Perplexity(Metric):
                 "For 'Perplexity.update', the predicted value must have one row per label, but got shapes "
                 f"{probabilities.shape} and {labels.shape}."
             )
+        # Padding of sentences is the usual reason.
         if self.ignore_label is not None:
             counted = classes != self.ignore_label
             rows, classes = rows[counted], classes[counted]
         chosen = rows[np.arange(classes.size), classes]
+        # The lower bound keeps log(0) finite; MindSpore uses the same number.
         self._sum -= float(np.log(np.maximum(1e-10, chosen)).sum())
         self._count += classes.size
 
@@ -291,6 +297,7 @@ class CosineSimilarity(Metric):
             SporaxRuntimeError: no batch was seen.
         """
         self._check_seen(self._matrix is not None)
+        # A copy: the diagonal is changed, and `eval` may be called again.
         matrix = self._matrix.copy()
         if self.zero_diagonal:
             np.fill_diagonal(matrix, 0)

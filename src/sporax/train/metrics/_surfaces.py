@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy  # its ndimage is imported at first use, which spares others a quarter of a second
+
+# Its `ndimage` is imported at first use, which spares others a quarter of a second.
+import scipy
 
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._checks import check_bool, check_text
@@ -106,8 +108,10 @@ class _SurfaceMetric(Metric):
 
     def _distances(self, start: Array, end: Array) -> Array:
         """Distance of each point of the edge `start` to the edge `end`."""
+        # No surface is infinitely far away.
         if not end.any():
             return np.full(int(start.sum()), np.inf)
+        # The transform gives each point's distance to the nearest zero, hence the negation.
         if self.distance_metric == "euclidean":
             field = scipy.ndimage.distance_transform_edt(~end)
         else:
@@ -124,6 +128,7 @@ class _SurfaceMetric(Metric):
 
 def _edge(region: Array) -> Array:
     """The points of a region that have a neighbour outside of it."""
+    # Erosion removes the points on the edge.
     edge: Array = scipy.ndimage.binary_erosion(region) ^ region
     return edge
 
@@ -177,8 +182,10 @@ class HausdorffDistance(_SurfaceMetric):
         return self._reduced(forth) if self.directed else max(self._reduced(forth), self._reduced(back))
 
     def _reduced(self, distances: Array) -> float:
+        # No point of an edge: the region is empty.
         if distances.size == 0:
             return float("inf")
+        # MindSpore takes a percentile of 0 for none, too.
         return float(np.percentile(distances, self.percentile) if self.percentile else distances.max())
 
 

@@ -63,11 +63,14 @@ class BleuScore(Metric):
     def _add(self, candidate: Sequence[str], alternatives: Sequence[Sequence[str]]) -> None:
         lengths = [len(alternative) for alternative in alternatives]
         self._candidate_length += len(candidate)
+        # The reference that is closest in length, as in the paper.
         self._reference_length += min(lengths, key=lambda length: abs(length - len(candidate)))
         ngrams = _ngrams(candidate, self.n_gram)
         allowed: Counter[tuple[str, ...]] = Counter()
         for alternative in alternatives:
+            # The union takes the largest count in any reference, by which hits are clipped.
             allowed |= _ngrams(alternative, self.n_gram)
+        # An n-gram counts as a hit no more often than a reference has it.
         for counts, totals in ((ngrams & allowed, self._shared), (ngrams, self._total)):
             for ngram, count in counts.items():
                 totals[len(ngram) - 1] += count
@@ -79,11 +82,13 @@ class BleuScore(Metric):
             SporaxRuntimeError: no sentence was seen.
         """
         self._check_seen(self._candidate_length)
+        # One precision of 0 makes the geometric mean 0; its logarithm would fail.
         if self._shared.min() == 0:
             return 0.0
         more = 1.0 if self.smooth else 0.0
         precisions = (self._shared + more) / (self._total + more)
         ratio = self._reference_length / self._candidate_length
+        # Only translations that are too short are penalized.
         penalty = 1.0 if ratio < 1 else math.exp(1 - ratio)
         return penalty * math.exp(float(np.log(precisions).mean()))
 

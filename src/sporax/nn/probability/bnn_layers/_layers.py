@@ -40,6 +40,7 @@ class _Variational(Cell):
         """How far the distributions of weight and bias are from what was believed before."""
         pairs = [(self.weight_prior, self.weight_posterior)]
         pairs += [(self.bias_prior, self.bias_posterior)] if self.has_bias else []
+        # The divergence of independent weights adds up.
         parts = [
             prior("kl_loss", posterior("get_dist_type"), *posterior("get_dist_args")).sum()
             for prior, posterior in pairs
@@ -114,6 +115,7 @@ class DenseLocalReparam(_Dense):
     def _apply_variational_weight(self, inputs: Tensor) -> Tensor:
         mean = ops.matmul(inputs, self.weight_posterior("mean").T)
         variance = ops.matmul(ops.square(inputs), ops.square(self.weight_posterior("sd")).T)
+        # The variance of a sum of independent products.
         result: Tensor = self.normal("sample", mean=mean, sd=ops.sqrt(variance))
         return result
 
@@ -150,6 +152,7 @@ class ConvReparam(_Variational):
         self.conv2d = ops.Conv2D(
             out_channels, (height, width), 1, pad_mode, padding, layer.stride, layer.dilation, group
         )
+        # The shape follows from the checked settings.
         shape = list(layer.weight.shape)
         weight_fns, bias_fns = (weight_prior_fn, weight_posterior_fn), (bias_prior_fn, bias_posterior_fn)
         self._make_distributions(shape, out_channels, weight_fns, bias_fns)
@@ -190,6 +193,7 @@ class WithBNNLossCell(Cell):
     def construct(self, x: Any, label: Any) -> Tensor:
         """The weighted sum."""
         loss: Tensor = self._loss_fn(self._backbone(x), label) * self.dnn_factor
+        # Layers may be at any depth of the network.
         for _, layer in self._backbone.cells_and_names():
             if isinstance(layer, _Variational):
                 loss = loss + layer.compute_kl_loss() * self.bnn_factor
@@ -199,6 +203,7 @@ class WithBNNLossCell(Cell):
 def _prior(argument: str, make: Any) -> Cell:
     prior: Cell = make if isinstance(make, Cell) else make()
     normal = getattr(prior, "normal", None)
+    # Training needs the prior's numbers; a distribution without them gives no divergence.
     if not isinstance(normal, Normal) or normal._mean_value is None or normal._sd_value is None:
         raise SporaxTypeError(
             f"For 'bnn_layers', '{argument}' must give a Cell with a Normal that has a mean and a deviation, but got "

@@ -16,6 +16,7 @@ from sporax.ir.errors import SporaxTypeError
 from sporax.nn.cell import Cell
 from sporax.nn.probability.distribution import Normal
 
+# Keeps the logarithm of the deviation finite.
 _LEAST_DEVIATION = 1e-6
 
 
@@ -74,6 +75,7 @@ class NormalPosterior(Cell):
                     f"For 'NormalPosterior', '{what}' must be a number{', not negative' if what in deviations else ''}, "
                     f"but got {value!r}."
                 )
+        # By numpy's stream, as in MindSpore.
         means = np.random.normal(loc_mean, loc_std, shape)
         scales = np.random.normal(untransformed_scale_mean, untransformed_scale_std, shape)
         self.mean = Parameter(Tensor(means, dtype=dtype), name=f"{name}_mean")
@@ -82,6 +84,7 @@ class NormalPosterior(Cell):
 
     def construct(self, *inputs: Any) -> Any:
         """A function of the distribution, by its name."""
+        # Softplus, so that the deviation is positive whatever training does.
         deviation = _LEAST_DEVIATION - ops.logsigmoid(-self.untransformed_std)
         return self.normal(*inputs, mean=self.mean, sd=deviation)
 

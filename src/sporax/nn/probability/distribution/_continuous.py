@@ -79,6 +79,7 @@ class Normal(_LocationScale):
         (mean_a, sd_a), (mean_b, sd_b) = own, other
         wider = ops.log(sd_a) - ops.log(sd_b)
         apart = ops.square((mean_a - mean_b) / sd_b)
+        # expm1, since both deviations are usually close.
         return 0.5 * apart + 0.5 * ops.expm1(2.0 * wider) - wider  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], mean: Tensor, sd: Tensor) -> Tensor:
@@ -95,6 +96,7 @@ class HalfNormal(_LocationScale):
 
     def _prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
         density = math.sqrt(2.0 / math.pi) / sd * ops.exp(-0.5 * ops.square((value - mean) / sd))
+        # Below the place there is no half.
         return _where_inside(value >= 0, density, 0.0)
 
 
@@ -160,6 +162,7 @@ class Uniform(Distribution):
         super().__init__(seed, dtype, name, {"low": low, "high": high})
         self._low, self._high = self._add_parameter(low, "low"), self._add_parameter(high, "high")
         bounds = (self._low, self._high)
+        # Parameters may change, so only fixed bounds are compared.
         if all(isinstance(bound, Tensor) and not isinstance(bound, Parameter) for bound in bounds):
             lower, upper = (np.asarray(bound) for bound in bounds)
             if not (lower < upper).all():
@@ -194,6 +197,7 @@ class Uniform(Distribution):
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (low_a, high_a), (low_b, high_b) = own, other
         wider = ops.log(high_b - low_b) - ops.log(high_a - low_a)
+        # Infinite where this one has values that the other cannot have.
         return _where_inside(ops.logical_and(low_b <= low_a, high_a <= high_b), wider, math.inf)
 
     def _draw(self, shape: tuple[int, ...], low: Tensor, high: Tensor) -> Tensor:
@@ -245,6 +249,7 @@ class Exponential(Distribution):
         (a,), (b,) = own, other
         return ops.log(a) - ops.log(b) + b / a - 1.0  # type: ignore[no-any-return]  # operators are made at run time
 
+    # Minus the logarithm of a uniform number is exponential.
     def _draw(self, shape: tuple[int, ...], rate: Tensor) -> Tensor:
         return -ops.log(self._noise("uniform", shape)) / rate  # type: ignore[no-any-return]  # operators are made at run time
 
@@ -291,6 +296,7 @@ class Gamma(Distribution):
     def _var(self, concentration: Tensor, rate: Tensor) -> Tensor:
         return concentration / ops.square(rate)  # type: ignore[no-any-return]  # operators are made at run time
 
+    # Below 1 the density has no largest value.
     def _mode(self, concentration: Tensor, rate: Tensor) -> Tensor:
         return _where_inside(concentration > 1.0, (concentration - 1.0) / rate, math.nan)
 
@@ -311,6 +317,7 @@ class Gamma(Distribution):
         rates = shape_b * (ops.log(rate_a) - ops.log(rate_b)) + shape_a * (rate_b / rate_a - 1.0)
         return shapes + rates  # type: ignore[no-any-return]  # operators are made at run time
 
+    # Drawn with rate 1, and scaled.
     def _draw(self, shape: tuple[int, ...], concentration: Tensor, rate: Tensor) -> Tensor:
         return self._noise("gamma", shape, concentration) / rate
 
@@ -376,6 +383,7 @@ class Beta(Distribution):
         return _lbeta(ones_b, zeros_b) - _lbeta(ones_a, zeros_a) - more + total  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], ones: Tensor, zeros: Tensor) -> Tensor:
+        # Two gamma numbers give a beta number.
         first, second = self._noise("gamma", shape, ones), self._noise("gamma", shape, zeros)
         return first / (first + second)
 
@@ -447,6 +455,7 @@ class Cauchy(_LocScale):
         return ops.log(apart) - math.log(4.0) - ops.log(scale_a) - ops.log(scale_b)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
+        # The inverse of the distribution function.
         return loc + scale * ops.tan(math.pi * (self._noise("uniform", shape) - 0.5))  # type: ignore[no-any-return]  # operators are made at run time
 
 

@@ -63,6 +63,7 @@ class Bernoulli(_OfProbability):
         return -(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, p: Tensor) -> Tensor:
+        # Logarithms of 0 are avoided.
         least = float(np.finfo(dtypes.dtype_to_nptype(p.dtype)).eps)
         p = ops.clip_by_value(p, least, 1.0 - least)
         return ops.log(p) * value + ops.log(1.0 - p) * (1.0 - value)  # type: ignore[no-any-return]  # operators are made at run time
@@ -110,6 +111,7 @@ class Geometric(_OfProbability):
         return ops.log(a / b) + (1.0 - a) / a * ops.log((1.0 - a) / (1.0 - b))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], p: Tensor) -> Tensor:
+        # The inverse of the distribution function, rounded down.
         return ops.floor(ops.log(self._noise("uniform", shape)) / ops.log(1.0 - p))  # type: ignore[no-any-return]  # operators are made at run time
 
 
@@ -131,9 +133,11 @@ class Categorical(_OfProbability):
             raise SporaxValueError(f"For '{self.name}', 'probs' must have at least one dimension, but got none.")
         super()._check()
         if not isinstance(self._probs, Parameter):
+            # Sums in float32 are not exact.
             total, least = self._probs.asnumpy().sum(-1), np.finfo(np.float32).eps
             if not np.allclose(total, 1.0, rtol=10 * least, atol=least):
                 raise SporaxValueError(f"For '{self.name}', 'probs' must sum to 1, but got {total}.")
+        # The last dimension holds the categories and is no batch.
         self._is_scalar_batch = self._probs.ndim == 1
         self._broadcast_shape = self._probs.shape[:-1]
 
@@ -167,6 +171,7 @@ class Categorical(_OfProbability):
         """Categories of values, and which of them exist; from -1 on, values count as 0."""
         whole = ops.where(ops.logical_and(value < 0, value > -1.0), ops.zeros_like(value), ops.floor(value))
         last = p.shape[-1] - 1
+        # Clipped, since the lookup needs a valid place; the second result tells which are real.
         return ops.clip_by_value(whole, 0, last).astype(dtypes.int32), ops.logical_and(whole >= 0, whole <= last)
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
@@ -224,6 +229,7 @@ class Poisson(Distribution):
         return rate
 
     def _log_prob(self, value: Tensor, rate: Tensor) -> Tensor:
+        # lgamma has poles at whole numbers below 1.
         safe = ops.where(value < 0, ops.zeros_like(value), value)
         weight = ops.log(rate) * safe - ops.lgamma(safe + 1.0)
         return ops.where(value < 0, ops.full_like(weight, -math.inf), weight) - rate  # type: ignore[no-any-return]  # operators are made at run time

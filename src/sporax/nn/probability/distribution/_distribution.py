@@ -29,6 +29,7 @@ from sporax.ops._core.operator import Array, operator
 from sporax.runtime.random import Generator
 
 Formula = Callable[..., Any]
+# The least positive float32.
 _TINY = np.finfo(np.float32).tiny
 
 
@@ -80,6 +81,7 @@ def noise(
     if kind == "normal":
         return jax.random.normal(key, shape, jnp.float32)
     if kind == "uniform":
+        # Not 0, of which samplers take the logarithm.
         return jax.random.uniform(key, shape, jnp.float32, minval=_TINY)
     (parameter,) = parameters
     if kind == "gamma":
@@ -118,7 +120,9 @@ class Distribution(Cell):
         if dtype not in allowed:
             raise SporaxTypeError(f"For '{name}', 'dtype' must be one of {list(allowed)}, but got {dtype!r}.")
         self._name, self._seed, self._dtype = name, seed or 0, dtype
+        # Seed 0 is MindSpore's word for no seed.
         self._stream = Generator(seed) if seed else seeds.operators
+        # `locals()` is a usual argument.
         self._parameters = {key: value for key, value in param.items() if key != "self" and not key.startswith("_")}
         given = param.get("param_dict", param)
         self.parameter_type = parameter_type(given, dtype)
@@ -127,6 +131,7 @@ class Distribution(Cell):
         self._batch_shape = (
             np.broadcast_shapes(*(np.shape(_plain(value)) for value in given.values())) if all_given else None
         )
+        # Python numbers alone count as a scalar batch.
         self._is_scalar_batch = all(value is None or isinstance(value, int | float) for value in given.values())
         self._broadcast_shape = self._batch_shape
 
@@ -173,7 +178,8 @@ class Distribution(Cell):
         """Keep a parameter as a Tensor, or as what is to be given at every call."""
         self.parameter_names = (*self.parameter_names, name)
         kept = None if value is None else as_parameter(value, self.parameter_type)
-        object.__setattr__(self, f"_default_{name}", kept)  # the attribute of the subclass is the one that a Cell names
+        # The attribute of the subclass is the one that a Cell names.
+        object.__setattr__(self, f"_default_{name}", kept)
         return kept
 
     def _default(self, name: str) -> Tensor | None:
@@ -194,6 +200,7 @@ class Distribution(Cell):
                     f"For '{self.name}', '{name}' must be a Tensor, given here or when the distribution was made, but got "
                     f"{type(value).__name__}."
                 )
+            # All in one dtype, so that formulas need no casts.
             chosen.append(ops.cast(value, self.parameter_type))
         if len(chosen) == 1:
             return chosen[0]
@@ -218,6 +225,7 @@ class Distribution(Cell):
 
     def _by_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         names = self.parameter_names
+        # MindSpore's further names for the same parameters.
         places = {alias: place for place, name in enumerate(names) for alias in (name, f"{name}1", f"{name}_a")}
         unknown = [name for name in kwargs if name not in places]
         if len(args) > len(names) or unknown:
@@ -235,6 +243,7 @@ class Distribution(Cell):
         own = getattr(self, f"_{name}", None)
         if own is not None:
             return own  # type: ignore[no-any-return]  # a method of a subclass
+        # The first source that the subclass has.
         for source, change in _DERIVED.get(name, ()):
             formula = getattr(self, f"_{source}", None)
             if formula is not None:
@@ -243,6 +252,7 @@ class Distribution(Cell):
 
     def _of_value(self, function: str, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         formula = self._formula(function)
+        # Values of discrete distributions are computed as floats.
         kind = self.dtype if self.dtype in dtypes.float_type else self.parameter_type
         value = ops.cast(self._check_value(value, "value"), kind)
         result: Tensor = formula(value, *self._resolved(args, kwargs))
@@ -327,6 +337,7 @@ class Distribution(Cell):
         names = self.parameter_names
         others = list(args[: len(names)])
         for name in names[len(others) :]:
+            # Parameters of the other distribution come first.
             others.append(kwargs.pop(f"{name}_b", kwargs.pop(f"{name}1_b", None)))
         checked = [
             ops.cast(self._check_value(value, f"{name}_b"), self.parameter_type)
@@ -396,6 +407,7 @@ def parameter_type(given: Mapping[str, Any], hint: DType) -> DType:
     if len(set(kinds.values())) > 1:
         raise SporaxTypeError(f"For 'Distribution', the parameters must have the same dtype, but got {kinds}.")
     kind = next(iter(kinds.values()), hint)
+    # MindSpore computes in float32 at most.
     return kind if kind in dtypes.float_type and kind != dtypes.float64 else dtypes.float32
 
 
@@ -409,6 +421,7 @@ def as_parameter(value: Any, kind: DType) -> Tensor:
     Raises:
         SporaxTypeError: no number, array or Tensor.
     """
+    # Kept by identity, so that training changes it.
     if isinstance(value, Parameter):
         return value
     if isinstance(value, bool) or not isinstance(value, Tensor | np.ndarray | list | int | float):

@@ -46,6 +46,7 @@ class TransformedDistribution(Distribution):
                 raise SporaxTypeError(f"For '{name}', '{what}' must be a {kind.__name__}, but got {value!r}.")
         super().__init__(seed, distribution.dtype, name, {})
         self._bijector, self._distribution = bijector, distribution
+        # Calls give the parameters of the input's distribution.
         self.parameter_names = distribution.parameter_names
         self.parameter_type = distribution.parameter_type
         self._is_scalar_batch = distribution.is_scalar_batch and bijector.is_scalar_batch
@@ -76,14 +77,17 @@ class TransformedDistribution(Distribution):
 
     def _log_prob(self, value: Tensor, *parameters: Tensor) -> Tensor:
         before = self._distribution.log_prob(self._bijector.inverse(value), *parameters)
+        # Change of variables: the density is multiplied by the derivative of the inverse.
         return before + self._bijector.inverse_log_jacobian(value)
 
     def _mean(self, *parameters: Tensor) -> Tensor:
         if not self.is_linear_transformation:
+            # The mean of a function is the function of the mean only for affine ones.
             raise SporaxValueError(f"For '{self.name}', 'mean' needs a linear bijector, but got {self._bijector.name}.")
         return self._bijector.forward(self._distribution.mean(*parameters))
 
     def _draw(self, shape: tuple[int, ...], *parameters: Tensor) -> Tensor:
+        # The input's distribution adds its batch itself.
         outer = shape[: len(shape) - len(self._distribution._event_batch(parameters))]
         return self._bijector.forward(self._distribution.sample(outer, *parameters))
 
@@ -104,7 +108,8 @@ class Gumbel(TransformedDistribution):
         self._function = function
         self.parameter_names = ()
         self._loc, self._scale = self._own(loc, "loc"), self._own(scale, "scale")
-        self.parameter_names = ()  # calls give none
+        # `_own` has added names, but calls give none.
+        self.parameter_names = ()
         self._broadcast_shape = function.batch_shape
 
     def _own(self, value: Any, name: str) -> Tensor:
@@ -153,6 +158,7 @@ class Gumbel(TransformedDistribution):
         return self._function.forward(value)
 
     def _pair(self, dist: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        # `_pair` reads the names; calls otherwise give none.
         self.parameter_names = ("loc", "scale")
         try:
             return (), super()._pair(dist, args, kwargs)[1]
@@ -217,6 +223,7 @@ class LogNormal(TransformedDistribution):
         return loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, *parameters: Tensor) -> Tensor:
+        # exp(x) is never 0 or less.
         below = super()._cdf(value, *parameters)
         return ops.where(value > 0, below, ops.zeros_like(below))  # type: ignore[no-any-return]  # operators are made at run time
 
