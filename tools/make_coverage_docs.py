@@ -1,4 +1,4 @@
-"""Write `docs/coverage.md`: how much of what MindSpore documents is here, and how much of that is compared with it.
+"""Write `docs/coverage.md`: how much of what MindSpore documents and programs ask for is here, and what of it is compared.
 
 python tools/make_coverage_docs.py            # write it
 python tools/make_coverage_docs.py --check    # fail when it is out of date
@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from _asked_names import sections as asked_names
 from _generated import GOLDEN, ROOT, absent_names, api_facts, deviations, run, table
 from make_api_docs import PLACES, is_there, offered
 
@@ -87,6 +88,7 @@ def page() -> str:
         "results the tests replay. `mint` follows PyTorch and\nmostly lacks CPU kernels in the wheel, so recipes that were run "
         "under PyTorch count there. `docs/api.md` counts all names that\nmodules show.",
         table(header, rows),
+        *asked_names(),
         *_packages(),
         *_behaviours(),
         *_model_zoo(),
