@@ -94,7 +94,7 @@ def nothing(net: Gpt, optimizer: Any) -> None:
 
 
 def over_two(net: Gpt, optimizer: Any) -> None:
-    """Tensor parallelism over two devices, after Megatron: heads and hidden units are sharded, what enters a block is repeated."""
+    """Tensor parallelism over two devices, after Megatron: heads and hidden units are sharded, inputs repeated."""
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=2, dataset_strategy="full_batch")
     for block in net.blocks:
         block.add.shard(((1, 1, 1), (1, 1, 1)))

@@ -1,15 +1,15 @@
 """What the scheduler does, without sockets, files or clocks: membership, the slot map, and changes of both.
 
-Every change of the map or of the members makes a new epoch, which is journalled before any process hears of it. A server that
-stops answering loses its slots after its lease has ended, or at once when its supervisor saw it end. In synchronous mode
-members change at a clock that no slot has reached: the scheduler announces a hold, servers stop there, the next view
-names the new members and lets them go on.
+Every change of the map or of the members makes a new epoch, which is journalled before any process hears of it. A server
+that stops answering loses its slots after its lease has ended, or at once when its supervisor saw it end. In synchronous
+mode members change at a clock that no slot has reached: the scheduler holds servers there until the next view names them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from sporax.ps import placement
 from sporax.ps.checkpoint_state import CheckpointRound, first_clock
 from sporax.ps.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
 from sporax.ps.journal import Journal, Peer, without
+from sporax.ps.lost_slots import lost_reason, slots_without_server
 from sporax.ps.messages import (
     Checkpoint,
     CheckpointIs,
@@ -256,25 +257,15 @@ class SchedulerState:
     def _check_finished(self) -> None:
         journal = self.journal
         # A job without workers yet has not finished.
-        waited = range(min(journal.worker_num, 1)) if journal.worker_num else ()
-        ended = all(entry[2] for entry in journal.workers.values())
-        enough = len(journal.workers) >= journal.worker_num and all(rank in journal.workers for rank in waited)
-        if not self.finished and journal.workers and ended and enough:
+        enough = len(journal.workers) >= journal.worker_num and (0 in journal.workers or not journal.worker_num)
+        ended = journal.workers and all(entry[2] for entry in journal.workers.values())
+        if ended and enough and not self.finished:
             self.finished = True
             self._actions.append(End("all workers have finished"))
 
     def _fail_lost(self, slots: list[int], what: str) -> None:
         """End the job: no copy of some slots is left."""
-        folder = self.journal.checkpoint
-        advice = (
-            f"Start again from the last complete checkpoint: MS_PS_RESTORE={folder}."
-            if folder
-            else "No checkpoint was taken (MS_PS_CHECKPOINT_PATH): start from the beginning."
-        )
-        self._fail(
-            f"For 'sporax.ps', slots {slots} must {what}: all copies of acknowledged updates are lost (durability "
-            f"'{self.options.durability}'). {advice}"
-        )
+        self._fail(lost_reason(slots, what, self.options.durability, self.journal.checkpoint))
 
     def _fail(self, reason: str) -> None:
         self.journal.error = reason
@@ -493,18 +484,12 @@ class SchedulerState:
     def _look_for_lost_slots(self) -> None:
         """A slot waits for the one server that has it, but not for ever."""
         journal = self.journal
-        gone = {
-            index
-            for index, peer in self.servers.items()
-            if not peer.live and self._now - peer.seen > self.options.lost_seconds
-        }
-        lost = [slot for slot, holders in enumerate(journal.slots) if holders.primary in gone]
+        lost = slots_without_server(journal.slots, self.servers, self._now - self.options.lost_seconds)
         # Before the first values exist nothing can be lost.
         if lost and journal.initialised and not journal.error:
             servers = sorted({journal.slots[slot].primary for slot in lost})
-            self._fail_lost(
-                lost, f"be on servers {servers}, but these were away for more than {self.options.lost_seconds:.0f} s"
-            )
+            limit = self.options.lost_seconds
+            self._fail_lost(lost, f"be on servers {servers}, but these were away for more than {limit:.0f} s")
 
     # ----------------------------------------------------------------------------------------------------- checkpoints
 
@@ -592,8 +577,7 @@ class SchedulerState:
             assert holders.primary >= 0
             assert holders.primary != holders.backup
             assert holders.backup >= 0 or not holders.synced
-        clocks = [members.clock for members in journal.members]
-        assert clocks == sorted(clocks)
+        assert sorted(journal.members, key=attrgetter("clock")) == journal.members
         assert (self.hold is None) == (self._change is None)
 
 

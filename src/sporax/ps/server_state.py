@@ -22,7 +22,6 @@ import msgspec
 from sporax.ps.events import (
     Action,
     Apply,
-    CheckpointSlot,
     DropSlot,
     Event,
     Halt,
@@ -37,12 +36,11 @@ from sporax.ps.events import (
     ToScheduler,
     ToServer,
 )
-from sporax.ps.follower_state import GET_VIEW, FollowerState
+from sporax.ps.follower_state import GET_VIEW
 from sporax.ps.lead import Contribution, Flight, Lead
 from sporax.ps.messages import (
     Accepted,
     Acked,
-    CheckpointPart,
     Entry,
     Heartbeat,
     HeartbeatReply,
@@ -71,31 +69,23 @@ from sporax.ps.messages import (
     ViewIs,
 )
 from sporax.ps.slot import SlotState, combined
+from sporax.ps.slot_checkpoints import CheckpointedState
 from sporax.ps.wire import Frame, WireError, check_sizes
 
 RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
 
 
-class ServerState(FollowerState):
-    """The protocol state of one server.
-
-    Args:
-        index, incarnation: what the scheduler made this process.
-        options: of the job.
-        states: slots recovered from the log.
-    """
+class ServerState(CheckpointedState):
+    """The protocol state of one server; arguments as for `CheckpointedState`."""
 
     def __init__(
         self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
     ) -> None:
         super().__init__(index, incarnation, options, states)
-        self.leads: dict[int, Lead] = {}
         # Before any time, so that a leader with a backup waits for its first lease.
         self.lease_until = -1e9
         self.is_known = False
         self._wanting: dict[int, bytes] = {}
-        self._checkpoint: TakeCheckpoint | None = None
-        self._in_checkpoint: dict[int, CheckpointPart | None] = {}
         self._load_errors: dict[int, str] = {}
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -384,7 +374,7 @@ class ServerState(FollowerState):
             state.apply(flight.record, flight.frames)
             self.counts["records"] += 1
             self._acknowledge(slot, flight, state.clock)
-            self._write_at_clock(slot)
+            self.write_at_clock(slot)
         if lead.pending:
             self._drop_stale(lead, state)
         if lead.pulls:
@@ -398,36 +388,7 @@ class ServerState(FollowerState):
         for rank in [rank for rank in lead.pending if rank not in ranks]:
             del lead.pending[rank]
 
-    # ----------------------------------------------------------------------------------------------------- checkpoints
-
-    def _take_checkpoint(self, sender: bytes, message: TakeCheckpoint, frames: tuple[Frame, ...]) -> None:
-        # A new number is a new attempt.
-        if self._checkpoint is None or self._checkpoint.number != message.number:
-            self._checkpoint, self._in_checkpoint = message, {}
-        for slot in self.leads:
-            part = self._in_checkpoint.get(slot)
-            if part is not None:
-                self._actions.append(ToScheduler(part))
-            else:
-                self._write_at_clock(slot)
-
-    def _write_at_clock(self, slot: int) -> None:
-        """Let a slot be written if it is at the clock of the checkpoint."""
-        checkpoint, state = self._checkpoint, self.states[slot]
-        if checkpoint is None or slot in self._in_checkpoint or state.lsn == 0:
-            return
-        # -1: as it is.
-        if checkpoint.clock in (-1, state.clock):
-            self._in_checkpoint[slot] = None
-            self._actions.append(CheckpointSlot(checkpoint.path, checkpoint.number, *state.image()))
-        elif state.clock > checkpoint.clock:
-            self._in_checkpoint[slot] = CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)
-            self._actions.append(ToScheduler(CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)))
-
-    def written(self, part: CheckpointPart) -> None:
-        """Note that a slot was written, for a scheduler that asks again."""
-        if self._checkpoint is not None and self._checkpoint.number == part.number:
-            self._in_checkpoint[part.slot] = part
+    # ------------------------------------------------------------------------------------------- values of checkpoints
 
     def _loaded(self, event: Loaded) -> None:
         """Begin with the state of a checkpoint; pushes and members are those of this job."""
@@ -634,5 +595,5 @@ _HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, .
     ViewIs: ServerState._view_is,
     HeartbeatReply: ServerState._heartbeat_reply,
     Stop: ServerState._stop,
-    TakeCheckpoint: ServerState._take_checkpoint,
+    TakeCheckpoint: ServerState.take_checkpoint,
 }

@@ -27,7 +27,7 @@ from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.flat import flat
-from sporax.lowering.memory.host import lies_on_host
+from sporax.lowering.memory.host import is_on_host
 from sporax.lowering.memory.rewrite import AUTO, BLOCKS, compiler_options, rewritten, rewritten_with_stacks
 from sporax.planner.report.progress import doing, shown
 from sporax.runtime import (
@@ -539,7 +539,7 @@ def _shapes(variant: _Variant) -> list[list[Any]]:
 
 def _shape(array: jax.Array) -> Any:
     # A trace knows the memory of an array alone; a struct with its sharding would be taken for one on the device.
-    return array if lies_on_host(array) else jax.ShapeDtypeStruct(array.shape, array.dtype)
+    return array if is_on_host(array) else jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
 def _chooser(variant: _Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:

@@ -28,15 +28,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.identity import ByIdentity
 from sporax.lowering.memory.flat import closed_jaxpr, equations_of
-from sporax.lowering.memory.repeated_blocks import (
-    MIN_BLOCKS,
-    Looped,
-    Row,
-    comparable,
-    literal_key,
-    row_equations,
-    stacked_aval,
-)
+from sporax.lowering.memory.likeness import comparable
+from sporax.lowering.memory.repeated_blocks import MIN_BLOCKS, Looped, Row, literal_key, row_equations, stacked_aval
 
 _POINTWISE = frozenset(
     [
