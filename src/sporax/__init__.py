@@ -61,7 +61,7 @@ _MODULES = {
         sync_pipeline_shared_parameters
     """,
     "sporax.train": """
-        Model data_sink DatasetHelper connect_network_with_dataset
+        Model data_sink DatasetHelper ConvertModelUtils ConvertNetUtils connect_network_with_dataset
         build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
         export load save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt

@@ -46,7 +46,7 @@ _PATHS_OF = {
     "sporax.nn": """
         nn.layer nn.layer.activation nn.layer.basic nn.layer.channel_shuffle nn.layer.combined nn.layer.container nn.layer.conv
         nn.layer.dense nn.layer.embedding nn.layer.image nn.layer.math nn.layer.normalization nn.layer.padding nn.layer.pooling
-        nn.layer.rnn_cells nn.layer.rnns nn.layer.timedistributed nn.layer.transformer
+        nn.layer.rnn_cells nn.layer.rnns nn.layer.thor_layer nn.layer.timedistributed nn.layer.transformer
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.grad_reducer
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
@@ -92,6 +92,7 @@ _PATHS_OF = {
         train.callback._lambda_callback train.callback._loss_monitor train.callback._lr_scheduler_callback
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
     """,
+    "sporax.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
     "sporax.train.summary_enums": "train.summary.enums",
     "sporax.train.metrics": """
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix

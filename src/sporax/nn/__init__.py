@@ -181,6 +181,7 @@ from sporax.nn.optim import (
     ProximalAdagrad,
     RMSProp,
     Rprop,
+    thor,
 )
 from sporax.nn.padding import (
     ConstantPad1d,
@@ -217,6 +218,7 @@ from sporax.nn.pooling import (
     MaxUnpool3d,
 )
 from sporax.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from sporax.nn.second_order import Conv2dThor, DenseThor, EmbeddingLookupThor, EmbeddingThor
 from sporax.nn.similarity import MSSSIM, SSIM
 from sporax.nn.sparse import SparseTensorDenseMatmul, SparseToDense
 from sporax.nn.utils import no_init_parameters
@@ -244,11 +246,6 @@ _METRICS = frozenset(  # part of `nn` before 2.0
     BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
     """.split()
 )
-_SECOND_ORDER = (
-    "the second-order optimizer THOR and its layers are not there. Use Dense, Conv2d and Embedding with an "
-    "optimizer of `nn` or `experimental.optim`"
-)
-_REASONS = dict.fromkeys(("thor", "DenseThor", "Conv2dThor", "EmbeddingThor", "EmbeddingLookupThor"), _SECOND_ORDER)
 # Names that this module needs, and does not offer.
 _HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
@@ -275,4 +272,4 @@ else:  # checkers should see a missing name themselves
             from sporax.train import metrics  # likewise
 
             return getattr(metrics, name)
-        return missing_name(__name__, name, _REASONS.get(name))
+        return missing_name(__name__, name)
