@@ -32,6 +32,7 @@ _MODULES = {
     "sporax.log": "get_level get_log_config",
     "sporax.common.dtype": """
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
+        qint4x2 float8_e4m3fn float8_e5m2
         byte short int_ long ubyte ushort uint ulong half float_ single double
         int_type uint_type float_type complex_type number_type
         dtype_to_nptype dtype_to_pytype pytype_to_dtype get_py_obj_dtype DType QuantDtype
@@ -49,7 +50,7 @@ _MODULES = {
     "sporax.common.recompute": "recompute",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
-    "sporax.common.toplevel": "from_numpy is_tensor mutable",
+    "sporax.common.toplevel": "from_numpy is_tensor mutable set_recursion_limit",
     "sporax.ops": "constexpr",
     "sporax.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
@@ -77,6 +78,7 @@ _MODULES = {
         RootMeanSquareDistance OcclusionSensitivity
     """,
 }
+_SECOND_NAMES = {"bool": "bool_", "int": "int32", "float": "float32"}
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 # Names that hand out Tensors, which are complete only together with their operators.
@@ -99,7 +101,7 @@ _WITH_OPERATORS = frozenset(
     ]
 )
 
-__all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]
+__all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]
 
 
 def __getattr__(name: str) -> Any:
@@ -107,6 +109,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"sporax.{name}")
     if name == "dtype":
         return importlib.import_module("sporax.common.dtype")
+    if name in _SECOND_NAMES:
+        return getattr(importlib.import_module("sporax.common.dtype"), _SECOND_NAMES[name])
     if name in _HOMES:
         if name in _WITH_OPERATORS:
             importlib.import_module("sporax.ops")  # gives Tensors their operators and methods

@@ -20,6 +20,7 @@ from sporax.ir.missing import SUBMODULES, missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
+    "sporax.common.dtype": "_c_expression.typing",
     "sporax.common.api": "graph graph.api",
     "sporax": "common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
     "sporax.context": "parallel.algo_parameter_config",
@@ -68,7 +69,7 @@ _PATHS_OF = {
     """,
     "sporax.mint.optim": "mint.optim.adam mint.optim.adamw mint.optim.fused_adamw mint.optim.sgd",
     "sporax.experimental.optim": """
-        experimental.optim.optimizer experimental.optim.adadelta experimental.optim.adagrad experimental.optim.adam
+        nn.optim_ex experimental.optim.optimizer experimental.optim.adadelta experimental.optim.adagrad experimental.optim.adam
         experimental.optim.adamax experimental.optim.adamw experimental.optim.asgd experimental.optim.nadam
         experimental.optim.radam experimental.optim.rmsprop experimental.optim.rprop experimental.optim.sgd
     """,
