@@ -17,8 +17,8 @@ _module_paths.install()
 
 _SUBMODULES = frozenset(
     """
-    common communication context dataset experimental ir log mindrecord mint nn numpy ops parallel planner profiler runtime
-    train
+    common communication context dataset device_context experimental hal ir log mindrecord mint nn numpy ops parallel planner
+    profiler runtime train
     """.split()
 )
 
@@ -26,6 +26,13 @@ _SUBMODULES = frozenset(
 _MODULES = {
     "sporax._run_check": "run_check",
     "sporax.runtime.plain": "plan",
+    "sporax.runtime.memory": """
+        empty_cache max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats memory_summary
+        reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_memory synchronize
+    """,
+    "sporax.runtime.streams": """
+        Event Stream StreamCtx communication_stream current_stream default_stream set_cur_stream
+    """,
     "sporax.runtime.parameter_server": "sample_ranges",
     "sporax.profiler": "Profiler",
     "sporax.mindrecord": "FileReader FileWriter MindPage set_dec_mode set_enc_key set_enc_mode",

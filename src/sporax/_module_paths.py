@@ -20,6 +20,8 @@ from sporax.ir.missing import SUBMODULES, missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
+    "sporax.hal": "hal.device hal.event hal.memory hal.stream",
+    "sporax.runtime": "runtime.device runtime.event runtime.stream",
     "sporax.common.dtype": "_c_expression.typing",
     "sporax.common.api": "graph graph.api",
     "sporax": "common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
