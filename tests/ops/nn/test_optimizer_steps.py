@@ -91,3 +91,26 @@ def test_arguments_that_do_not_fit_are_refused():
         ops.SparseApplyAdagradV2(0.1, 1e-3)(weight, state, Tensor(GRADIENT), Tensor([0], ms.int32))
     with pytest.raises(ValueError, match="'nesterov' needs 'dampening' 0"):
         ops.SGD(0.1, nesterov=True)(weight, Tensor(GRADIENT), 0.1, state, 0.9, state)
+
+
+def test_momentum_with_decay_and_scale():
+    variable, accumulation = (Parameter(Tensor([value]), name=str(value)) for value in (2.0, 1.0))
+    result = ops.FusedWeightScaleApplyMomentum()(
+        Tensor(0.5), Tensor(0.25), variable, accumulation, 0.1, Tensor([3.0]), Tensor(0.9)
+    )
+    # 0.9 * 1 + (3 + 0.5 * 2) * 0.25 = 1.9
+    np.testing.assert_allclose(
+        [accumulation.asnumpy()[0], variable.asnumpy()[0], result.asnumpy()[0]], [1.9, 1.81, 1.81]
+    )
+
+
+def test_adam_on_a_parameter_in_half_precision():
+    # Golden values of the wheel.
+    states = [Parameter(Tensor([value], dtype), name=name) for name, value, dtype in (
+        ("var", 2.0, ms.float16), ("m", 1.0, ms.float32), ("v", 1.0, ms.float32),
+    )]  # fmt: skip
+    update = ops.FusedCastAdamWeightDecay()
+    for norm, golden in ((1.0, [1.883, 1.2, 1.0799999]), (4.0, [1.77, 1.155, 1.0748249])):
+        update(*states, 0.1, 0.9, 0.99, 1e-8, 0.01, Tensor([3.0], ms.float16), norm)
+        np.testing.assert_allclose([state.asnumpy()[0] for state in states], golden, rtol=5e-4)
+    assert states[0].dtype == ms.float16

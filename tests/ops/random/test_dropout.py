@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import ops
+from sporax import Tensor, ops
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +79,26 @@ def test_arguments_that_do_not_fit_are_refused():
         ops.dropout(x, "a")
     with pytest.raises(TypeError, match="tuple of ints"):
         ops.randn(2.5)
+
+
+def test_a_mask_of_bits_is_drawn_and_applied(mode):
+    x = Tensor(np.full((10, 30), 2.0, np.float32))
+    mask = ops.DropoutGenMask()((10, 30), 0.6)
+    assert (mask.shape, mask.dtype) == ((48,), ms.uint8)
+    kept = ops.DropoutDoMask()(x, mask, 0.5).asnumpy()
+    assert set(np.unique(kept)) == {0, 4}
+    assert 0.45 < (kept != 0).mean() < 0.75
+    np.testing.assert_array_equal(ops.DropoutDoMask()(x, mask, Tensor(0.5, ms.float32)).asnumpy(), kept)
+    bits = np.unpackbits(mask.asnumpy(), bitorder="little")[:300].reshape(10, 30)
+    np.testing.assert_array_equal(kept != 0, bits == 1)
+
+
+def test_masks_of_bits_have_streams_of_their_own():
+    first, second = (ops.DropoutGenMask(3, 4) for _ in range(2))
+    masks = [first((200,), 0.5).asnumpy(), first((200,), 0.5).asnumpy(), second((200,), 0.5).asnumpy()]
+    assert (masks[0] == masks[2]).all()
+    assert (masks[0] != masks[1]).any()
+    with pytest.raises(ValueError, match="For 'DropoutGenMask', 'keep_prob'"):
+        first((2,), 0.0)
+    with pytest.raises(ValueError, match="For 'DropoutDoMask', 'mask' must be uint8 with a bit for each of 300"):
+        ops.DropoutDoMask()(Tensor(np.ones(300, np.float32)), Tensor(masks[0][:16]), 0.5)

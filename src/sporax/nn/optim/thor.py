@@ -39,10 +39,6 @@ _FUSION_TYPES = {"matrix_a": 6, "matrix_g": 8}
 Inverses = tuple[jax.Array, jax.Array]
 
 
-def _every_parameter(parameter: Parameter) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """What a Parameter is in its layer.
@@ -67,7 +63,7 @@ def thor(
     loss_scale: float = 1.0,
     batch_size: int = 32,
     use_nesterov: bool = False,
-    decay_filter: Callable[[Parameter], bool] = _every_parameter,
+    decay_filter: Callable[[Parameter], bool] = lambda x: True,
     split_indices: list[int] | None = None,
     enable_clip_grad: bool = False,
     frequency: int = 100,
@@ -142,7 +138,7 @@ class ThorGpu(Optimizer):
         loss_scale: float = 1.0,
         batch_size: int = 32,
         use_nesterov: bool = False,
-        decay_filter: Callable[[Parameter], bool] = _every_parameter,
+        decay_filter: Callable[[Parameter], bool] = lambda x: True,
         split_indices: list[int] | None = None,
         enable_clip_grad: bool = False,
         frequency: int = 100,

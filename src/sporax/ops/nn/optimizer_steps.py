@@ -140,6 +140,16 @@ def _adam_weight_decay(
     return _like((var - lr * step, new_m, new_v), var, m, v)
 
 
+@_update("FusedCastAdamWeightDecay(use_locking)", "var m v")
+def _cast_adam_weight_decay(
+    var: Array, m: Array, v: Array, lr: Operand, beta1: Operand, beta2: Operand, epsilon: Operand, decay: Operand,
+    gradient: Array, norm: Operand = 1.0, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """As `AdamWeightDecay` for a Parameter in float16 with its state in float32; the gradient is divided by `norm` first."""
+    wide = gradient.astype(m.dtype) / norm
+    return _like(_adam_weight_decay(var.astype(m.dtype), m, v, lr, beta1, beta2, epsilon, decay, wide), var, m, v)
+
+
 @_update("ApplyAdamWithAmsgradV2(use_locking)", "var m v vhat")
 def _amsgrad_v2(
     var: Array, m: Array, v: Array, vhat: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, beta1: Operand,
@@ -201,6 +211,16 @@ def _momentum(
     velocity = momentum * accumulation + gradient
     step = gradient + momentum * velocity if use_nesterov else velocity
     return _like((variable - learning_rate * step, velocity), variable, accumulation)
+
+
+@_update("FusedWeightScaleApplyMomentum()", "variable accumulation", "variable")
+def _weight_scale_momentum(
+    weight_decay: Operand, loss_scale: Operand, variable: Array, accumulation: Array, learning_rate: Operand, gradient: Array,
+    momentum: Operand,
+) -> _Arrays:  # fmt: skip
+    """A step with momentum of ``(gradient + weight_decay * variable) * loss_scale``; the scale is the inverse of the loss's."""
+    velocity = momentum * accumulation + (gradient + weight_decay * variable) * loss_scale
+    return _like((variable - learning_rate * velocity, velocity), variable, accumulation)
 
 
 @_update("ApplyKerasMomentum(use_locking, use_nesterov)", "var accum")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
-from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
+from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Operand, Primitive, export, operator
 from sporax.runtime.random import Generator
 
 
@@ -24,6 +25,28 @@ def _dropout(x: Array, key: Array, keep_prob: float = 0.5) -> tuple[Array, Array
     mask = jax.random.bernoulli(key, keep_prob, x.shape)
     kept = jnp.where(mask, x / jnp.asarray(keep_prob, x.dtype), jnp.zeros((), x.dtype))
     return kept, mask.astype(x.dtype)
+
+
+@operator(function="")
+def _packed_mask(key: Array, shape: tuple[int, ...], keep_prob: float) -> Array:
+    """Bits that are 1 with probability `keep_prob`, one per element, (ceil(elements / 128) * 16,) uint8."""
+    # Ascend's kernels take the mask in units of 128 bits, and so do programs that pass it on.
+    count = -(-math.prod(shape) // 128) * 128
+    return jnp.packbits(jax.random.bernoulli(key, keep_prob, (count,)), bitorder="little")
+
+
+@operator("DropoutDoMask()", function="")
+def _drop_by_mask(input_x: Array, mask: Array, keep_prob: Operand) -> Array:
+    """Elements whose bit of `mask`, from `DropoutGenMask`, is 1, divided by `keep_prob`; zero elsewhere."""
+    name = "DropoutDoMask"
+    check.floating(name, input_x=input_x)
+    if mask.dtype != jnp.uint8 or mask.size * 8 < input_x.size:
+        raise SporaxValueError(
+            f"For '{name}', 'mask' must be uint8 with a bit for each of {input_x.size} elements, but got {mask.dtype} with "
+            f"{mask.size * 8} bits."
+        )
+    bits = jnp.unpackbits(mask.reshape(-1), count=input_x.size, bitorder="little").reshape(input_x.shape)
+    return jnp.where(bits == 1, input_x / jnp.asarray(keep_prob, input_x.dtype), jnp.zeros((), input_x.dtype))
 
 
 def _checked_probability(name: str, what: str, value: Any, zero: bool) -> float:
@@ -58,7 +81,39 @@ class Dropout(Primitive):
         return super().__call__(x, wrap(self._stream.next_key()))
 
 
+class DropoutGenMask(Primitive):
+    """Draws a mask for `DropoutDoMask`.
+
+    Args:
+        Seed0, Seed1: a stream of this operator's own when one of them is not 0.
+    """
+
+    operator = _packed_mask
+    attribute_names = ()
+    defaults = {}
+
+    def __init__(self, Seed0: int = 0, Seed1: int = 0) -> None:  # noqa: N803 - MindSpore's names
+        super().__init__()
+        self._stream = Generator((Seed1 << 32) + Seed0) if Seed0 or Seed1 else seeds.operators
+
+    def __call__(self, shape: Any, keep_prob: Any) -> Any:
+        """A bit for each element of `shape`, 1 with probability `keep_prob`: (ceil(elements / 128) * 16,) uint8.
+
+        Args:
+            shape: sizes of the tensor that the mask is for.
+            keep_prob: a number in (0, 1], or a Tensor with one whose value is known.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: not a shape, or not such a number.
+        """
+        keep = keep_prob.asnumpy().item() if isinstance(keep_prob, Tensor) else keep_prob
+        probability = _checked_probability("DropoutGenMask", "keep_prob", keep, zero=False)
+        key = wrap(self._stream.next_key())
+        return super().__call__(key, check.shape("DropoutGenMask", shape), probability)
+
+
 PRIMITIVES["Dropout"] = Dropout
+PRIMITIVES["DropoutGenMask"] = DropoutGenMask
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None = None) -> Any:
