@@ -251,3 +251,38 @@ def test_parameters_written_in_construct_keep_their_values(mode):
     results = [net(Tensor([2.0])).asnumpy().item() for _ in range(3)]
     assert results == [2.0, 4.0, 6.0]
     assert net.steps.asnumpy() == 3
+
+
+def test_cells_are_converted_in_place():
+    net = nn.SequentialCell(nn.Dense(2, 3), nn.BatchNorm1d(3))
+    counts = ms.Parameter(Tensor([1], ms.int32), name="counts", requires_grad=False)
+    net.insert_param_to_cell("counts", counts)
+    weight = net[0].weight
+    assert net.to(ms.float16) is net
+    assert (net[0].weight, weight.dtype, counts.dtype) == (weight, ms.float16, ms.int32)
+    assert net.to("CPU", ms.float32)[0].bias.dtype == ms.float32
+    assert net.to(Tensor(1.0, ms.bfloat16))[1].gamma.dtype == ms.bfloat16
+    assert net.to(device="CPU").to(dtype=ms.float32)[1].gamma.dtype == ms.float32
+
+
+@pytest.mark.parametrize("arguments", [(ms.int32,), (3,), ("CPU", 3), (ms.float16, 1), ("CPU", ms.float16, False, 1)])
+def test_conversions_to_nothing_are_refused(arguments):
+    with pytest.raises(TypeError, match=r"For 'Cell.to', the arguments must be"):
+        nn.Dense(2, 3).to(*arguments)
+
+
+def test_a_cell_cannot_go_where_jax_is_not():
+    with pytest.raises(ValueError, match="For 'Cell.to', 'device' must be 'CPU'"):
+        nn.Dense(2, 3).to("Ascend:0")
+
+
+def test_inputs_that_were_announced_are_told():
+    net = nn.Dense(2, 3)
+    assert net.get_inputs() is None
+    x = Tensor(np.ones((1, 2), np.float32))
+    net.set_inputs(x)
+    assert net.get_inputs() == (x,)
+    net.update_cell_type("second-order")
+    assert net.cell_type == "second-order"
+    with pytest.raises(TypeError, match="'cell_type' must be a string"):
+        net.update_cell_type(2)

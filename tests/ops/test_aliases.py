@@ -53,3 +53,26 @@ def test_methods_with_words_of_their_own():
     assert x.argmin_with_value(1)[0].tolist() == [0]
     assert x.zero_().tolist() == [[0, 0]] and x.fill_(4).tolist() == [[4, 4]]
     assert x.copy_(Tensor([7])).tolist() == [[7, 7]] and x.dtype == ms.float32
+
+
+def test_elements_are_written_in_place():
+    x = Tensor([[1.0, 2, 3], [4, 5, 6]])
+    assert x.index_copy_(1, Tensor([2, 0]), Tensor([[7.0, 8], [9, 10]])) is x
+    assert x.asnumpy().tolist() == [[8, 2, 7], [10, 5, 9]]
+    assert x.put_(Tensor([0, 5]), Tensor([1.0, 2.0])).asnumpy().tolist() == [[1, 2, 7], [10, 5, 2]]
+    assert x.put_(Tensor([0, 0]), Tensor([1.0, 2.0]), accumulate=True).asnumpy()[0, 0] == 4
+    assert x.scatter_add_(0, Tensor([[0, 0], [0, 1]]), Tensor([[1.0, 2, 9], [3, 4, 9]])).asnumpy().tolist() == [
+        [8, 4, 7],
+        [10, 9, 2],
+    ]
+    with pytest.raises(ValueError, match="For 'scatter_add_'"):
+        x.scatter_add_(2, Tensor([[0]]), x)
+    with pytest.raises(TypeError, match="For 'put_'"):
+        x.put_(Tensor([0.5]), x)
+
+
+def test_bytes_of_a_tensor():
+    x = Tensor([1.0, 2.0])
+    assert x.get_bytes() == b"\x00\x00\x80?\x00\x00\x00@"
+    assert x.data_sync(True) is None
+    assert x.data_ptr() != 0

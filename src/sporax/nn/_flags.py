@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
+from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
@@ -13,6 +14,27 @@ from sporax.ir.errors import SporaxAttributeError, SporaxKeyError, SporaxTypeErr
 from sporax.runtime import state
 
 _PRECISIONS = {"fp16": dtypes.float16, "fp32": dtypes.float32, "bf16": dtypes.bfloat16}
+
+
+def _destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str | None, dtypes.DType | None]:
+    """Device and dtype that `CellFlags.to` was given in one of its forms."""
+    names = ["device", "dtype"]
+    if args and isinstance(args[0], dtypes.DType):
+        names = ["dtype"]
+    elif "tensor" in kwargs or (args and isinstance(args[0], Tensor)):
+        names = ["tensor"]
+    given = dict(zip([*names, "non_blocking"], args, strict=False)) | kwargs
+    device, dtype = given.get("device"), given.get("dtype")
+    if isinstance(given.get("tensor"), Tensor):
+        dtype = given["tensor"].dtype
+    allowed = (*dtypes.float_type, *dtypes.complex_type)
+    fits = isinstance(given.get("non_blocking", False), bool) and (device is None or isinstance(device, str))
+    if not fits or set(given) - {*names, "non_blocking"} or len(args) > len(names) + 1 or dtype not in (None, *allowed):
+        raise SporaxTypeError(
+            "For 'Cell.to', the arguments must be (device, dtype), (dtype) or (tensor), with a floating or complex dtype, but "
+            f"got {args} and {kwargs}."
+        )
+    return device, dtype
 
 
 class CellFlags:
@@ -33,7 +55,9 @@ class CellFlags:
 
         def cells(self) -> Iterable[CellFlags]: ...
         def cells_and_names(self) -> Iterator[tuple[str, CellFlags]]: ...
-        def parameters_and_names(self) -> Iterator[tuple[str, Parameter]]: ...
+        def parameters_and_names(
+            self, name_prefix: str = "", expand: bool = True
+        ) -> Iterator[tuple[str, Parameter]]: ...
         def update_parameters_name(self) -> None: ...
         def set_precision(self, inputs: Any) -> None: ...
 
@@ -61,6 +85,46 @@ class CellFlags:
     def get_scope(self) -> str | None:
         """Name of this Cell in paths of compiled programs, or None while it has none."""
         return f"Default/{self._cell_name}-{type(self).__name__}" if self._cell_name else None
+
+    def update_cell_type(self, cell_type: str) -> None:
+        """Keep a word about the kind of this Cell in ``cell_type``, as second-order optimizers of MindSpore's do.
+
+        Raises:
+            SporaxTypeError: not a string.
+        """
+        if not isinstance(cell_type, str):
+            raise SporaxTypeError(
+                f"For 'update_cell_type', 'cell_type' must be a string, but got {type(cell_type).__name__}."
+            )
+        self.cell_type = cell_type
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Convert floating Parameters and buffers of this Cell and all below it, in place; this Cell.
+
+        Args:
+            args, kwargs: ``to(device=None, dtype=None, non_blocking=False)``, ``to(dtype, non_blocking=False)`` or ``to(tensor,
+                non_blocking=False)``, whose dtype is taken. The device must be the one that JAX computes on, since it places
+                arrays itself; so there is no copy that `non_blocking` could speak of.
+
+        Raises:
+            SporaxTypeError: other arguments, or a dtype that is neither floating nor complex.
+            SporaxValueError: another device.
+        """
+        device, dtype = _destination(args, kwargs)
+        if device is not None and device.partition(":")[0] != context.get_context("device_target"):
+            raise SporaxValueError(
+                f"For 'Cell.to', 'device' must be '{context.get_context('device_target')}', where JAX computes, but got "
+                f"'{device}'."
+            )
+        if dtype is None:
+            return self
+        for _, cell in self.cells_and_names():
+            own = [parameter for _, parameter in cell.parameters_and_names(expand=False)]
+            for holder in (*own, *(buffer for buffer in cell._buffers.values() if buffer is not None)):
+                if holder.dtype in (*dtypes.float_type, *dtypes.complex_type):
+                    holder.set_dtype(dtype)
+        state.touch()
+        return self
 
     def set_boost(self, boost_type: str) -> Self:
         """Ask for an acceleration of MindSpore's: it has no counterpart here and changes nothing, which is said.

@@ -448,6 +448,11 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         for value in jax.tree.leaves((inputs, kwargs)):
             if not isinstance(value, jax.Array):
                 raise SporaxTypeError(f"For 'Cell.set_inputs', inputs must be Tensors, but got {type(value).__name__}.")
+        object.__setattr__(self, "_dynamic_inputs", inputs or kwargs or None)
+
+    def get_inputs(self) -> Any:
+        """What `set_inputs` was given: a tuple, or a dict for inputs by name; None before."""
+        return getattr(self, "_dynamic_inputs", None)
 
     def set_broadcast_flag(self, mode: bool = True) -> Self:
         """Ask for the Parameters of rank 0 to be broadcast before the first step."""

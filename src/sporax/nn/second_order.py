@@ -348,6 +348,7 @@ class ConvertNetUtils:
         """
         _convert_below(net, "")
         net.update_cell_prefix()
+        net.update_cell_type("second-order")
 
 
 def _convert_below(net: Cell, prefix: str) -> None:

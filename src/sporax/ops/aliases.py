@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from sporax.common.tensor import Tensor
+from sporax.ops._core import check
 from sporax.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, renamed
 from sporax.ops.linalg import decompositions
 from sporax.ops.math import reduction
@@ -112,6 +116,50 @@ def _new_ones(self: Tensor, size: Any, dtype: Any = None) -> Tensor:
     return FUNCTIONS["full"](size, 1, dtype=dtype or self.dtype)
 
 
+def _index_copy_(self: Tensor, dim: int, index: Tensor, tensor: Tensor) -> Tensor:
+    """The slices of `tensor` put at the positions `index` (a vector) along `dim`, in place."""
+    where = check.axis("index_copy_", dim, self.ndim, "dim")
+    check.integral("index_copy_", index=index.array)
+    places = (slice(None),) * where + (index.array,)
+    self._replace(self.array.at[places].set(tensor.array.astype(self.array.dtype)))
+    return self
+
+
+def _put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Elements of `source` put at, or added to, the positions `index` among all elements, in place."""
+    check.integral("put_", index=index.array)
+    flat = self.array.reshape(-1)
+    at, values = flat.at[index.array.reshape(-1)], source.array.reshape(-1).astype(flat.dtype)
+    self._replace((at.add(values) if accumulate else at.set(values)).reshape(self.shape))
+    return self
+
+
+def _scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Elements of `src` added at the positions `index` along `dim`, in place."""
+    where = check.axis("scatter_add_", dim, self.ndim, "dim")
+    check.integral("scatter_add_", index=index.array)
+    places = list(jnp.indices(index.shape, sparse=True))
+    places[where] = index.array
+    values = src.array[tuple(map(slice, index.shape))].astype(self.array.dtype)
+    self._replace(self.array.at[tuple(places)].add(values))
+    return self
+
+
+def _get_bytes(self: Tensor) -> bytes:
+    """The elements as they are in memory, in the order of rows."""
+    return self.asnumpy().tobytes()
+
+
+def _data_sync(self: Tensor, no_exception: bool = True) -> None:
+    """Wait until the elements are computed. MindSpore's argument changes nothing here: errors are always raised."""
+    jax.block_until_ready(self.array)
+
+
+def _data_ptr(self: Tensor) -> int:
+    """Address of the first element on its device."""
+    return int(self.array.unsafe_buffer_pointer())
+
+
 def _argmin_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> Any:
     """Position and value of the smallest element along `axis`."""
     return reduction._argmin_with_value(self, axis, keep_dims)
@@ -134,6 +182,7 @@ def _is_signed(self: Tensor) -> bool:
 
 for _method in (
     _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _argmin_with_value, _contiguous, _is_contiguous, _is_signed,
+    _index_copy_, _put_, _scatter_add_, _get_bytes, _data_sync, _data_ptr,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)
 for _name, _operator in (

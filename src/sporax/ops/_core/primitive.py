@@ -168,6 +168,37 @@ class Primitive:
         state.touch()
         return self
 
+    def add_attr(self, name: str, value: Any) -> None:
+        """As `add_prim_attr`, and gives nothing back."""
+        self.add_prim_attr(name, value)
+
+    def del_attr(self, name: str) -> None:
+        """As `del_prim_attr`, and gives nothing back."""
+        self.del_prim_attr(name)
+
+    def get_attr_dict(self) -> dict[str, Any]:
+        """The marks that were attached, by name; a copy."""
+        return dict(self.attrs)
+
+    def init_prim_io_names(self, inputs: list[str], outputs: list[str]) -> None:
+        """Keep names of inputs and outputs, as the marks ``input_names`` and ``output_names``.
+
+        Raises:
+            SporaxTypeError: not lists or tuples of strings.
+        """
+        for label, names in (("input_names", inputs), ("output_names", outputs)):
+            if not isinstance(names, list | tuple) or any(not isinstance(name, str) for name in names):
+                raise SporaxTypeError(f"For '{self.name}', '{label}' must be a list of strings, but got {names!r}.")
+            self.add_prim_attr(label, names)
+
+    def set_user_data(self, key: str, value: Any) -> None:
+        """Keep something of the user's with this primitive; programs do not depend on it."""
+        self.__dict__.setdefault("_user_data", {})[key] = value
+
+    def get_user_data(self, key: str) -> Any:
+        """What `set_user_data` has kept under a key; None where there is nothing."""
+        return self.__dict__.get("_user_data", {}).get(key)
+
     def del_prim_attr(self, name: str) -> Primitive:
         """Take a named mark away."""
         self.attrs.pop(name, None)
