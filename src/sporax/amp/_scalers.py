@@ -1,4 +1,8 @@
-"""Loss scaling: for functional training (`LossScaler`) and for `Model` (`LossScaleManager`)."""
+"""Loss scaling: for functional training (`LossScaler`) and for `Model` (`LossScaleManager`).
+
+Gradients below about 6e-8 vanish in float16. The loss is multiplied by a scale and the gradients divided by it, so that
+small ones survive; a dynamic scale grows until gradients overflow, and then shrinks (Micikevicius et al. 2018).
+"""
 
 from __future__ import annotations
 

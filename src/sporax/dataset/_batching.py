@@ -1,4 +1,8 @@
-"""From rows to batches: plain, with a function per batch, padded, and bucketed by length."""
+"""From rows to batches: plain, with a function per batch, padded, and bucketed by length.
+
+Rows of different lengths cannot be one array. Padding to the longest row of a batch wastes memory and time where
+lengths vary; buckets put rows of similar length together.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
-# The largest numbers of C++ types that MindSpore's arguments have.
+# Largest int32, the C++ type of most of MindSpore's arguments.
 INT32_MAX = 2**31 - 1
+# Largest int64: bounds integers without a limit of their own.
 INT64_MAX = 2**63 - 1
 
 

@@ -51,12 +51,14 @@ def choose_workers(node: Node) -> Workers:
     flows belong to their steps (`_pools`).
     """
     steps = list(node.walk())
-    asked = [step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None]
-    threads = max((step.workers or 1 for step in asked), default=0)
+    threaded = [
+        step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None
+    ]
+    threads = max((step.workers or 1 for step in threaded), default=0)
     if not threads:
         # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
         threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
-    processes = max((step.workers or 1 for step in asked if step.processes), default=0)
+    processes = max((step.workers or 1 for step in threaded if step.processes), default=0)
     ahead = config.get_prefetch_size()
     # Within a worker process one thread is enough: user code there is Python.
     return Workers(1, processes, ahead) if processes > 1 else Workers(threads, 0, ahead)

@@ -192,6 +192,6 @@ class DictIterator(RowIterator):
 
 
 def _tensor_maker() -> Callable[[Array], Any]:
-    maker: Callable[[Array], Any] = importlib.import_module("sporax.dataset._tensors").to_tensor
     # A late import: Tensors load JAX, which numpy output does not need.
+    maker: Callable[[Array], Any] = importlib.import_module("sporax.dataset._tensors").to_tensor
     return maker

@@ -72,6 +72,7 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
 DEFAULT_SEED = 5489
 """The seed reported, and used for sharded shuffles, when none was set."""
 
+# Largest uint32, the C++ type of seeds.
 UINT32_MAX = 2**32 - 1
 
 

@@ -1,4 +1,7 @@
-"""`MindPage`: rows of MindRecord files that share the value of an index field, some at a time."""
+"""`MindPage`: rows of MindRecord files that share the value of an index field, some at a time.
+
+The index says where the rows of a value are, so only these are read.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def check_consumers(where: str, count: object) -> None:
     """A number of reading threads.
 
     Raises:
-        ParamValueError: it is no int, or there are fewer processors.
+        ParamValueError: it is no int, or less than 1.
     """
     # Only named in the message: MindSpore refuses more threads than cores, but no thread is started here.
     most = os.cpu_count() or 1

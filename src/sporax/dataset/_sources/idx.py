@@ -14,8 +14,11 @@ import numpy as np
 from sporax.dataset._rows import Array
 from sporax.ir.errors import SporaxRuntimeError
 
+# 0x803: bytes in 3 dims.
 IMAGES_MAGIC = 2051
+# 0x801: bytes in 1 dim.
 LABELS_MAGIC = 2049
+# 0xC02: int32 in 2 dims.
 INT_TABLE_MAGIC = 3074
 
 # Third byte of the magic number: type of the elements.

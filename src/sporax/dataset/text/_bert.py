@@ -1,4 +1,8 @@
-"""The tokenizers of BERT: words, punctuation and single Chinese characters, then pieces of a vocabulary."""
+"""The tokenizers of BERT: words, punctuation and single Chinese characters, then pieces of a vocabulary.
+
+A vocabulary of whole words would be too large and miss most of a new text, so words are cut into the longest pieces
+that the vocabulary has (WordPiece; Devlin et al. 2018).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,7 @@ from sporax.dataset.text._words import NormalizeForm
 from sporax.ir.errors import SporaxRuntimeError
 
 _RESERVED = re.compile(r"\[(?:CLS|SEP|UNK|PAD|MASK|unused\d+)\]")
-# Blocks of CJK ideographs, as in BERT's own tokenizer.
-#: Code points of Chinese characters, which are pieces by themselves.
+# Code points of Chinese characters, which are pieces by themselves: the CJK blocks of BERT's own tokenizer.
 _CHINESE = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF),
     (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),

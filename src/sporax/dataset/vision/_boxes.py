@@ -57,11 +57,11 @@ def _cropped(boxes: Array, top: int, left: int, height: int, width: int) -> Arra
     # Corners relative to the part, clipped to it.
     low = np.maximum(boxes[:, :2] - (left, top), 0)
     high = np.minimum(boxes[:, :2] + boxes[:, 2:4] - (left, top), (width, height))
-    seen = (high > low).all(1)
-    if not seen.any():
+    inside = (high > low).all(1)
+    if not inside.any():
         return np.zeros((1, boxes.shape[1]), np.float32)
-    kept = boxes[seen]
-    kept[:, :2], kept[:, 2:4] = low[seen], (high - low)[seen]
+    kept = boxes[inside]
+    kept[:, :2], kept[:, 2:4] = low[inside], (high - low)[inside]
     return kept
 
 

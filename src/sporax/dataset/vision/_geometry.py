@@ -263,9 +263,9 @@ class RandomCrop(RandomTransform):
             # In coordinates of the image without borders.
             row, column = top - border_top, left - border_left
             first_row, first_column = max(row, 0), max(column, 0)
-            seen = value[first_row : max(row + tall, 0), first_column : max(column + wide, 0)]
+            region = value[first_row : max(row + tall, 0), first_column : max(column + wide, 0)]
             down, across = first_row - row, first_column - column
-            part[down : down + seen.shape[0], across : across + seen.shape[1]] = seen
+            part[down : down + region.shape[0], across : across + region.shape[1]] = region
         return result
 
     def _with_border(self, value: Array) -> Array:

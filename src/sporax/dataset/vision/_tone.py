@@ -69,12 +69,14 @@ class AutoContrast(OneToOne):
         counts[self._ignore] = 0
         cut = int(counts.sum() * np.float32(self._cutoff) // 100)
         # From both ends: reversed, cut and reversed again.
-        seen = np.flatnonzero(_without_first(_without_first(counts, cut)[::-1], cut)[::-1])
+        levels = np.flatnonzero(_without_first(_without_first(counts, cut)[::-1], cut)[::-1])
         # One value only, or none: the identity.
-        if not len(seen) or seen[0] == seen[-1]:
+        if not len(levels) or levels[0] == levels[-1]:
             return np.arange(256, dtype=np.uint8)
-        scale = np.float32(255.0 / (seen[-1] - seen[0]))
-        return np.clip(np.arange(256, dtype=np.float32) * scale - np.float32(seen[0]) * scale, 0, 255).astype(np.uint8)
+        scale = np.float32(255.0 / (levels[-1] - levels[0]))
+        return np.clip(np.arange(256, dtype=np.float32) * scale - np.float32(levels[0]) * scale, 0, 255).astype(
+            np.uint8
+        )
 
 
 def _without_first(counts: Array, number: int) -> Array:
