@@ -58,6 +58,7 @@ class Node(abc.ABC):
     def __init__(self, columns: Sequence[str], parents: Sequence[Node] = ()) -> None:
         self.columns = tuple(columns)
         self.parents = tuple(parents)
+        # From the source up, so that steps added later do not change random numbers of those before.
         self.depth: int = 1 + max((parent.depth for parent in parents), default=-1)
         self._num_rows: int | None = None
 
@@ -125,6 +126,7 @@ class Source(Node):
 
     def store(self) -> Table:
         """The opened store."""
+        # Opened once for all passes and iterators: it may read a whole file.
         if self._store is None:
             self._store = self.load()
         return self._store
@@ -144,6 +146,7 @@ class Source(Node):
         return self.sampler.order(store.size, run, labels)
 
     def _count(self) -> int:
+        # A sampler's own length saves building the order, which a user's sampler may draw at random.
         length = getattr(self.sampler, "__len__", None)
         return super()._count() if length is None else int(length())
 
@@ -215,6 +218,7 @@ class Map(Node):
         self.workers = workers
         self.processes = processes
         self.events = Events(callbacks) if callbacks else None
+        # Made with the node and not per pass, so that processes live as long as the pipeline.
         self._workers = _flow_workers(self)
 
     def build(self, run: Pass) -> Stream:
@@ -222,6 +226,7 @@ class Map(Node):
         keys = tuple(run.row_key(self.depth, i) for i in range(len(self.operations)))
         function = _Applied(self.operations, keys, self.inputs, self.outputs, self.columns)
         stream = self.parent.build(run)
+        # Callbacks need rows in order, which a table does not promise.
         if isinstance(stream, Table) and self.events is None:
             return Mapped(stream, function)
 
@@ -346,6 +351,7 @@ class Shuffle(Node):
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
+        # Parts of a split must agree on all ranks and in all epochs.
         drawn = Pass(run.shared_seed, run.shared_seed) if self._fixed else run
         if isinstance(stream, Table) and stream.size < ENDLESS:
             return Reordered(stream, buffer_order(stream.size, self.buffer_size, drawn.shuffler(self.depth)))
@@ -364,6 +370,7 @@ class Repeat(Node):
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
+        # Repeats count as passes, so each has another order; an endless one counts from 0.
         first = 0 if self.count == ENDLESS else run.index * self.count
 
         def build(number: int) -> Stream:
@@ -393,6 +400,7 @@ class Limit(Node):
         return Flow(lambda: itertools.islice(stream.rows(), self._skip, stop))
 
     def _count(self) -> int:
+        # An endless repeat counts its rows once, which `take` must not use as a limit.
         if any(isinstance(node, Repeat) and node.count == ENDLESS for node in self.walk()):
             return super()._count()
         return min(max(self.parent.num_rows() - self._skip, 0), self._take)
@@ -541,6 +549,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
     """`count` passes one after the other, `build` making pass number k; empty passes end an endless repeat."""
     first = build(0)
     if isinstance(first, Table) and first.size < ENDLESS:
+        # Tables know where pass k begins, so positions stay countable over all repeats.
         return Repeated(build, first.size, count)  # type: ignore[arg-type]  # the size is known where it is repeated
 
     def start() -> Iterator[Row]:
@@ -549,6 +558,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
             for row in rows_of(build(number)):
                 empty = False
                 yield row
+            # Without this an endless repeat of nothing would never return.
             if empty:
                 return
 
