@@ -41,6 +41,18 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Ten
     return result.reshape((1,) * missing + result.shape) if missing > 0 else result
 
 
+def copy(a: Any) -> Tensor:
+    """As `array`: a Tensor comes back as a new one.
+
+    Args:
+        a: a Tensor, a number, or nested lists of them.
+
+    Raises:
+        SporaxTypeError: something else.
+    """
+    return array(a)
+
+
 def asarray(a: Any, dtype: Any = None) -> Tensor:
     """As `array`; a Tensor of that dtype comes back as it is."""
     return array(a, dtype, copy=False)
@@ -274,7 +286,21 @@ mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)
 FUNCTIONS: dict[str, Any] = {
     maker.__name__: maker
     for maker in (
-        *(array, asarray, asfarray, arange, full, zeros, ones, empty, full_like, zeros_like, ones_like, empty_like),
+        *(
+            array,
+            copy,
+            asarray,
+            asfarray,
+            arange,
+            full,
+            zeros,
+            ones,
+            empty,
+            full_like,
+            zeros_like,
+            ones_like,
+            empty_like,
+        ),
         *(eye, identity, tri, linspace, logspace, geomspace, indices, diag_indices, tril_indices, triu_indices),
         *(tril_indices_from, triu_indices_from, rand, randn, randint),
         *map(_window, (np.bartlett, np.blackman, np.hamming, np.hanning)),

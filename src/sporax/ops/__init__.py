@@ -7,6 +7,7 @@ Importing this package makes all operators (see `_core.operator`) and gives thei
 from typing import TYPE_CHECKING
 
 import sporax.autograph  # tensors in Python's control flow
+from sporax.common.tensor import Tensor as Tensor  # scripts import it from here as well
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names

@@ -15,6 +15,8 @@ __all__ = [
     "GradOperation",
     *("add_flags", "core", "ones_like", "zeros_like"),
     *("HyperMap", "Map", "MultitypeFuncGraph"),
+    *("batch_dot", "count_nonzero", "cummin", "dot", "matmul", "mm", "repeat_elements", "repeat_interleave"),
+    *("sequence_mask", "tensor_dot", "vecdot"),
     *("clip_by_global_norm", "clip_by_value", "gamma", "laplace", "multinomial", "normal", "poisson", "uniform"),
 ]
 
