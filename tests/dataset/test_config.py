@@ -43,17 +43,12 @@ def test_a_setting_without_effect_warns_and_is_kept(name, value):
 
 def test_what_would_change_the_rows_is_an_error():
     for call in (
-        lambda: config.set_debug_mode(True),
-        lambda: config.set_error_samples_mode(config.ErrorSamplesMode.SKIP),
         lambda: config.set_sending_batches(3),
         lambda: config.set_video_backend("Ascend"),
     ):
         with pytest.raises(NotImplementedError, match="For 'set_"):
             call()
-    config.set_debug_mode(False)
-    config.set_error_samples_mode(config.ErrorSamplesMode.RETURN)
     config.set_sending_batches(0)
-    assert config.get_error_samples_mode() is config.ErrorSamplesMode.RETURN and not config.get_debug_mode()
     with pytest.raises(ValueError, match="'start_method'"):
         config.set_multiprocessing_start_method("thread")
 

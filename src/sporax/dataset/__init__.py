@@ -5,7 +5,7 @@ A dataset describes where rows come from and what happens to them; iterators rea
 
 from typing import TYPE_CHECKING, Any
 
-from sporax.dataset import _callbacks, config, text, transforms, vision
+from sporax.dataset import _callbacks, config, debug, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._callbacks import DSCallback
 from sporax.dataset._dataset import Dataset
@@ -205,6 +205,7 @@ __all__ = [
     "BucketBatchByLengthDataset",
     "BatchDataset",
     "config",
+    "debug",
     "text",
     "transforms",
     "vision",

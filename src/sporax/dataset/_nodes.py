@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sporax.dataset import config
 from sporax.dataset._callbacks import DSCallback, Events
 from sporax.dataset._flows import (
     Flow,
@@ -26,6 +27,7 @@ from sporax.dataset._flows import (
     zipped,
 )
 from sporax.dataset._gates import Gate
+from sporax.dataset._map_modes import healthy, with_hooks
 from sporax.dataset._operations import Operation, as_pixels, is_python, on_columns
 from sporax.dataset._pools import FlowWorkers, TableWorkers
 from sporax.dataset._random import Pass, RowKey
@@ -220,13 +222,20 @@ class Map(Node):
     def build(self, run: Pass) -> Stream:
         """See Node."""
         keys = tuple(run.row_key(self.depth, i) for i in range(len(self.operations)))
-        function = _Applied(self.operations, keys, self.inputs, self.outputs, self.columns)
+        operations: Sequence[Operation] = self.operations
+        debugged, mode = config.get_debug_mode(), config.get_error_samples_mode()
+        if debugged:
+            operations, shown_keys = with_hooks(operations, keys)
+            keys, mode = tuple(shown_keys), mode.RETURN
+        function = _Applied(tuple(operations), keys, self.inputs, self.outputs, self.columns)
         stream = self.parent.build(run)
-        if isinstance(stream, Table) and self.events is None:
+        if isinstance(stream, Table) and self.events is None and not debugged and mode is mode.RETURN:
             return Mapped(stream, function)
 
         def apply(rows: Iterator[Row]) -> Iterator[Row]:
-            return mapped(rows, function, self._workers.in_order)
+            if mode is mode.RETURN:
+                return mapped(rows, function, self._workers.in_order)
+            return healthy(rows, function, self._workers.in_order, mode)
 
         if self.events is None:
             return Flow(lambda: apply(rows_of(stream)))
