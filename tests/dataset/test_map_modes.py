@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import sporax.dataset as ds
-from conftest import column, rows
 from sporax.dataset import config, debug, transforms, vision
 from sporax.dataset.config import ErrorSamplesMode
+
+from .conftest import column, rows
 
 
 class Seen(debug.DebugHook):

@@ -10,6 +10,7 @@ from sporax.dataset._batching import BatchInfo
 from sporax.dataset._callbacks import DSCallback
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._dataset import zip_datasets as zip
+from sporax.dataset._json_pipelines import compare, deserialize, serialize, show
 from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._refused import DatasetCache, TransferDataset
 from sporax.dataset._sources.arrays import (
@@ -204,8 +205,12 @@ __all__ = [
     "ConcatDataset",
     "BucketBatchByLengthDataset",
     "BatchDataset",
+    "compare",
     "config",
     "debug",
+    "deserialize",
+    "serialize",
+    "show",
     "text",
     "transforms",
     "vision",

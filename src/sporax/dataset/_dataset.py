@@ -6,6 +6,7 @@ dataset may be the beginning of several pipelines.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +18,9 @@ from sporax.dataset._described import Described
 from sporax.dataset._flows import in_order
 from sporax.dataset._gates import Gate
 from sporax.dataset._iterators import DictIterator, TupleIterator
+from sporax.dataset._joined_nodes import Concat, Zip
 from sporax.dataset._nodes import (
     Batch,
-    Concat,
     Limit,
     Map,
     Node,
@@ -28,13 +29,13 @@ from sporax.dataset._nodes import (
     Select,
     Shuffle,
     SyncWait,
-    Zip,
     gates_of,
     replaced_columns,
 )
 from sporax.dataset._operations import as_operations
 from sporax.dataset._patches import selected
 from sporax.dataset._random import Pass, first_pass
+from sporax.dataset._recorded import Recorded
 from sporax.dataset._rows import Row, opened, shown
 from sporax.dataset._saving import save_rows
 from sporax.dataset._sizes import split_counts
@@ -42,10 +43,10 @@ from sporax.dataset._tables import ENDLESS
 from sporax.ir.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 #: Methods of MindSpore's that serve its C++ runtime.
-_NOT_OFFERED = frozenset({"device_que", "recv", "send", "to_json"})
+_NOT_OFFERED = frozenset({"device_que", "recv", "send"})
 
 
-class Dataset(Described):
+class Dataset(Recorded, Described):
     """A description of an input pipeline; base of all datasets.
 
     Args:
@@ -313,7 +314,7 @@ class Dataset(Described):
         def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
             return (row for row, is_kept in in_order(rows, judged, workers) if is_kept)
 
-        return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns))
+        return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns, names, workers))
 
     def sync_wait(
         self, condition_name: str, num_batch: int = 1, callback: Callable[[Any], Any] | None = None
@@ -376,15 +377,15 @@ class Dataset(Described):
         """
         if not callable(func):
             raise _checks.type_error("flat_map", "func", "callable", func)
-        parts: list[Node] = []
+        parts: list[Dataset] = []
         for row in self._rows_once():
             part = func(*(row[name] for name in self._node.columns))
             if not isinstance(part, Dataset):
                 raise SporaxTypeError(f"For 'flat_map', 'func' must return a Dataset, but got {type(part).__name__}.")
-            parts.append(part._node)
+            parts.append(part)
         if not parts:
             raise SporaxRuntimeError("For 'flat_map', the dataset has no rows.")
-        return self._then("ConcatDataset", Concat(parts))
+        return parts[0].concat(parts[1:])
 
     def apply(self, apply_func: Callable[[Dataset], Dataset]) -> Dataset:
         """`apply_func(self)`, checked to be a Dataset."""
@@ -458,6 +459,11 @@ class Dataset(Described):
             SporaxRuntimeError: there are no rows, or a file exists.
         """
         save_rows(self._node.columns, self._rows_once(), file_name, num_files, file_type)
+
+    def to_json(self, filename: str = "") -> dict[str, Any]:
+        """The pipeline as `dataset.serialize` writes it, also into the file `filename` if that is given."""
+        document: dict[str, Any] = importlib.import_module("sporax.dataset._json_pipelines").serialize(self, filename)
+        return document
 
     def __iter__(self) -> Iterator[list[Any]]:
         return self.create_tuple_iterator(num_epochs=1)

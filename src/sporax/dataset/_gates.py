@@ -28,14 +28,14 @@ class Gate:
     def __init__(self, name: str, num_batch: int, callback: Callable[[Any], Any] | None) -> None:
         self.name = name
         self.num_batch = num_batch
-        self._callback = callback
+        self.callback = callback
         self._condition = threading.Condition()
         self._free = 0
         self._reading = 0
         self._is_open = True  # until an iterator begins
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Gate, (self.name, self.num_batch, self._callback)
+        return Gate, (self.name, self.num_batch, self.callback)
 
     def start_epoch(self, batch_size: int, *, is_first: bool) -> None:
         """Let `num_batch` batches pass; the first epoch of an iterator forgets what was released before.
@@ -55,8 +55,8 @@ class Gate:
     def release(self, rows: int, data: Any) -> None:
         """Call the callback and let `rows` more rows pass."""
         with self._condition:
-            if self._callback is not None:
-                self._callback(data)
+            if self.callback is not None:
+                self.callback(data)
             self._free += rows
             self._condition.notify_all()
 

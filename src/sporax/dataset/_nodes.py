@@ -24,7 +24,6 @@ from sporax.dataset._flows import (
     mapped,
     rows_of,
     shuffled,
-    zipped,
 )
 from sporax.dataset._gates import Gate
 from sporax.dataset._map_modes import healthy, with_hooks
@@ -35,14 +34,12 @@ from sporax.dataset._rows import Block, Row, row_of
 from sporax.dataset._tables import (
     ENDLESS,
     Batched,
-    Concatenated,
     Indices,
     Mapped,
     Reordered,
     Repeated,
     Table,
     Window,
-    Zipped,
 )
 from sporax.dataset.samplers import BuiltinSampler
 from sporax.ir.errors import SporaxRuntimeError
@@ -216,6 +213,7 @@ class Map(Node):
         self.outputs = tuple(outputs)
         self.workers = workers
         self.processes = processes
+        self.callbacks = tuple(callbacks)
         self.events = Events(callbacks) if callbacks else None
         self._workers = _flow_workers(self)
 
@@ -303,8 +301,8 @@ class Batch(Node):
         super().__init__(columns, [parent])
         self._size_of = size_of
         self.fixed_size = fixed_size
-        self._drop_remainder = drop_remainder
-        self._collate = collate
+        self.drop_remainder = drop_remainder
+        self.collate = collate
         self._python = python
         self.workers = workers
         self.processes = processes
@@ -313,10 +311,10 @@ class Batch(Node):
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
-        collate = _Collated(self._collate, run.epoch)
+        collate = _Collated(self.collate, run.epoch)
         if isinstance(stream, Table) and self.fixed_size is not None:
-            return Batched(stream, self.fixed_size, self._drop_remainder, collate)
-        drop = self._drop_remainder
+            return Batched(stream, self.fixed_size, self.drop_remainder, collate)
+        drop = self.drop_remainder
         in_order = self._workers.in_order
         return Flow(
             lambda: batched(rows_of(stream), lambda number: self._size_of(number, run.epoch), drop, collate, in_order)
@@ -326,7 +324,7 @@ class Batch(Node):
         if self.fixed_size is None:
             return super()._count()
         whole, rest = divmod(self.parent.num_rows(), self.fixed_size)
-        return whole + (rest > 0 and not self._drop_remainder)
+        return whole + (rest > 0 and not self.drop_remainder)
 
     def runs_python(self) -> bool:
         """See Node."""
@@ -389,22 +387,22 @@ class Limit(Node):
 
     def __init__(self, parent: Node, skip: int, take: int) -> None:
         super().__init__(parent.columns, [parent])
-        self._skip = skip
-        self._take = take
+        self.skip = skip
+        self.take = take
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
-            left = stream.size if stream.size == ENDLESS else max(stream.size - self._skip, 0)
-            return Window(stream, self._skip, min(left, self._take))
-        stop = None if self._take == ENDLESS else self._skip + self._take
-        return Flow(lambda: itertools.islice(stream.rows(), self._skip, stop))
+            left = stream.size if stream.size == ENDLESS else max(stream.size - self.skip, 0)
+            return Window(stream, self.skip, min(left, self.take))
+        stop = None if self.take == ENDLESS else self.skip + self.take
+        return Flow(lambda: itertools.islice(stream.rows(), self.skip, stop))
 
     def _count(self) -> int:
         if any(isinstance(node, Repeat) and node.count == ENDLESS for node in self.walk()):
             return super()._count()
-        return min(max(self.parent.num_rows() - self._skip, 0), self._take)
+        return min(max(self.parent.num_rows() - self.skip, 0), self.take)
 
 
 class Select(Node):
@@ -412,70 +410,17 @@ class Select(Node):
 
     def __init__(self, parent: Node, names: dict[str, str]) -> None:
         super().__init__(tuple(names.values()), [parent])
-        self._names = names
+        self.names = names
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
-            return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self._names.items()})
-        return Flow(lambda: ({new: row[old] for old, new in self._names.items()} for row in stream.rows()))
+            return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self.names.items()})
+        return Flow(lambda: ({new: row[old] for old, new in self.names.items()} for row in stream.rows()))
 
     def _count(self) -> int:
         return self.parent.num_rows()
-
-
-class Zip(Node):
-    """Pipelines side by side, as long as the shortest."""
-
-    def __init__(self, parents: Sequence[Node]) -> None:
-        columns = [name for parent in parents for name in parent.columns]
-        double = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
-        if double is not None:
-            raise SporaxRuntimeError(
-                f"For 'zip', the datasets must have different columns, but {double!r} occurs twice; rename one."
-            )
-        super().__init__(columns, parents)
-
-    def build(self, run: Pass) -> Stream:
-        """See Node."""
-        streams = [parent.build(run) for parent in self.parents]
-        tables = [stream for stream in streams if isinstance(stream, Table)]
-        if len(tables) == len(streams):
-            return Zipped(tables)
-        return Flow(lambda: zipped([rows_of(stream) for stream in streams]))
-
-    def _count(self) -> int:
-        return min(parent.num_rows() for parent in self.parents)
-
-
-class Concat(Node):
-    """One pipeline after another; with a sampler, the rows of all that it picks (they must have random access then)."""
-
-    def __init__(self, parents: Sequence[Node], sampler: BuiltinSampler | None = None) -> None:
-        for parent in parents[1:]:
-            if parent.columns != parents[0].columns:
-                raise SporaxRuntimeError(
-                    "For 'concat', the datasets must have the same columns in the same order, but got "
-                    f"{list(parents[0].columns)} and {list(parent.columns)}."
-                )
-        super().__init__(parents[0].columns, parents)
-        self.sampler = sampler
-
-    def build(self, run: Pass) -> Stream:
-        """See Node."""
-        streams = [parent.build(run) for parent in self.parents]
-        tables = [stream for stream in streams if isinstance(stream, Table) and stream.size < ENDLESS]
-        if len(tables) == len(streams):
-            whole = Concatenated(tables)
-            return whole if self.sampler is None else Reordered(whole, self.sampler.order(whole.size, run))
-        if self.sampler is not None:
-            raise SporaxRuntimeError("For 'use_sampler', all datasets must have random access, but one is sequential.")
-        return Flow(lambda: itertools.chain.from_iterable(rows_of(stream) for stream in streams))
-
-    def _count(self) -> int:
-        whole = sum(parent.num_rows() for parent in self.parents)
-        return whole if self.sampler is None else len(self.sampler.order(whole, Pass(0, 0)))
 
 
 class Rewritten(Node):
@@ -485,19 +430,28 @@ class Rewritten(Node):
         parent: the step before.
         rewrite: (rows, pass) -> rows.
         columns: columns of the rows given.
+        inputs: columns that decide.
+        workers: threads requested, or None.
     """
 
     def __init__(
-        self, parent: Node, rewrite: Callable[[Iterator[Row], Pass], Iterator[Row]], columns: Sequence[str]
+        self,
+        parent: Node,
+        rewrite: Callable[[Iterator[Row], Pass], Iterator[Row]],
+        columns: Sequence[str],
+        inputs: Sequence[str] = (),
+        workers: int | None = None,
     ) -> None:
         super().__init__(columns, [parent])
-        self._rewrite = rewrite
+        self.rewrite = rewrite
+        self.inputs = tuple(inputs)
+        self.workers = workers
         self._workers = _table_workers(self)
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
-        return Flow(lambda: self._rewrite(self._workers.rows_of(stream), run))
+        return Flow(lambda: self.rewrite(self._workers.rows_of(stream), run))
 
     def runs_python(self) -> bool:
         """See Node: such a step calls a user's function."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset._random import CallStream, RowKey
+from sporax.dataset._recorded import Recorded
 from sporax.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -38,7 +39,7 @@ class Operation(abc.ABC):
         return [list(column) for column in zip(*results, strict=True)]
 
 
-class Transform(Operation):
+class Transform(Recorded, Operation):
     """Base of all transforms, which can also be called directly on arrays, images or Tensors.
 
     A direct call of a random transform draws from a stream of its own that follows `dataset.config` 's seed.

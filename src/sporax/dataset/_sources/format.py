@@ -26,6 +26,7 @@ import numpy as np
 from sporax.dataset import _checks
 from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import Source
+from sporax.dataset._recorded import record_constructor
 from sporax.dataset._sources.columns import Stored
 from sporax.dataset._sources.memory import ArrayTable
 from sporax.dataset._tables import Table
@@ -102,7 +103,7 @@ class SpecifiedDataset(abc.ABC):
         if format is not None:
             cls._format = format
             cls.__doc__ = _documentation(cls.__doc__, format)
-            cls.__init__ = constructor(cls, format)  # type: ignore[method-assign]  # built from the table of formats
+            record_constructor(cls, constructor(cls, format))
 
     def __init__(self, *positional: Any, **named: Any) -> None:
         raise SporaxTypeError(
