@@ -54,8 +54,6 @@ def test_what_would_change_the_rows_is_an_error():
 
 
 def test_what_has_no_counterpart_says_so():
-    with pytest.raises(NotImplementedError, match="For 'DatasetCache'.*Dataset.save"):
-        ds.DatasetCache(session_id=1, size=0)
     with pytest.raises(NotImplementedError, match="For 'TransferDataset'"):
         ds.TransferDataset(None)
 

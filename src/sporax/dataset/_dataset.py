@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sporax.dataset import _batching, _checks
+from sporax.dataset._cache import DatasetCache, check_cache
+from sporax.dataset._cached_map import CachedMap
 from sporax.dataset._callbacks import DSCallback, check_callbacks
 from sporax.dataset._described import Described
 from sporax.dataset._flows import in_order
@@ -69,6 +71,7 @@ class Dataset(Recorded, Described):
         output_columns: str | list[str] | None = None,
         num_parallel_workers: int | None = None,
         python_multiprocessing: bool = False,
+        cache: DatasetCache | None = None,
         callbacks: DSCallback | list[DSCallback] | None = None,
         **options: Any,
     ) -> Dataset:
@@ -82,6 +85,7 @@ class Dataset(Recorded, Described):
             num_parallel_workers: threads (or processes) that work on rows.
             python_multiprocessing: use processes, for slow Python functions. The script then needs the
                 ``if __name__ == "__main__":`` guard of Python's `spawn`.
+            cache: keeps the results for the next epochs; the operations must not be random.
             callbacks: called as rows are worked on; one thread then works on them in order.
             options: `max_rowsize` warns; MindSpore's other arguments are not offered.
 
@@ -96,7 +100,9 @@ class Dataset(Recorded, Described):
         workers = _checks.check_workers("map", num_parallel_workers)
         processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
         called = check_callbacks("map", callbacks)
-        return self._then("MapDataset", Map(self._node, checked, inputs, outputs, workers, processes, called))
+        kept = check_cache("map", cache)
+        arguments = (self._node, checked, inputs, outputs, workers, processes, called)
+        return self._then("MapDataset", Map(*arguments) if kept is None else CachedMap(*arguments, cache=kept))
 
     def batch(
         self,

@@ -59,6 +59,11 @@ def choose_workers(node: Node) -> Workers:
         threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
     processes = max((step.workers or 1 for step in asked if step.processes), default=0)
     ahead = config.get_prefetch_size()
+    if processes > 1 and any(getattr(step, "cache", None) is not None for step in steps):
+        raise SporaxValueError(
+            "For 'DatasetCache', rows are kept in this process, so 'python_multiprocessing' with several workers must not be "
+            "combined with it; leave 'python_multiprocessing' out to use threads."
+        )
     return Workers(1, processes, ahead) if processes > 1 else Workers(threads, 0, ahead)
 
 

@@ -7,14 +7,16 @@ any order, a `Flow` where not. Nothing is read before an iterator builds the fir
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from sporax.dataset import config
+from sporax.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.dataset._callbacks import DSCallback, Events
 from sporax.dataset._flows import (
     Flow,
@@ -101,6 +103,7 @@ class Source(Node):
         python: whether reading a row calls user code.
         workers: threads or processes requested, or None.
         processes: whether the workers are to be processes.
+        cache: keeps rows of the store.
     """
 
     def __init__(
@@ -112,9 +115,12 @@ class Source(Node):
         python: bool = False,
         workers: int | None = None,
         processes: bool = False,
+        cache: DatasetCache | None = None,
     ) -> None:
         super().__init__(columns)
         self.load = load
+        self._origin = load
+        self.cache = cache
         self.sampler = sampler
         self._labels = labels
         self._python = python
@@ -130,11 +136,21 @@ class Source(Node):
 
     def with_sampler(self, sampler: BuiltinSampler) -> Source:
         """The same store under another sampler."""
-        return Source(self.columns, self.store, sampler, self._labels, self._python, self.workers, self.processes)
+        changed = copy.copy(self)
+        changed.load, changed.sampler, changed._num_rows = self.store, sampler, None
+        return changed
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
-        return Reordered(self.store(), self.order(run))
+        table = self.store()
+        if self.cache is not None and not config.get_debug_mode():
+            self.cache.claim(self.identity())
+            table = CachedTable(table, self.cache)
+        return Reordered(table, self.order(run))
+
+    def identity(self) -> Hashable:
+        """Equal for sources that read the same."""
+        return self.columns, fingerprint(self._origin)
 
     def order(self, run: Pass) -> Indices:
         """The rows of the store that a pass reads."""

@@ -26,6 +26,11 @@ Values = tuple[Array, ...]
 class Operation(abc.ABC):
     """Some columns of a row in, some out."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether results are random."""
+        return False
+
     @abc.abstractmethod
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """Apply to one row."""
@@ -168,6 +173,11 @@ class Elementwise(OneToOne):
 
 class RandomTransform(Transform):
     """A random transform: one draw per row, applied to every column of the row alike (image and mask, say)."""
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""

@@ -313,6 +313,11 @@ class Compose(Transform):
         transforms: transforms or functions, applied one after the other.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return any(operation.draws for operation in self.operations)
+
     takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
@@ -351,6 +356,11 @@ class RandomApply(Transform):
         prob: probability of applying them.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     takes_boxes = True
 
     def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
@@ -372,6 +382,11 @@ class RandomChoice(Transform):
         transforms: transforms or functions.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
@@ -388,6 +403,11 @@ class RandomOrder(Transform):
     Args:
         transforms: transforms or functions.
     """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     takes_boxes = True
 

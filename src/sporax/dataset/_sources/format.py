@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sporax.dataset import _checks
+from sporax.dataset._cache import check_cache
 from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import Source
 from sporax.dataset._recorded import record_constructor
@@ -187,7 +188,8 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
     """Base of data sets that can give any row at any time: their rows are sampled as those of `NumpySlicesDataset`."""
 
     def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
-        _checks.check_options(where, {name: sampling.get(name) for name in ("cache", "decrypt")})
+        _checks.check_options(where, {"decrypt": sampling.get("decrypt")})
+        cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
@@ -197,7 +199,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = label_column if "label" in columns else None
         table = functools.partial(opened, where, tuple(columns), read)
-        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers))
+        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
 
 
 def label_column(table: Table) -> Any:
