@@ -167,7 +167,7 @@ def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, o
         )
 
 
-_NOT_OFFERED = ("cache", "offload", "decrypt")
+_NOT_OFFERED = ("offload", "decrypt")
 
 
 def check_options(where: str, options: dict[str, Any]) -> None:

@@ -6,20 +6,23 @@ dataset may be the beginning of several pipelines.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sporax.dataset import _batching, _checks
+from sporax.dataset._cache import DatasetCache, check_cache
+from sporax.dataset._cached_map import CachedMap
 from sporax.dataset._callbacks import DSCallback, check_callbacks
 from sporax.dataset._described import Described
 from sporax.dataset._flows import in_order
 from sporax.dataset._gates import Gate
 from sporax.dataset._iterators import DictIterator, TupleIterator
+from sporax.dataset._joined_nodes import Concat, Zip
 from sporax.dataset._nodes import (
     Batch,
-    Concat,
     Limit,
     Map,
     Node,
@@ -28,13 +31,13 @@ from sporax.dataset._nodes import (
     Select,
     Shuffle,
     SyncWait,
-    Zip,
     gates_of,
     replaced_columns,
 )
 from sporax.dataset._operations import as_operations
 from sporax.dataset._patches import selected
 from sporax.dataset._random import Pass, first_pass
+from sporax.dataset._recorded import Recorded
 from sporax.dataset._rows import Row, opened, shown
 from sporax.dataset._saving import save_rows
 from sporax.dataset._sizes import split_counts
@@ -42,10 +45,10 @@ from sporax.dataset._tables import ENDLESS
 from sporax.ir.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 #: Methods of MindSpore's that serve its C++ runtime.
-_NOT_OFFERED = frozenset({"device_que", "recv", "send", "to_json"})
+_NOT_OFFERED = frozenset({"device_que", "recv", "send"})
 
 
-class Dataset(Described):
+class Dataset(Recorded, Described):
     """A description of an input pipeline; base of all datasets.
 
     Args:
@@ -70,6 +73,7 @@ class Dataset(Described):
         output_columns: str | list[str] | None = None,
         num_parallel_workers: int | None = None,
         python_multiprocessing: bool = False,
+        cache: DatasetCache | None = None,
         callbacks: DSCallback | list[DSCallback] | None = None,
         **options: Any,
     ) -> Dataset:
@@ -83,6 +87,7 @@ class Dataset(Described):
             num_parallel_workers: threads (or processes) that work on rows.
             python_multiprocessing: use processes, for slow Python functions. The script then needs the
                 ``if __name__ == "__main__":`` guard of Python's `spawn`.
+            cache: keeps the results for the next epochs; the operations must not be random.
             callbacks: called as rows are worked on; one thread then works on them in order.
             options: `max_rowsize` warns; MindSpore's other arguments are not offered.
 
@@ -97,7 +102,9 @@ class Dataset(Described):
         workers = _checks.check_workers("map", num_parallel_workers)
         processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
         called = check_callbacks("map", callbacks)
-        return self._then("MapDataset", Map(self._node, checked, inputs, outputs, workers, processes, called))
+        kept = check_cache("map", cache)
+        arguments = (self._node, checked, inputs, outputs, workers, processes, called)
+        return self._then("MapDataset", Map(*arguments) if kept is None else CachedMap(*arguments, cache=kept))
 
     def batch(
         self,
@@ -320,7 +327,7 @@ class Dataset(Described):
             # In order, since equal scripts must give equal rows whatever the number of threads.
             return (row for row, is_kept in in_order(rows, judged, workers) if is_kept)
 
-        return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns))
+        return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns, names, workers))
 
     def sync_wait(
         self, condition_name: str, num_batch: int = 1, callback: Callable[[Any], Any] | None = None
@@ -386,16 +393,15 @@ class Dataset(Described):
         """
         if not callable(func):
             raise _checks.type_error("flat_map", "func", "callable", func)
-        parts: list[Node] = []
-        # At this point, as `flat_map` needs the number of datasets to describe itself.
+        parts: list[Dataset] = []
         for row in self._rows_once():
             part = func(*(row[name] for name in self._node.columns))
             if not isinstance(part, Dataset):
                 raise SporaxTypeError(f"For 'flat_map', 'func' must return a Dataset, but got {type(part).__name__}.")
-            parts.append(part._node)
+            parts.append(part)
         if not parts:
             raise SporaxRuntimeError("For 'flat_map', the dataset has no rows.")
-        return self._then("ConcatDataset", Concat(parts))
+        return parts[0].concat(parts[1:])
 
     def apply(self, apply_func: Callable[[Dataset], Dataset]) -> Dataset:
         """`apply_func(self)`, checked to be a Dataset."""
@@ -471,6 +477,11 @@ class Dataset(Described):
             SporaxRuntimeError: there are no rows, or a file exists.
         """
         save_rows(self._node.columns, self._rows_once(), file_name, num_files, file_type)
+
+    def to_json(self, filename: str = "") -> dict[str, Any]:
+        """The pipeline as `dataset.serialize` writes it, also into the file `filename` if that is given."""
+        document: dict[str, Any] = importlib.import_module("sporax.dataset._json_pipelines").serialize(self, filename)
+        return document
 
     def __iter__(self) -> Iterator[list[Any]]:
         # A plain `for` loop is one epoch; an explicit iterator may go on.

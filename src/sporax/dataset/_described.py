@@ -10,7 +10,8 @@ import numpy as np
 from sporax.dataset import _checks
 from sporax.dataset._batch_source import BatchSource
 from sporax.dataset._flows import rows_of
-from sporax.dataset._nodes import Batch, Concat, FlowSource, Node, Repeat, Shuffle, Source, first_row
+from sporax.dataset._joined_nodes import Concat
+from sporax.dataset._nodes import Batch, FlowSource, Node, Repeat, Shuffle, Source, first_row
 from sporax.dataset._patches import for_all_ranks
 from sporax.dataset._random import first_pass
 from sporax.dataset._rows import Row

@@ -33,7 +33,7 @@ class Workers:
     """Who prepares rows.
 
     Attributes:
-        threads: number of threads (within each process).
+        threads: number of threads (within each process), 0 for the user's own.
         processes: number of worker processes, 0 for none.
         ahead: rows prepared before they are requested.
     """
@@ -48,8 +48,10 @@ def choose_workers(node: Node) -> Workers:
 
     User code runs in one thread unless its operation asks for more, so that it need not be thread-safe and sees the
     rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`; those of
-    flows belong to their steps (`_pools`).
+    flows belong to their steps (`_pools`). In debug mode there are none: the user's thread does all.
     """
+    if config.get_debug_mode():
+        return Workers(0, 0, 0)
     steps = list(node.walk())
     threaded = [
         step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None
@@ -60,7 +62,11 @@ def choose_workers(node: Node) -> Workers:
         threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
     processes = max((step.workers or 1 for step in threaded if step.processes), default=0)
     ahead = config.get_prefetch_size()
-    # Within a worker process one thread is enough: user code there is Python.
+    if processes > 1 and any(getattr(step, "cache", None) is not None for step in steps):
+        raise SporaxValueError(
+            "For 'DatasetCache', rows are kept in this process, so 'python_multiprocessing' with several workers must not be "
+            "combined with it; leave 'python_multiprocessing' out to use threads."
+        )
     return Workers(1, processes, ahead) if processes > 1 else Workers(threads, 0, ahead)
 
 
@@ -258,8 +264,9 @@ class _FlowReader:
             for events in events_of(self._node):
                 events.start_epoch(is_first=self._epoch == 0)
             flow = _GrainFlow(self._node.build(self._first.at_epoch(self._epoch)), self._start)
-            # One background thread, since a generator cannot be shared among several.
-            self._rows = iter(grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead))
+            if self._ahead:
+                flow = grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead)
+            self._rows = iter(flow)
         try:
             return _next(self._rows)
         except StopIteration:

@@ -85,7 +85,7 @@ InOrder = Callable[[Iterator[Any], Callable[[Any], Any]], Iterator[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _OnRow:
+class OnRow:
     """Applies a block function to a numbered row; a class of its own so that worker processes can receive it."""
 
     function: Callable[[Block, Indices], Block]
@@ -102,7 +102,7 @@ class _OnRow:
 
 @dataclasses.dataclass(frozen=True)
 class _OnGroup:
-    """Collates a numbered run of rows; see `_OnRow`."""
+    """Collates a numbered run of rows; see `OnRow`."""
 
     collate: Callable[[Block, int], Block]
 
@@ -113,7 +113,7 @@ class _OnGroup:
 
 @dataclasses.dataclass(frozen=True)
 class _RowOf:
-    """A row of a table by its number; see `_OnRow`."""
+    """A row of a table by its number; see `OnRow`."""
 
     table: Table
 
@@ -123,7 +123,7 @@ class _RowOf:
 
 def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block], in_order: InOrder) -> Iterator[Row]:
     """Every row through a block function."""
-    return in_order(enumerate(rows), _OnRow(function))
+    return in_order(enumerate(rows), OnRow(function))
 
 
 def rows_by(table: Table, in_order: InOrder) -> Iterator[Row]:

@@ -28,7 +28,7 @@ class Gate:
     def __init__(self, name: str, num_batch: int, callback: Callable[[Any], Any] | None) -> None:
         self.name = name
         self.num_batch = num_batch
-        self._callback = callback
+        self.callback = callback
         self._condition = threading.Condition()
         self._free = 0
         # Number of the reading; rows of an earlier one compare it and end.
@@ -36,8 +36,7 @@ class Gate:
         self._is_open = True  # until an iterator begins
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A condition cannot be pickled; a worker process has a gate of its own, which is open.
-        return Gate, (self.name, self.num_batch, self._callback)
+        return Gate, (self.name, self.num_batch, self.callback)
 
     def start_epoch(self, batch_size: int, *, is_first: bool) -> None:
         """Let `num_batch` batches pass; the first epoch of an iterator forgets what was released before.
@@ -59,9 +58,8 @@ class Gate:
     def release(self, rows: int, data: Any) -> None:
         """Call the callback and let `rows` more rows pass."""
         with self._condition:
-            if self._callback is not None:
-                # Under the lock: rows must not pass before the callback has changed what they depend on.
-                self._callback(data)
+            if self.callback is not None:
+                self.callback(data)
             self._free += rows
             self._condition.notify_all()
 

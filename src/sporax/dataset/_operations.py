@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset._random import CallStream, RowKey
+from sporax.dataset._recorded import Recorded
 from sporax.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -24,6 +25,11 @@ Values = tuple[Array, ...]
 
 class Operation(abc.ABC):
     """Some columns of a row in, some out."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether results are random."""
+        return False
 
     @abc.abstractmethod
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -38,7 +44,7 @@ class Operation(abc.ABC):
         return [list(column) for column in zip(*results, strict=True)]
 
 
-class Transform(Operation):
+class Transform(Recorded, Operation):
     """Base of all transforms, which can also be called directly on arrays, images or Tensors.
 
     A direct call of a random transform draws from a stream of its own that follows `dataset.config` 's seed.
@@ -178,6 +184,11 @@ class Elementwise(OneToOne):
 
 class RandomTransform(Transform):
     """A random transform: one draw per row, applied to every column of the row alike (image and mask, say)."""
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""

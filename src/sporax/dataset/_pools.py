@@ -22,6 +22,7 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sporax.dataset import config
 from sporax.dataset._flows import Stream, in_order, in_order_of, rows_by, rows_of
 from sporax.dataset._rows import Row
 from sporax.dataset._tables import ENDLESS, Table
@@ -100,6 +101,8 @@ class FlowWorkers:
 
     def in_order(self, items: Iterator[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
         """`function` of every item, in their order."""
+        if config.get_debug_mode():
+            return map(function, items)
         if self._pool is not None:
             return self._pool.in_order(items, function)
         return in_order(items, function, self._threads)
@@ -117,7 +120,7 @@ class TableWorkers:
 
     def rows_of(self, stream: Stream) -> Iterator[Row]:
         """The rows of a table or a flow, in order."""
-        # An endless table has no list of rows to deal out.
-        if self._pool is not None and isinstance(stream, Table) and stream.size < ENDLESS:
-            return rows_by(stream, self._pool.in_order)
+        pool = None if config.get_debug_mode() else self._pool
+        if pool is not None and isinstance(stream, Table) and stream.size < ENDLESS:
+            return rows_by(stream, pool.in_order)
         return rows_of(stream)

@@ -10,7 +10,8 @@ from typing import Any
 
 from sporax.dataset import _checks
 from sporax.dataset._dataset import Dataset, steps, zip_datasets
-from sporax.dataset._nodes import Batch, Concat, Repeat
+from sporax.dataset._joined_nodes import Concat
+from sporax.dataset._nodes import Batch, Repeat
 from sporax.dataset._tables import ENDLESS
 from sporax.dataset.samplers import DistributedSampler, RandomSampler
 from sporax.ir.errors import SporaxValueError
@@ -28,6 +29,7 @@ class StepDataset(Dataset):
     _method: str
 
     def __init_subclass__(cls, method: str) -> None:
+        super().__init_subclass__()
         cls._method = method
         # Into the table by name, so that `_dataset` need not import this module.
         steps[cls.__name__] = cls

@@ -390,19 +390,18 @@ class FixedOrder(BuiltinSampler):
 
     def __init__(self, sampler: BuiltinSampler, shuffle: bool) -> None:
         super().__init__()
-        self._sampler = sampler
-        self._shuffle = shuffle
+        self.sampler = sampler
+        self.shuffle = shuffle
 
     def is_pure(self) -> bool:
         """Whether the order follows from the pass alone."""
-        return self._sampler.is_pure()
+        return self.sampler.is_pure()
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Not the present pass: a split must be the same in all epochs and on all ranks.
         first = Pass(run.shared_seed, run.shared_seed)
-        order = self._sampler.order(num_rows, first, labels)
-        # Salt 1, so that this permutation is not that of a sampler below with salt 0.
-        return first.shuffler(1).permutation(order) if self._shuffle else order
+        order = self.sampler.order(num_rows, first, labels)
+        return first.shuffler(1).permutation(order) if self.shuffle else order
 
 
 def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | None) -> Order:

@@ -329,7 +329,11 @@ class Compose(Transform):
         transforms: transforms or functions, applied one after the other.
     """
 
-    # Its operations decide themselves between arrays and Pillow images.
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return any(operation.draws for operation in self.operations)
+
     takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
@@ -370,6 +374,11 @@ class RandomApply(Transform):
         prob: probability of applying them.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     takes_boxes = True
 
     def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
@@ -391,6 +400,11 @@ class RandomChoice(Transform):
         transforms: transforms or functions.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
@@ -407,6 +421,11 @@ class RandomOrder(Transform):
     Args:
         transforms: transforms or functions.
     """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     takes_boxes = True
 

@@ -24,8 +24,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sporax.dataset import _checks
+from sporax.dataset._cache import check_cache
 from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import Source
+from sporax.dataset._recorded import record_constructor
 from sporax.dataset._sources.columns import Stored
 from sporax.dataset._sources.memory import ArrayTable
 from sporax.dataset._tables import Table
@@ -102,8 +104,7 @@ class SpecifiedDataset(abc.ABC):
         if format is not None:
             cls._format = format
             cls.__doc__ = _documentation(cls.__doc__, format)
-            # In the class and not the instance: `inspect` and pickling look there.
-            cls.__init__ = constructor(cls, format)  # type: ignore[method-assign]  # built from the table of formats
+            record_constructor(cls, constructor(cls, format))
 
     def __init__(self, *positional: Any, **named: Any) -> None:
         raise SporaxTypeError(
@@ -192,8 +193,8 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
     """Base of data sets that can give any row at any time: their rows are sampled as those of `NumpySlicesDataset`."""
 
     def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
-        # Refused where given, but part of the signature for scripts that pass None.
-        _checks.check_options(where, {name: sampling.get(name) for name in ("cache", "decrypt")})
+        _checks.check_options(where, {"decrypt": sampling.get("decrypt")})
+        cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
         # The classes of most data sets are in one column.
@@ -204,7 +205,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = label_column if "label" in columns else None
         table = functools.partial(opened, where, tuple(columns), read)
-        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers))
+        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
 
 
 def label_column(table: Table) -> Any:

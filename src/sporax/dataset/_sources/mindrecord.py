@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.dataset import _checks
+from sporax.dataset._cache import check_cache
 from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import Source
 from sporax.dataset._random import Pass
@@ -292,7 +293,7 @@ class MindDataset(
 
     # Not the base's: shuffling by file and labels of any column are special.
     def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
-        _checks.check_options(where, {"cache": sampling["cache"]})
+        cache = check_cache(where, sampling["cache"])
         sampler = _sampler(where, sampling)
         shards, _, _, num_padded = self._values
         shares = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
@@ -305,7 +306,8 @@ class MindDataset(
             )
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = functools.partial(_labels, sampler=sampler)
+        table = functools.partial(opened, where, columns, read)
         MappableDataset.__init__(
             self,
-            Source(columns, functools.partial(opened, where, columns, read), sampler, labels=labels, workers=workers),
+            Source(columns, table, sampler, labels=labels, workers=workers, cache=cache),
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset import _checks
+from sporax.dataset._cache import DatasetCache
 from sporax.dataset._rows import Array, Block, Row, block_of
 from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Computed, Stored
@@ -42,7 +43,7 @@ class TFRecordDataset(FileDataset):
         num_shards: number of ranks that share the rows.
         shard_id: this rank.
         shard_equal_rows: every rank reads equally many rows; False shares whole files.
-        cache: must be None.
+        cache: keeps the rows for the next epochs.
         compression_type: None, "", "GZIP" or "ZLIB".
 
     Raises:
@@ -61,7 +62,7 @@ class TFRecordDataset(FileDataset):
         num_shards: int | None = None,
         shard_id: int | None = None,
         shard_equal_rows: bool = False,
-        cache: None = None,
+        cache: DatasetCache | None = None,
         compression_type: str | None = None,
     ) -> None:
         where = "TFRecordDataset"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.dataset import _checks
+from sporax.dataset._cache import check_cache
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._nodes import Source
 from sporax.dataset._rows import Block
@@ -43,7 +44,7 @@ class FileDataset(SpecifiedDataset, Dataset):
         own_files: bool = False,
     ) -> None:
         """See SpecifiedDataset. `own_files`: the files are one rank's share already."""
-        _checks.check_options(where, {"cache": sampling["cache"]})
+        cache = check_cache(where, sampling["cache"])
         shuffle = sampling["shuffle"]
         # None means the default, as in MindSpore.
         if isinstance(shuffle, bool) or shuffle is None:
@@ -60,7 +61,7 @@ class FileDataset(SpecifiedDataset, Dataset):
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         sampler = FileSampler(shuffle, shards, num_samples, own_files, workers)
         table = functools.partial(opened, where, tuple(columns), read)
-        Dataset.__init__(self, Source(columns, table, sampler, labels=_file_numbers, workers=workers))
+        Dataset.__init__(self, Source(columns, table, sampler, labels=_file_numbers, workers=workers, cache=cache))
 
 
 def _file_numbers(table: Table) -> NDArray[np.int64]:

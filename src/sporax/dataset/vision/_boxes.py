@@ -76,6 +76,11 @@ def _scaled(boxes: Array, before: tuple[int, int], after: tuple[int, int]) -> Ar
 class _RandomFlipWithBBox(Transform):
     """Base of both flips."""
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     _flip: OneToOne
     _axis: int
 
@@ -121,6 +126,11 @@ class ResizeWithBBox(Transform):
 
 class _RandomWithBBox(Transform):
     """Base of random transforms that choose something, and then apply it to image and boxes."""
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     _random: RandomTransform
 
@@ -191,6 +201,11 @@ class BoundingBoxAugment(Transform):
         transform: a transform of one image that keeps its size.
         ratio: share of the boxes it is applied to.
     """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     def __init__(self, transform: Any, ratio: float = 0.3) -> None:
         self.operations = (as_operation("BoundingBoxAugment", transform),)

@@ -42,6 +42,11 @@ class MixUp(Transform):
         SporaxRuntimeError: (when applied) a batch of another size, or labels that are not one-hot.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     def __init__(self, batch_size: int, alpha: float, is_single: bool = True) -> None:
         self._batch_size = check_int("MixUp", "batch_size", batch_size, 1, INT32_MAX)
         self._alpha = check_number("MixUp", "alpha", alpha, 0, open_low=True)
@@ -76,6 +81,11 @@ class MixUpBatch(Transform):
         alpha: both parameters of the distribution, > 0.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     def __init__(self, alpha: float = 1.0) -> None:
         self._alpha = check_number("MixUpBatch", "alpha", alpha, 0, open_low=True)
 
@@ -99,6 +109,11 @@ class CutMixBatch(Transform):
         alpha: both parameters of the Beta distribution of the share that is kept, > 0.
         prob: probability of changing an image.
     """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
         if not isinstance(image_batch_format, ImageBatchFormat):

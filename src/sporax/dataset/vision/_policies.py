@@ -202,6 +202,11 @@ class UniformAugment(Transform):
         num_ops: how many are chosen.
     """
 
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
         if not isinstance(transforms, (list, tuple)):
             raise type_error("UniformAugment", "transforms", "a list of transforms", transforms)
@@ -228,6 +233,11 @@ class RandomSelectSubpolicy(Transform):
     Args:
         policy: lists of (transform, probability).
     """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
 
     def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
         if not isinstance(policy, list) or not all(isinstance(sub_policy, list) for sub_policy in policy):
