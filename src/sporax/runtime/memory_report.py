@@ -57,8 +57,8 @@ def of_plan(planned: PlannedStep | PipelinedStep) -> MemoryReport:
         )
     # Traced and not lowered: transfers are equations of the program, which XLA's text would hide.
     program = planned.jitted.trace(*planned.structs()).jaxpr
-    predicted = (memory_of(planned.graph, planned.plan, with_host) for with_host in (False, True))
-    return MemoryReport(*predicted, *_of(program, planned.host_bytes()))
+    device, with_host = (memory_of(planned.graph, planned.plan, counted) for counted in (False, True))
+    return MemoryReport(device, with_host, *_of(program, planned.host_bytes()))
 
 
 def of_ranks(jitted: Any, *arguments: Any) -> MemoryReport:
@@ -70,8 +70,8 @@ def of_ranks(jitted: Any, *arguments: Any) -> MemoryReport:
 def of_one_device(jitted: Any, updated: Sequence[str], read: Sequence[str], arguments: Sequence[Any]) -> MemoryReport:
     """The report of a step of one device, whose program takes variables, or stacks of them, of these names."""
     program = jitted.trace(*arguments).jaxpr
-    predicted = (memory_of_one_device(program, updated, read, with_host) for with_host in (False, True))
-    return MemoryReport(*predicted, *_of(program, _argument_bytes(program)))
+    device, with_host = (memory_of_one_device(program, updated, read, counted) for counted in (False, True))
+    return MemoryReport(device, with_host, *_of(program, _argument_bytes(program)))
 
 
 def _of(program: ClosedJaxpr, host_bytes: int) -> tuple[int, tuple[tuple[str, int], ...]]:
