@@ -82,6 +82,7 @@ _PATHS_OF = {
         dataset.core dataset.engine.cache_client dataset.engine.serializer_deserializer
     """,
     "sporax.dataset.config": "dataset.core.config",
+    "sporax.dataset.debug": "dataset.debug.debug_hook dataset.debug.pre_defined_hook",
     "sporax.dataset._callbacks": "dataset.callback dataset.callback.ds_callback",
     "sporax.mindrecord": """
         mindrecord.filewriter mindrecord.filereader mindrecord.mindpage mindrecord.config mindrecord.common

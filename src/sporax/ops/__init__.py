@@ -1,6 +1,6 @@
 """Operators: `mindspore.ops`.
 
-Importing this package casts all operators (see `_operator`) and gives their forms names here: functions such as
+Importing this package makes all operators (see `_core.operator`) and gives their forms names here: functions such as
 `ops.matmul` and primitive classes such as `ops.MatMul`.
 """
 

@@ -40,8 +40,10 @@ def add_flags(fn: Any = None, **flags: Any) -> Any:
     """
     if fn is None:
         return lambda function: add_flags(function, **flags)
+    # A Cell keeps the flags in its own way as well.
     if hasattr(fn, "add_flags"):
         fn.add_flags(**flags)
+    # Past `Cell.__setattr__`, which would register a child or Parameter.
     object.__setattr__(fn, "_func_graph_flags", {**getattr(fn, "_func_graph_flags", {}), **flags})
     return fn
 
