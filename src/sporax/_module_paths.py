@@ -54,7 +54,10 @@ _PATHS_OF = {
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.grad_reducer
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
-    "sporax.boost": "boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation",
+    "sporax.boost": """
+        boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation boost.grad_freeze
+        boost.less_batch_normalization
+    """,
     "sporax.nn.sparse": "nn.sparse.sparse",
     "sporax.nn.step_parts": "nn.wrap.cell_wrapper nn.wrap.loss_scale",
     "sporax.profiler": "profiler.common profiler.profiling profiler.profiler",

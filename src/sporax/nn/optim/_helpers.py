@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sporax import ops
@@ -29,25 +29,39 @@ def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(fn)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
-        # Defaults count as given.
-        bound.apply_defaults()
-        arguments = dict(bound.arguments)
-        arguments.pop(next(iter(signature.parameters)))
-        fn(self, *args, **kwargs)
-        put = functools.partial(object.__setattr__, self)
-        if "params" in arguments:
-            put("init_params", {"params": arguments.pop("params")})
-        if "optimizer" in arguments:
-            put("init_params", {"params": arguments.pop("optimizer").init_params["params"]})
-        if "learning_rate" in arguments:
-            rate = arguments.pop("learning_rate")
-            rate = rate.asnumpy().tolist() if isinstance(rate, Tensor) else rate
-            # A schedule cannot be shown as a number.
-            put("init_learning_rate", None if hasattr(rate, "construct") else rate)
-        put("init_args", arguments)
+        # Parameters may come from a generator, which can be read once.
+        arguments = read_once(signature.bind(self, *args, **kwargs))
+        fn(*arguments.args, **arguments.kwargs)
+        keep_arguments(self, arguments)
 
     return init
+
+
+def read_once(arguments: inspect.BoundArguments) -> inspect.BoundArguments:
+    """The arguments with lists in place of generators of Parameters."""
+    given = arguments.arguments.get("params")
+    if isinstance(given, Iterator):
+        arguments.arguments["params"] = list(given)
+    return arguments
+
+
+def keep_arguments(optimizer: Any, given: inspect.BoundArguments) -> None:
+    """Set ``init_params``, ``init_learning_rate`` and ``init_args`` of an optimizer from the call that made it."""
+    # Defaults count as given.
+    given.apply_defaults()
+    arguments = dict(given.arguments)
+    arguments.pop(next(iter(given.signature.parameters)))
+    put = functools.partial(object.__setattr__, optimizer)
+    if "params" in arguments:
+        put("init_params", {"params": arguments.pop("params")})
+    if "optimizer" in arguments:
+        put("init_params", {"params": getattr(arguments.pop("optimizer"), "init_params", {}).get("params")})
+    if "learning_rate" in arguments:
+        rate = arguments.pop("learning_rate")
+        rate = rate.asnumpy().tolist() if isinstance(rate, Tensor) else rate
+        # A schedule cannot be shown as a number.
+        put("init_learning_rate", None if hasattr(rate, "construct") else rate)
+    put("init_args", arguments)
 
 
 class OptimizerHelpers:

@@ -7,6 +7,7 @@ with gradients is always one compiled program, also in PYNATIVE_MODE, and part o
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from sporax.lowering.memory.row_updates import row_update
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.nn.optim import _dealt, _served
-from sporax.nn.optim._helpers import OptimizerHelpers
+from sporax.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
 from sporax.runtime import state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
@@ -381,14 +382,32 @@ class Optimizer(OptimizerHelpers, Cell):
 def _then_serve(cls: type[Optimizer], make: Any) -> Any:
     """`cls.__init__`, followed by the hand-over of Parameters to servers when the whole object is made."""
 
+    signature = inspect.signature(make)
+
     @functools.wraps(make)
     def init(self: Optimizer, *args: Any, **options: Any) -> None:
-        make(self, *args, **options)
         # A derived class calls this too, and the object is complete only in the last one.
-        if type(self) is cls:
-            self._served = _served.served(self)
+        if type(self) is not cls:
+            make(self, *args, **options)
+            return
+        given = _bound(signature, self, *args, **options)
+        if given is None:
+            make(self, *args, **options)  # which says what is wrong
+        else:
+            make(*given.args, **given.kwargs)
+            if "init_args" not in self.__dict__:
+                keep_arguments(self, given)
+        self._served = _served.served(self)
 
     return init
+
+
+def _bound(signature: inspect.Signature, *args: Any, **options: Any) -> inspect.BoundArguments | None:
+    """The arguments of a call by name; None if they do not fit."""
+    try:
+        return read_once(signature.bind(*args, **options))
+    except TypeError:
+        return None
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
