@@ -103,6 +103,7 @@ _PATHS_OF = {
     "sporax.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
     "sporax.train.summary_enums": "train.summary.enums",
     "sporax.train.metrics": """
+        nn.metrics.accuracy nn.metrics.loss nn.metrics.metric nn.metrics.precision nn.metrics.recall nn.metrics.topk
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix
         train.metrics.cosine_similarity train.metrics.dice train.metrics.error train.metrics.fbeta
         train.metrics.hausdorff_distance train.metrics.loss train.metrics.mean_surface_distance train.metrics.metric

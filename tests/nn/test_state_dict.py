@@ -83,3 +83,85 @@ def test_notes_of_an_optimizer():
     assert optimizer.state == {}
     optimizer.state[net.own]["seen"] = 3
     assert optimizer.state[net.own] == {"seen": 3}
+
+
+class _Counting(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(Tensor([1.0, 2.0]), name="w")
+        self.count = 3
+
+    def get_extra_state(self):
+        return {"count": self.count}
+
+    def set_extra_state(self, state):
+        self.count = state["count"]
+
+
+class _Both(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = _Counting(), nn.Dense(1, 1)
+
+
+def test_extra_state_is_part_of_the_state():
+    net, other = _Both(), _Both()
+    net.a.count = 5
+    state = net.state_dict(prefix="x.")
+    assert list(state) == ["x.a.w", "x.a._extra_state", "x.b.weight", "x.b.bias"]
+    other.load_state_dict(net.state_dict())
+    assert other.a.count == 5
+    with pytest.raises(RuntimeError, match="missing: .*a._extra_state"):
+        other.load_state_dict({key: value for key, value in net.state_dict().items() if "extra" not in key})
+    with pytest.raises(RuntimeError, match="For 'Dense', 'get_extra_state' must be defined"):
+        net.b.get_extra_state()
+
+
+def test_hooks_see_the_state_that_is_collected():
+    net, seen = _Both(), []
+    handle = net.a.register_state_dict_pre_hook(lambda cell, prefix, keep: seen.append((type(cell), prefix, keep)))
+    net.register_state_dict_pre_hook(lambda cell, prefix, keep: seen.append((type(cell), prefix, keep)))
+    for cell in (net.a, net):
+        cell.register_state_dict_post_hook(lambda cell, state, prefix, _: seen.append((type(cell), prefix, len(state))))
+    net.register_state_dict_post_hook(lambda cell, state, prefix, _: state.pop("x.b.bias"))
+    assert "x.b.bias" not in net.state_dict(prefix="x.")
+    # The order of the wheel: a Cell's own come around those of its children.
+    assert seen == [(_Both, "x.", False), (_Counting, "x.a.", False), (_Counting, "x.a.", 2), (_Both, "x.", 4)]
+    handle.remove()
+    handle.remove()
+    seen.clear()
+    net.state_dict(prefix="x.")
+    assert len(seen) == 3
+    with pytest.raises(TypeError, match="the hook must be a function, but got int"):
+        net.register_state_dict_pre_hook(3)
+
+
+def test_hooks_see_the_state_that_is_loaded():
+    net, seen = _Both(), []
+    state = dict(net.state_dict())
+    state["old.w"] = state.pop("a.w") + 1
+
+    def rename(cell, state, prefix, metadata, strict, missing, unexpected, errors):
+        seen.append((type(cell), prefix, strict))
+        state["a.w"] = state.pop("old.w")
+
+    def forgive(cell, keys):
+        seen.append((type(cell), list(keys.missing_keys)))
+        keys.missing_keys.clear()
+
+    net.register_load_state_dict_pre_hook(rename)
+    for cell in (net.a, net):
+        cell.register_load_state_dict_post_hook(forgive)
+    del state["b.bias"]
+    keys = net.load_state_dict(state)
+    assert repr(keys) == "<All keys matched successfully>"
+    assert seen == [(_Both, "", True), (_Counting, ["b.bias"]), (_Both, [])]
+    assert net.a.w.asnumpy().tolist() == [2, 3]
+    assert "old.w" in state  # hooks work on a copy
+
+
+def test_hooks_may_find_what_is_wrong():
+    net = _Both()
+    net.a.register_load_state_dict_pre_hook(lambda *given: given[-1].append("a is broken"))
+    with pytest.raises(RuntimeError, match="a is broken"):
+        net.load_state_dict(net.state_dict())

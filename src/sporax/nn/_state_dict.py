@@ -6,8 +6,9 @@ A Parameter with two paths is there twice.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sporax.common.parameter import Parameter
@@ -25,6 +26,25 @@ class IncompatibleKeys(NamedTuple):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+_EXTRA = "_extra_state"
+"""Where a Cell's extra state is in a state dict, behind its path."""
+
+
+class StateHookHandle:
+    """What registering returns; `remove` takes the hook away."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+        self._hooks = hooks
+        self._number = next(self._numbers)
+        hooks[self._number] = hook
+
+    def remove(self) -> None:
+        """Take the hook away; doing it twice is fine."""
+        self._hooks.pop(self._number, None)
 
 
 class StateDict:
@@ -50,19 +70,92 @@ class StateDict:
         # Positional arguments take their places, and keywords fill the rest.
         destination, prefix = (*args, *(destination, prefix)[len(args) :])[:2]
         values = OrderedDict[str, Any]() if destination is None else destination
-        values.update((prefix + path, value) for path, value in self._values_by_path(""))
+        self._collect(values, prefix, keep_vars)
         return values
 
-    def _values_by_path(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
-        for name, parameter in self._params.items():
-            if parameter is not None:
-                yield prefix + name, parameter
-        for name, buffer in self._buffers.items():
-            if buffer is not None and name not in self._transient_buffers:
-                yield prefix + name, buffer
+    def _collect(self, values: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Put the state of this Cell and all below it into `values`, between the hooks of each."""
+        for hook in self._state_hooks("state_dict_pre"):
+            hook(self, prefix, keep_vars)
+        values.update((prefix + name, value) for name, value in self._own_values())
+        extra = self._extra_state()
+        if extra is not None:
+            values[f"{prefix}{_EXTRA}"] = extra
         for name, child in self._cells.items():
             if child is not None:
-                yield from child._values_by_path(f"{prefix}{name}.")
+                child._collect(values, f"{prefix}{name}.", keep_vars)
+        for hook in self._state_hooks("state_dict_post"):
+            hook(self, values, prefix, {})
+
+    def _own_values(self) -> Iterator[tuple[str, Parameter]]:
+        for name, parameter in self._params.items():
+            if parameter is not None:
+                yield name, parameter
+        for name, buffer in self._buffers.items():
+            if buffer is not None and name not in self._transient_buffers:
+                yield name, buffer
+
+    def _walk_state(self, prefix: str = "") -> Iterator[tuple[str, StateDict]]:
+        """This Cell and all below it, each with what its names start with."""
+        yield prefix, self
+        for name, child in self._cells.items():
+            if child is not None:
+                yield from child._walk_state(f"{prefix}{name}.")
+
+    def get_extra_state(self) -> Any:
+        """What this Cell wants to have in its state besides Parameters and buffers; a class that has some defines both methods.
+
+        Raises:
+            SporaxRuntimeError: this class has none.
+        """
+        raise SporaxRuntimeError(f"For '{type(self).__name__}', 'get_extra_state' must be defined by the class.")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what `get_extra_state` gave.
+
+        Raises:
+            SporaxRuntimeError: this class has none.
+        """
+        raise SporaxRuntimeError(f"For '{type(self).__name__}', 'set_extra_state' must be defined by the class.")
+
+    def _has_extra_state(self) -> bool:
+        return type(self).get_extra_state is not StateDict.get_extra_state
+
+    def _extra_state(self) -> Any:
+        return self.get_extra_state() if self._has_extra_state() else None
+
+    # ------------------------------------------------------------------------------------------------------------ hooks
+
+    def _state_hooks(self, kind: str) -> list[Callable[..., Any]]:
+        # A copy: a hook may remove itself.
+        return list(self.__dict__.get("_hooks_of_state", {}).get(kind, {}).values())
+
+    def _register_state_hook(self, kind: str, hook: Callable[..., Any]) -> StateHookHandle:
+        if not callable(hook):
+            raise SporaxTypeError(
+                f"For 'register_{kind}_hook', the hook must be a function, but got {type(hook).__name__}."
+            )
+        if "_hooks_of_state" not in self.__dict__:
+            object.__setattr__(self, "_hooks_of_state", {})
+        return StateHookHandle(self.__dict__["_hooks_of_state"].setdefault(kind, {}), hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> StateHookHandle:
+        """``hook(cell, prefix, keep_vars)`` runs before the state of this Cell is collected."""
+        return self._register_state_hook("state_dict_pre", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> StateHookHandle:
+        """``hook(cell, state_dict, prefix, local_metadata)`` runs after that; it may change the dict."""
+        return self._register_state_hook("state_dict_post", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> StateHookHandle:
+        """``hook(cell, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`` runs before state
+        is taken over; it may change the dict, a copy, and add to the three lists.
+        """
+        return self._register_state_hook("load_state_dict_pre", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> StateHookHandle:
+        """``hook(cell, incompatible_keys)`` runs after that; what it takes off the two lists is no problem any more."""
+        return self._register_state_hook("load_state_dict_post", hook)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Take over values by path. Nothing is changed when something does not fit.
@@ -83,11 +176,20 @@ class StateDict:
             raise SporaxTypeError(
                 f"For 'load_state_dict', 'state_dict' must be a dict, but got {type(state_dict).__name__}."
             )
-        own = dict(self._values_by_path(""))
-        keys = IncompatibleKeys(
-            [key for key in own if key not in state_dict], [key for key in state_dict if key not in own]
-        )
-        problems = [f"missing: {keys.missing_keys}"] if strict and keys.missing_keys else []
+        cells = list(self._walk_state())
+        state_dict, keys, broken = dict(state_dict), IncompatibleKeys([], []), list[str]()
+        for prefix, cell in cells:
+            for hook in cell._state_hooks("load_state_dict_pre"):
+                hook(cell, state_dict, prefix, {}, True, keys.missing_keys, keys.unexpected_keys, broken)
+        own = {prefix + path: value for prefix, cell in cells for path, value in cell._own_values()}
+        extras = {f"{prefix}{_EXTRA}": cell for prefix, cell in cells if cell._has_extra_state()}
+        keys.missing_keys.extend(key for key in (*own, *extras) if key not in state_dict)
+        keys.unexpected_keys.extend(key for key in state_dict if key not in own and key not in extras)
+        # Those below come first, as they are complete first.
+        for _, cell in reversed(cells):
+            for hook in cell._state_hooks("load_state_dict_post"):
+                hook(cell, keys)
+        problems = [*broken, *([f"missing: {keys.missing_keys}"] if strict and keys.missing_keys else [])]
         problems += [f"unexpected: {keys.unexpected_keys}"] if strict and keys.unexpected_keys else []
         for key, target in own.items():
             # A missing value stands for the present one, which fits.
@@ -102,6 +204,9 @@ class StateDict:
         for key, target in own.items():
             if key in state_dict and state_dict[key] is not target:
                 target.set_data(state_dict[key].astype(target.dtype))
+        for key, cell in extras.items():
+            if key in state_dict:
+                cell.set_extra_state(state_dict[key])
         return keys
 
     def get_sub_cell(self, target: str) -> Any:
