@@ -185,3 +185,86 @@ def test_accumulated_gradients_are_scaled_and_start_again():
     cell_wrapper._pipeline_clear_grad(total, Tensor([1.0]))
     assert total.asnumpy().tolist() == [0.0]
     assert loss_scale._grad_overflow(Tensor([float("inf")])).asnumpy().tolist() == [1.0]
+
+
+def test_scalars_as_arrays():
+    one, half = ops.scalar_to_array(1), ops.ScalarToArray()(0.5)
+    assert (one.shape, one.dtype, half.dtype, float(half)) == ((), ms.int32, ms.float32, 0.5)
+    with pytest.raises(TypeError, match="For 'ScalarToArray', 'input_x' must be an int or a float, but got str"):
+        F.scalar_to_array("1")
+
+
+def test_seeds_of_operators_follow_each_other():
+    from sporax.common.seed import _get_graph_seed
+
+    ms.set_seed(5)
+    assert [_get_graph_seed(0, "a") for _ in range(6)] == [
+        *((5, 0), (5, 533697028), (5, 1067394056), (5, 1601091084), (5, 2134788112), (5, 521001493))
+    ]
+    assert [_get_graph_seed(seed, name) for seed, name in ((7, "a"), (7, "a"), (7, "b"))] == [
+        *((5, 7), (5, 533697035), (5, 7))
+    ]
+    ms.set_seed(0)
+    assert _get_graph_seed(None, "a") == (87654321, 0)
+    with pytest.raises(ValueError, match="For 'a', the 'seed' must be int and must >= 0"):
+        _get_graph_seed(-1, "a")
+
+
+def test_helpers_of_training_loops(tmp_path, monkeypatch):
+    from sporax.train._utils import _make_directory
+    from sporax.train.callback._callback import _handle_loss
+
+    monkeypatch.chdir(tmp_path)
+    assert _make_directory("a/b") == str(tmp_path / "a" / "b") and (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="is a file path, it should be a directory path"):
+        _make_directory("file")
+    with pytest.raises(ValueError, match="it should be non-blank"):
+        _make_directory(" ")
+    assert _handle_loss(Tensor([1.0, 2.0])) == 1.5 and _handle_loss(2) == 2
+    assert _handle_loss((Tensor([1.0, 2.0]), 3)).asnumpy().tolist() == [1, 2]
+
+
+def test_checks_in_the_classes_of_older_releases():
+    from sporax._checkparam import Rel, Validator
+
+    assert Validator.check_positive_int(3) == 3
+    assert Validator.check_float_range(0.5, 0.0, 1.0, Rel.INC_NEITHER) == 0.5
+    assert Validator.check_integer("n", 3, 2, Rel.GT) == 3
+    with pytest.raises(TypeError, match="For 'Net', the type of 'n' should be 'int', but got type 'str'"):
+        Validator.check_value_type("n", "3", [int], "Net")
+
+
+def test_dtypes_under_further_names():
+    from sporax._c_expression import typing
+
+    assert (ms.int, ms.float, ms.bool) == (ms.int32, ms.float32, ms.bool_)
+    assert isinstance(ms.bfloat16, typing.BFloat) and isinstance(ms.float32, typing.Type)
+    eight = Tensor([0.1, 300.0]).astype(ms.float8_e4m3fn)
+    assert str(eight.dtype) == "Float8E4M3FN" and eight.dtype.itemsize == 1
+    assert eight.astype(ms.float32).asnumpy().tolist() == [0.1015625, 288.0]
+    assert str(ms.qint4x2) == "Int4"
+    with pytest.raises(TypeError, match="dtype"):
+        Tensor([1], ms.qint4x2)
+
+
+def test_one_thing_under_two_names():
+    from sporax.communication._comm_helper import _is_initialized
+    from sporax.nn.layer.activation import _activation
+
+    assert nn.Linear is ms.mint.nn.Linear and ops.Tensor is Tensor and C.matmul is ops.matmul
+    assert _activation["relu"] is nn.ReLU and not _is_initialized()
+    assert ms.common.initializer._INITIALIZER_ALIAS["zeros"] is ms.common.initializer.Zero
+    x = Tensor([1.0])
+    assert ops.operations.identity()(x) is x
+    assert ms.numpy.copy([1, 2]).dtype == ms.int32
+    assert ms.version.__version__ == "2.10.0"
+
+
+@pytest.mark.filterwarnings("ignore:'max_call_depth' is accepted")
+def test_the_recursion_limit_is_the_depth_of_calls():
+    ms.set_recursion_limit(500)
+    assert ms.get_context("max_call_depth") == 500
+    ms.set_context(max_call_depth=1000)
+    with pytest.raises(ValueError, match="max_call_depth"):
+        ms.set_recursion_limit(0)

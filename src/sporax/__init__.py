@@ -17,8 +17,8 @@ _module_paths.install()
 
 _SUBMODULES = frozenset(
     """
-    common communication context dataset experimental ir log mindrecord mint nn numpy ops parallel planner profiler runtime
-    train
+    common communication context dataset experimental hal ir log mindrecord mint nn numpy ops parallel planner profiler runtime
+    train version
     """.split()
 )
 
@@ -35,6 +35,7 @@ _MODULES = {
         byte short int_ long ubyte ushort uint ulong half float_ single double
         int_type uint_type float_type complex_type number_type
         dtype_to_nptype dtype_to_pytype pytype_to_dtype get_py_obj_dtype DType QuantDtype
+        float8_e4m3fn float8_e5m2 qint4x2
         intc intp uintc uintp cfloat cdouble list_ tuple_ string number tensor_type type_none TensorType Type Int
     """,
     "sporax.common.tensor": "Tensor tensor",
@@ -52,7 +53,7 @@ _MODULES = {
     "sporax.common.toplevel": "from_numpy is_tensor mutable",
     "sporax.ops": "constexpr",
     "sporax.context": """
-        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
+        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic set_recursion_limit
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
     """,
     "sporax.parallel": """
@@ -99,6 +100,9 @@ _WITH_OPERATORS = frozenset(
     ]
 )
 
+# MindSpore's dtypes under the names of Python's types; not in `__all__`, since a star import must leave those alone.
+_PYTHON_TYPES = {"bool": "bool_", "float": "float32", "int": "int32"}
+
 __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]
 
 
@@ -107,6 +111,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"sporax.{name}")
     if name == "dtype":
         return importlib.import_module("sporax.common.dtype")
+    if name in _PYTHON_TYPES:
+        return getattr(importlib.import_module("sporax.common.dtype"), _PYTHON_TYPES[name])
     if name in _HOMES:
         if name in _WITH_OPERATORS:
             importlib.import_module("sporax.ops")  # gives Tensors their operators and methods

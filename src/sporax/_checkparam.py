@@ -6,6 +6,7 @@ predicates; a check is one line that names its type and its relation. Messages b
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import operator
@@ -340,6 +341,28 @@ def args_type_check(*types: Any, **named_types: Any) -> Callable[[Callable[..., 
         return checked
 
     return decorated
+
+
+class Rel(enum.IntEnum):
+    """Relations and ranges under the name that they had before MindSpore 2.0, for programs that ask for it."""
+
+    EQ, NE, LT, LE, GT, GE = range(1, 7)
+    INC_NEITHER, INC_LEFT, INC_RIGHT, INC_BOTH = range(7, 11)
+    IN, NOT_IN = 11, 12
+
+
+def check_integer(arg_name: str, arg_value: Any, value: int, rel: int, prim_name: Name = None) -> int:
+    """`check_int` with the order of arguments that it had before MindSpore 1.0."""
+    return check_int(arg_value, value, rel, arg_name, prim_name)
+
+
+class Validator:
+    """The checks of this module as static methods: what `_checkparam` held before MindSpore 2.0."""
+
+
+for _name, _check in list(globals().items()):
+    if _name.startswith("check") and callable(_check):
+        setattr(Validator, _name, staticmethod(_check))
 
 
 def _kinds(types: Any) -> str:

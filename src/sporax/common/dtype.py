@@ -86,6 +86,9 @@ float64 = DType("Float64", np.float64)
 bfloat16 = DType("BFloat16", ml_dtypes.bfloat16)
 complex64 = DType("Complex64", np.complex64)
 complex128 = DType("Complex128", np.complex128)
+# For storage and casts; most operators do not compute in them.
+float8_e4m3fn = DType("Float8E4M3FN", ml_dtypes.float8_e4m3fn)
+float8_e5m2 = DType("Float8E5M2", ml_dtypes.float8_e5m2)
 
 # MindSpore's further names of the same types.
 byte, short, int_, long = int8, int16, int64, int64
@@ -166,6 +169,7 @@ type_none, type_type, _null = (
     OtherType("Null", "Null"),
 )
 number, function = OtherType("Number", "number"), OtherType("Func", "function")
+qint4x2 = OtherType("Int4", "int4")  # two numbers in one byte: for tools that quantize; Tensors cannot have it
 symbolic_key = OtherType("Object:SymbolicKey", "symbolic_key")
 env_type, type_refkey = OtherType("Object:EnvType", "env_type"), OtherType("Object:RefKey", "type_refkey")
 
@@ -193,7 +197,7 @@ Bool, Int, UInt = _Kind("Bool", (bool_,)), _Kind("Int", int_type), _Kind("UInt",
 # The last of `float_type` is bfloat16, which is a kind of its own.
 Float, BFloat, Complex = _Kind("Float", float_type[:-1]), _Kind("BFloat", (bfloat16,)), _Kind("Complex", complex_type)
 
-_BY_NUMPY = {dtype.np_dtype: dtype for dtype in all_types}
+_BY_NUMPY = {dtype.np_dtype: dtype for dtype in (*all_types, float8_e4m3fn, float8_e5m2)}
 # Python floats become float32 in MindSpore, ints int64.
 _BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex128}
 

@@ -235,6 +235,11 @@ def destroy_group(group: str) -> None:
     groups.destroy(group)
 
 
+def _is_initialized() -> bool:
+    """Whether `init` was called, and `release` was not called since."""
+    return GlobalComm.INITED
+
+
 def _find(function: str, group: Any) -> groups.Group:
     if not isinstance(group, str):
         raise SporaxTypeError(f"For '{function}', 'group' must be a string, but got {type(group).__name__}.")

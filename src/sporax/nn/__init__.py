@@ -36,6 +36,7 @@ from sporax.nn.activation import (
     Tanh,
     Tanhshrink,
     Threshold,
+    _activation,  # read by programs from `mindspore.nn.layer.activation`
     get_activation,
 )
 from sporax.nn.attention import (
@@ -252,11 +253,12 @@ _REASONS = dict.fromkeys(("thor", "DenseThor", "Conv2dThor", "EmbeddingThor", "E
 # Names that this module needs, and does not offer.
 _HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
-__all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]
+__all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "Linear", "utils"]
 
 
 if TYPE_CHECKING:  # from a layer above
     PipelineCell: Any
+    Linear: Any
     MicroBatchInterleaved: Any
     GradAccumulationCell: Any
     PipelineGradReducer: Any
@@ -269,6 +271,10 @@ else:  # checkers should see a missing name themselves
             )
 
             return getattr(parallel_nn, _FROM_PARALLEL[name])
+        if name == "Linear":
+            from sporax.mint.nn import Linear  # likewise
+
+            return Linear
         if name == "probability":
             return import_module("sporax.nn.probability")
         if name in _METRICS:

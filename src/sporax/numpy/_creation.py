@@ -44,6 +44,11 @@ def asarray(a: Any, dtype: Any = None) -> Tensor:
     return array(a, dtype, copy=False)
 
 
+def copy(a: Any) -> Tensor:
+    """A new Tensor of the values of `a`, as `array` makes it."""
+    return array(a)
+
+
 def asfarray(a: Any, dtype: Any = float32) -> Tensor:
     """As `asarray`, with a floating-point dtype; float32 in place of another."""
     kind = to_dtype(dtype)
@@ -258,7 +263,21 @@ mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)
 FUNCTIONS: dict[str, Any] = {
     maker.__name__: maker
     for maker in (
-        *(array, asarray, asfarray, arange, full, zeros, ones, empty, full_like, zeros_like, ones_like, empty_like),
+        *(
+            array,
+            asarray,
+            asfarray,
+            copy,
+            arange,
+            full,
+            zeros,
+            ones,
+            empty,
+            full_like,
+            zeros_like,
+            ones_like,
+            empty_like,
+        ),
         *(eye, identity, tri, linspace, logspace, geomspace, indices, diag_indices, tril_indices, triu_indices),
         *(tril_indices_from, triu_indices_from, rand, randn, randint),
         *map(_window, (np.bartlett, np.blackman, np.hamming, np.hanning)),

@@ -7,6 +7,7 @@ Importing this package casts all operators (see `_operator`) and gives their for
 from typing import TYPE_CHECKING
 
 import sporax.autograph  # tensors in Python's control flow
+from sporax.common.tensor import Tensor
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
@@ -21,7 +22,7 @@ from sporax.ops import aliases, tensor_methods, tensor_operators  # isort: skip
 from sporax.ops import method_overloads  # isort: skip
 
 # Made of the registers that the modules above have filled.
-from sporax.ops import composite, functional, operations  # isort: skip
+from sporax.ops import auto_generate, composite, functional, operations  # isort: skip
 
 from sporax.ops.composite import add_flags, core  # isort: skip
 

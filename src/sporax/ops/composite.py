@@ -15,6 +15,7 @@ __all__ = [
     "GradOperation",
     *("add_flags", "core", "ones_like", "zeros_like"),
     *("HyperMap", "Map", "MultitypeFuncGraph"),
+    *("matmul", "repeat_elements", "tensor_dot"),
     *("clip_by_global_norm", "clip_by_value", "gamma", "laplace", "multinomial", "normal", "poisson", "uniform"),
 ]
 

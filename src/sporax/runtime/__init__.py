@@ -9,9 +9,28 @@ from typing import TYPE_CHECKING, Any
 from sporax.ir.missing import missing_name
 
 if TYPE_CHECKING:
-    from sporax.runtime.memory import empty_cache, max_memory_allocated, memory_allocated, set_memory, synchronize
+    from sporax.runtime.memory import (
+        empty_cache,
+        max_memory_allocated,
+        max_memory_reserved,
+        memory_allocated,
+        memory_reserved,
+        memory_stats,
+        set_memory,
+        synchronize,
+    )
 
-__all__ = ["empty_cache", "max_memory_allocated", "memory_allocated", "set_memory", "synchronize"]
+__all__ = [
+    *(
+        "empty_cache",
+        "max_memory_allocated",
+        "max_memory_reserved",
+        "memory_allocated",
+        "memory_reserved",
+        "memory_stats",
+    ),
+    *("set_memory", "synchronize"),
+]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
 

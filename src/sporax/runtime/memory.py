@@ -138,6 +138,30 @@ def max_memory_allocated() -> int:
     return int(stats["peak_bytes_in_use"]) if stats else memory_allocated()
 
 
+def memory_reserved() -> int:
+    """Bytes that the allocator of the first local device holds now; on CPU, where there is no pool, those in use."""
+    stats = jax.local_devices()[0].memory_stats()
+    return int(stats.get("pool_bytes", stats["bytes_in_use"])) if stats else memory_allocated()
+
+
+def max_memory_reserved() -> int:
+    """The most bytes that the allocator of the first local device held so far; on CPU those in use now."""
+    stats = jax.local_devices()[0].memory_stats()
+    return int(stats.get("peak_pool_bytes", stats["peak_bytes_in_use"])) if stats else memory_allocated()
+
+
+def memory_stats() -> dict[str, int]:
+    """Memory of the first local device in bytes: reserved, allocated and idle now, and the most so far."""
+    reserved, allocated = memory_reserved(), memory_allocated()
+    return {
+        "total_reserved_memory": reserved,
+        "total_allocated_memory": allocated,
+        "total_idle_memory": reserved - allocated,
+        "max_reserved_memory": max_memory_reserved(),
+        "max_allocated_memory": max_memory_allocated(),
+    }
+
+
 def empty_cache() -> None:
     """Forget compiled programs that are no longer used and the memory they hold."""
     # JAX gives the memory of programs and constants back with them; arrays are freed by reference counts.

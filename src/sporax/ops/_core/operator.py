@@ -325,6 +325,7 @@ def operator(
     mint: str | None = None,
     composed: bool = False,
     form: type[Operator] = Operator,
+    classes: dict[str, type[Any]] | None = None,
 ) -> _Registrar:
     """Make an operator of a kernel and register its forms.
 
@@ -337,6 +338,7 @@ def operator(
             ``"nn.functional.softmax(dim=axis)"``.
         composed: the kernel works on Tensors and calls other operators; see `Composition`.
         form: class of the functional form.
+        classes: register of the class form; `PRIMITIVES` by default.
     """
 
     def register(kernel: Callable[..., Any]) -> Operator:
@@ -347,7 +349,7 @@ def operator(
         if name:
             FUNCTIONS[name] = result
         if class_name:
-            PRIMITIVES[class_name] = _class_form(class_name, constructor, result)
+            (PRIMITIVES if classes is None else classes)[class_name] = _class_form(class_name, constructor, result)
         for path in filter(None, _COMMA.split(method or "")):
             own, renames = _parse(path.strip())
             setattr(Tensor, own, as_method(result, own, _pairs(renames)))

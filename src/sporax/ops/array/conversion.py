@@ -40,6 +40,20 @@ def scalar_to_tensor(input_x: Any, dtype: DType = dtypes.float32) -> Any:
     return Tensor(input_x, dtype)
 
 
+@operator("ScalarToArray()", function="scalar_to_array", composed=True)
+def scalar_to_array(input_x: Any) -> Any:
+    """A number as a tensor without dimensions: float32 for a float, else int32.
+
+    Raises:
+        SporaxTypeError: neither an int nor a float.
+    """
+    if isinstance(input_x, bool) or not isinstance(input_x, int | float):
+        raise SporaxTypeError(
+            f"For 'ScalarToArray', 'input_x' must be an int or a float, but got {type(input_x).__name__}: {input_x!r}."
+        )
+    return Tensor(input_x, dtypes.float32 if isinstance(input_x, float) else dtypes.int32)
+
+
 @operator("ScalarCast()", function="scalar_cast", composed=True)
 def scalar_cast(input_x: Any, input_y: DType) -> Any:
     """A number as a number of the kind that `input_y` (int64, float64 or bool) names."""

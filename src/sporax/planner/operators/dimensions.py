@@ -420,7 +420,9 @@ def _with_key(mark: OperatorMark, shapes: Shapes) -> Dims:
 
 
 _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
-    **dict.fromkeys(("MatMul", "BatchMatMul", "matmul", "dense", "mm", "bmm"), _matmul),
+    **dict.fromkeys(("MatMul", "BatchMatMul", "matmul", "dense", "mm", "bmm", "MatMulExt", "BatchMatMulExt"), _matmul),
+    "SplitWithSize": _works_along("dim", 0),
+    "TopkExt": _works_along("dim", -1),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Argmax", "Argmin", "Sort", "sort"), _works_along("axis", -1)),
     **dict.fromkeys(("Concat", "Split", "L2Normalize", "CumSum", "CumProd", "Unstack"), _works_along("axis", 0)),
     **dict.fromkeys(("TopK", "SoftmaxCrossEntropyWithLogits"), _works_along("last", -1)),

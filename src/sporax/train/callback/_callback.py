@@ -244,3 +244,10 @@ def scalar_loss(outputs: Any) -> Any:
     # MindSpore's callbacks print the mean of a loss with several values.
     first = outputs[0] if isinstance(outputs, tuple | list) and outputs else outputs
     return float(first.asnumpy().mean()) if isinstance(first, Tensor) else first
+
+
+def _handle_loss(loss: Any) -> Any:
+    """A loss as MindSpore's callbacks read it: the mean of a Tensor as a float, the first of several outputs as it is."""
+    if isinstance(loss, tuple | list):
+        return loss[0] if loss and isinstance(loss[0], Tensor) else loss
+    return float(loss.asnumpy().mean()) if isinstance(loss, Tensor) else loss
