@@ -1,6 +1,6 @@
 """How programs run: state, compiled programs, random numbers. Works on `jax.Array`s; knows no Tensor and no Cell.
 
-MindSpore has a module of this name too; its functions about device memory are here as well. They are loaded when they are
+MindSpore has a module of this name too; its functions about devices are here as well. They are loaded when they are
 first used, so that the `session` of a process can be looked at without loading JAX.
 """
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sporax.ir.missing import missing_name
 
 if TYPE_CHECKING:
+    from sporax.runtime.blocking import launch_blocking
     from sporax.runtime.memory import (
         empty_cache,
         max_memory_allocated,
@@ -29,7 +30,7 @@ __all__ = [
         "memory_reserved",
         "memory_stats",
     ),
-    *("set_memory", "synchronize"),
+    *("launch_blocking", "set_memory", "synchronize"),
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
@@ -37,6 +38,6 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             return missing_name(__name__, name)
-        from sporax.runtime import memory
+        from sporax.runtime import blocking, memory
 
-        return getattr(memory, name)
+        return getattr(blocking if name == "launch_blocking" else memory, name)

@@ -46,7 +46,7 @@ from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import Array, Operand, Parameters, static
 from sporax.ops._core.primitive import Primitive
-from sporax.runtime import gradient_switch, state
+from sporax.runtime import blocking, gradient_switch, state
 from sporax.runtime.constants import is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
@@ -128,7 +128,8 @@ class Operator:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run the operator on positional and named arguments, and on constants given as parts of the key."""
         if state.current_frame() is None:
-            return self.run_unmarked(args, kwargs, constants)
+            result = self.run_unmarked(args, kwargs, constants)
+            return _finished(result) if blocking.is_on() else result
         if state.planning():
             result = between_marks(self, args, kwargs, constants)
         else:
@@ -261,6 +262,11 @@ class Composition(Operator):
         except TypeError as mismatch:
             raise self._explain(mismatch, args, settings) from None
         return self.kernel(*args, **settings)
+
+
+def _finished(result: Any) -> Any:
+    jax.block_until_ready([part.array for part in (result if isinstance(result, tuple) else (result,))])
+    return result
 
 
 def _without_gradient(result: Any) -> Any:
