@@ -20,10 +20,11 @@ from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, Operand, operator
 from sporax.ops.array import join_split, scatter, sorting
 from sporax.ops.linalg import products
+from sporax.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
 from sporax.ops.math import reduction
 from sporax.ops.nn import activation
 
-GENERATED: dict[str, type[Any]] = {}
+GENERATED: dict[str, type[Any]] = {"GroupedMatmul": GroupedMatmul, "GroupedMatmulV4": GroupedMatmulV4}
 """Primitive classes that are here and not in `sporax.ops`."""
 
 Axes = int | tuple[int, ...] | None

@@ -309,7 +309,9 @@ def _unwrapped(value: Any) -> Any:
 
 def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype}{list(value.shape)}"
+        # What draws gets a key, whose dtype is none of MindSpore's.
+        is_key = jnp.issubdtype(value.array.dtype, jax.dtypes.prng_key)
+        return "random key" if is_key else f"{value.dtype}{list(value.shape)}"
     if isinstance(value, tuple | list) and any(isinstance(item, Tensor) for item in value):
         return f"({', '.join(map(_describe, value))})"
     return repr(value)

@@ -413,6 +413,12 @@ def _attention(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     return Dims(inputs, tuple(entries[: len(entries) - drawn]), leader=0, batch="" if query[0] == "b" else query[1])
 
 
+def _grouped_rows(mark: OperatorMark, shapes: Shapes) -> Dims:
+    """Rows in groups, a matrix per group, numbers of rows, a bias per group or none: elements and columns are sharded."""
+    inputs: tuple[Names, ...] = (("m!", "k"), ("g!", "k", "n"), ("g!",), ("g!", "n"))
+    return Dims(inputs[: len(shapes)], leader=0)
+
+
 def _with_key(mark: OperatorMark, shapes: Shapes) -> Dims:
     """An input, and a random key, which has no entry."""
     names, key = _plain(len(shapes[0])), _plain(len(shapes[1]), range(len(shapes[1])), "k")
@@ -460,5 +466,6 @@ _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
     "LinSpace": _lin_space,
     **dict.fromkeys(("Gamma", "_gamma"), _drawn),
     "Dropout": _with_key,
+    "_grouped_rows": _grouped_rows,
     **dict.fromkeys(("FlashAttentionScore", "_infer_attention"), _attention),
 }
