@@ -124,7 +124,9 @@ def _draw_integers_between(key: Array, low: Operand, high: Operand, shape: tuple
                 f"For 'uniform', '{name}' must be an integer where 'dtype' is Int32, but got {check.describe(bound)}."
             )
         if jnp.ndim(bound):
-            raise SporaxValueError(f"For 'uniform', '{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}.")
+            raise SporaxValueError(
+                f"For 'uniform', '{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}."
+            )
     return jax.random.randint(key, shape, low, high, jnp.int32)
 
 
