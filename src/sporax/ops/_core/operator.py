@@ -44,7 +44,7 @@ from sporax.common import _integer_slopes
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.marking import between_marks
-from sporax.ops._core.parameters import Array, Operand, Parameters, static
+from sporax.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.ops._core.primitive import Primitive
 from sporax.runtime import blocking, gradient_switch, state
 from sporax.runtime.constants import is_constant, known, note
@@ -71,6 +71,7 @@ class _Hole:
         return "·"
 
 
+_MAY_HOLD_TENSORS = (Tensor, tuple, list)
 _ONE = _Hole()
 _MANY = _Hole()
 _NUMBER_TYPES = (float, int, bool, complex)
@@ -127,6 +128,7 @@ class Operator:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run the operator on positional and named arguments, and on constants given as parts of the key."""
+        args, kwargs = self.with_known_ints(args, kwargs)
         if state.current_frame() is None:
             result = self.run_unmarked(args, kwargs, constants)
             return _finished(result) if blocking.is_on() else result
@@ -139,6 +141,20 @@ class Operator:
         if state.compiling() and _are_constant((args, kwargs)):
             self._note_constants(result, args, kwargs, constants)
         return result
+
+    @functools.cached_property
+    def _numbers(self) -> tuple[tuple[int, str], ...]:
+        return self.parameters.numbers
+
+    def with_known_ints(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with shapes and sizes that are given as Tensors read, as far as their values are known."""
+        for place, name in self._numbers:
+            if place < len(args):
+                if type(args[place]) in _MAY_HOLD_TENSORS:
+                    args = (*args[:place], known_ints(args[place]), *args[place + 1 :])
+            elif name in kwargs:
+                kwargs = {**kwargs, name: known_ints(kwargs[name])}
+        return args, kwargs
 
     def _note_constants(
         self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attributes: tuple[Any, ...]
@@ -256,6 +272,7 @@ class Composition(Operator):
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Call the kernel."""
+        args, kwargs = self.with_known_ints(args, kwargs)
         settings = {**kwargs, **{name: part[1] for name, part in constants}}
         try:
             self.__signature__.bind(*args, **settings)
