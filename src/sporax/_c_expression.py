@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sporax.ir.missing import missing_names
 
-__path__: list[str] = []  # a package here, see `sporax._module_paths`
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = ["MSContext"]
 

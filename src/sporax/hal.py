@@ -1,4 +1,4 @@
-"""Devices and their memory: `mindspore.hal`. Streams and events are not here: XLA orders what runs by its data."""
+"""`mindspore.hal`: questions about devices, streams, events and device memory."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
-
+from sporax import _devices
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
 from sporax.runtime import memory
-from sporax.runtime.memory import synchronize
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = [
-    *("DeviceProperties", "device_count", "get_device_name", "get_device_properties", "is_available", "is_initialized"),
-    *(
-        "empty_cache",
-        "max_memory_allocated",
-        "max_memory_reserved",
-        "memory_allocated",
-        "memory_reserved",
-        "memory_stats",
-    ),
-    "synchronize",
+    *("Event", "Stream", "StreamCtx", "communication_stream", "current_stream", "default_stream", "set_cur_stream"),
+    *("device_count", "get_arch_list", "get_device_capability", "get_device_name", "get_device_properties"),
+    *("is_available", "is_initialized", "empty_cache", "synchronize"),
+    *("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats"),
+    *("memory_summary", "reset_max_memory_allocated", "reset_max_memory_reserved", "reset_peak_memory_stats"),
 ]
 
-_TARGETS = ("CPU", "GPU", "Ascend")
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,116 +30,147 @@ class DeviceProperties:
     """What is known of an accelerator.
 
     Attributes:
-        name: its kind.
+        name: its product name.
+        major, minor: its compute capability.
         total_memory: bytes that programs may use.
-        free_memory: those of them that are not in use.
     """
 
     name: str
+    major: int
+    minor: int
     total_memory: int
-    free_memory: int
 
 
-def _current() -> str:
-    return "GPU" if jax.default_backend() == "gpu" else "CPU"
-
-
-def _checked(function: str, device_target: Any) -> str:
-    """The device target, the current one for None."""
+def _checked(where: str, device_target: str | None) -> str:
     if device_target is None:
-        return _current()
-    if device_target not in _TARGETS:
+        return _devices.kind_in_use()
+    if device_target not in _devices.KINDS:
         raise SporaxValueError(
-            f"For 'hal.{function}', the argument 'device_target' must be one of {list(_TARGETS)}, but got {device_target}."
+            f"For 'hal.{where}', the argument 'device_target' must be one of {list(_devices.KINDS)}, but got {device_target}."
         )
-    return str(device_target)
+    return device_target
+
+
+def _present(where: str, device_target: str | None) -> list[Any]:
+    kind = _checked(where, device_target)
+    devices = _devices.of_kind(kind)
+    if not devices:
+        raise SporaxValueError(
+            f"For 'hal.{where}', the device {kind} is not available in this process; hal.is_available tells."
+        )
+    return devices
+
+
+def _device(where: str, device_id: int, device_target: str | None) -> Any:
+    if isinstance(device_id, bool) or not isinstance(device_id, int):
+        raise SporaxTypeError(f"For 'hal.{where}', 'device_id' must be an int, but got {type(device_id).__name__}.")
+    devices = _present(where, device_target)
+    if not 0 <= device_id < len(devices):
+        raise SporaxValueError(
+            f"For 'hal.{where}', the argument 'device_id' must be less than device count: {len(devices)}, but got {device_id}."
+        )
+    return devices[device_id]
 
 
 def is_available(device_target: str) -> bool:
-    """Whether devices of this kind can be used: ``"CPU"`` always, ``"GPU"`` where JAX has one, ``"Ascend"`` never.
+    """Whether devices of a kind (``"CPU"``, ``"GPU"``, ``"Ascend"``) are there.
 
     Raises:
-        SporaxValueError: another kind.
+        SporaxValueError: no such kind.
     """
-    target = _checked("is_available", device_target)
-    return target == "CPU" or target == _current()
+    return bool(_devices.of_kind(_checked("is_available", device_target)))
 
 
-def is_initialized(device_target: str | None = None) -> bool:
-    """As `is_available`: JAX starts its devices when it is asked about them."""
-    return is_available(_checked("is_initialized", device_target))
+def is_initialized(device_target: str) -> bool:
+    """Whether this process has started on devices of a kind; asking starts it.
+
+    Raises:
+        SporaxValueError: no such kind.
+    """
+    return is_available(device_target)
 
 
 def device_count(device_target: str | None = None) -> int:
-    """Number of this process's devices of this kind; 0 where there are none."""
-    target = _checked("device_count", device_target)
-    if not is_available(target):
-        return 0
-    return jax.local_device_count(target.lower())
+    """Number of devices of a kind; by default, of the one that computes here.
+
+    Raises:
+        SporaxValueError: no such kind, or none of it here.
+    """
+    return len(_present("device_count", device_target))
 
 
 def get_device_name(device_id: int, device_target: str | None = None) -> str:
-    """Kind of a device: ``"CPU"``, or what the accelerator says.
+    """``"CPU"``, or the product name of an accelerator.
 
     Raises:
-        SporaxTypeError: `device_id` is no int.
-        SporaxValueError: there is no such device.
+        SporaxTypeError, SporaxValueError: no such device.
     """
-    target = _checked("get_device_name", device_target)
-    return "CPU" if target == "CPU" else str(_device("get_device_name", device_id, target).device_kind)
+    device = _device("get_device_name", device_id, device_target)
+    return "CPU" if device.platform == "cpu" else str(device.device_kind)
+
+
+def get_device_capability(device_id: int, device_target: str | None = None) -> tuple[int, int] | None:
+    """Major and minor number of a GPU's compute capability; None for a CPU.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such device.
+    """
+    device = _device("get_device_capability", device_id, device_target)
+    version = getattr(device, "compute_capability", None)
+    if version is None:
+        return None
+    major, _, minor = str(version).partition(".")
+    return int(major), int(minor or 0)
 
 
 def get_device_properties(device_id: int, device_target: str | None = None) -> DeviceProperties | None:
-    """Name and memory of an accelerator; None for CPUs.
+    """What is known of an accelerator; None for a CPU.
 
     Raises:
-        SporaxTypeError: `device_id` is no int.
-        SporaxValueError: there is no such device.
+        SporaxTypeError, SporaxValueError: no such device.
     """
-    target = _checked("get_device_properties", device_target)
-    if target == "CPU":
+    device = _device("get_device_properties", device_id, device_target)
+    capability = get_device_capability(device_id, device_target)
+    if capability is None:
         return None
-    device = _device("get_device_properties", device_id, target)
     stats = device.memory_stats() or {}
-    total, used = int(stats.get("bytes_limit", 0)), int(stats.get("bytes_in_use", 0))
-    return DeviceProperties(str(device.device_kind), total, total - used)
+    return DeviceProperties(str(device.device_kind), *capability, int(stats.get("bytes_limit", 0)))
 
 
-def _device(function: str, device_id: Any, target: str) -> Any:
-    if isinstance(device_id, bool) or not isinstance(device_id, int):
-        raise SporaxTypeError(
-            f"For 'hal.{function}', the argument 'device_id' must be int, but got {type(device_id).__name__}."
-        )
-    count = device_count(target)
-    if not 0 <= device_id < count:
-        raise SporaxValueError(
-            f"For 'hal.{function}', the argument 'device_id' must be in [0, {count}), the number of devices of {target}, "
-            f"but got {device_id}."
-        )
-    return jax.local_devices(backend=target.lower())[device_id]
+def get_arch_list(device_target: str | None = None) -> list[str] | None:
+    """Architectures of the GPUs that are here, such as ``"sm_90"``; None for CPUs.
+
+    Raises:
+        SporaxValueError: no such kind, or none of it here.
+    """
+    count = len(_present("get_arch_list", device_target))
+    found = {get_device_capability(index, device_target) for index in range(count)}
+    return sorted(f"sm_{pair[0]}{pair[1]}" for pair in found if pair is not None) or None
 
 
-def _of_current_devices(function: Callable[[], Any]) -> Callable[..., Any]:
-    """A function about memory that takes a device target, which must be the current one."""
+def _for_target(ask: Callable[[], Any]) -> Callable[..., Any]:
+    """`ask` with MindSpore's argument, which must be the kind of device that computes here."""
 
     def asked(device_target: str | None = None) -> Any:
-        target = _checked(function.__name__, device_target)
-        if target != _current():
+        kind = _checked(ask.__name__, device_target)
+        if kind != _devices.kind_in_use():
             raise SporaxValueError(
-                f"For 'hal.{function.__name__}', the argument 'device_target' must be '{_current()}', the kind of this "
-                f"process's devices, but got '{target}'."
+                f"For 'hal.{ask.__name__}', 'device_target' must be '{_devices.kind_in_use()}', which computes here, but got "
+                f"'{kind}'."
             )
-        return function()
+        return ask()
 
-    asked.__name__, asked.__doc__ = function.__name__, function.__doc__
+    asked.__name__ = asked.__qualname__ = ask.__name__
+    asked.__doc__ = ask.__doc__
     return asked
 
 
-memory_allocated = _of_current_devices(memory.memory_allocated)
-max_memory_allocated = _of_current_devices(memory.max_memory_allocated)
-memory_reserved = _of_current_devices(memory.memory_reserved)
-max_memory_reserved = _of_current_devices(memory.max_memory_reserved)
-memory_stats = _of_current_devices(memory.memory_stats)
-
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+memory_allocated = _for_target(memory.memory_allocated)
+max_memory_allocated = _for_target(memory.max_memory_allocated)
+memory_reserved = _for_target(memory.memory_reserved)
+max_memory_reserved = _for_target(memory.max_memory_reserved)
+memory_stats = _for_target(memory.memory_stats)
+memory_summary = _for_target(memory.memory_summary)
+reset_max_memory_allocated = _for_target(memory.reset_max_memory_allocated)
+reset_max_memory_reserved = _for_target(memory.reset_max_memory_reserved)
+reset_peak_memory_stats = _for_target(memory.reset_peak_memory_stats)

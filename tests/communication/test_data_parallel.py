@@ -16,7 +16,7 @@ def test_loss_curves_are_those_of_mindspore(check_ranks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_shared_statistics_and_sparse_gradients(check_ranks, num_ranks):
     check_ranks("layers.py", num_ranks, seconds=280)
 
@@ -61,3 +61,7 @@ def test_buckets_keep_dtypes_apart_and_come_in_backward_order():
 def test_halves_are_summed_in_single_precision():
     assert fusion.travelling_dtype("float16") == "float32"
     assert fusion.travelling_dtype("float64") == "float64"
+
+
+def test_second_order_matrices_are_averaged(check_ranks):
+    check_ranks("thor.py", 2)

@@ -43,24 +43,17 @@ def test_a_setting_without_effect_warns_and_is_kept(name, value):
 
 def test_what_would_change_the_rows_is_an_error():
     for call in (
-        lambda: config.set_debug_mode(True),
-        lambda: config.set_error_samples_mode(config.ErrorSamplesMode.SKIP),
         lambda: config.set_sending_batches(3),
         lambda: config.set_video_backend("Ascend"),
     ):
         with pytest.raises(NotImplementedError, match="For 'set_"):
             call()
-    config.set_debug_mode(False)
-    config.set_error_samples_mode(config.ErrorSamplesMode.RETURN)
     config.set_sending_batches(0)
-    assert config.get_error_samples_mode() is config.ErrorSamplesMode.RETURN and not config.get_debug_mode()
     with pytest.raises(ValueError, match="'start_method'"):
         config.set_multiprocessing_start_method("thread")
 
 
 def test_what_has_no_counterpart_says_so():
-    with pytest.raises(NotImplementedError, match="For 'DatasetCache'.*Dataset.save"):
-        ds.DatasetCache(session_id=1, size=0)
     with pytest.raises(NotImplementedError, match="For 'TransferDataset'"):
         ds.TransferDataset(None)
 

@@ -237,7 +237,7 @@ def test_one_dataset_may_begin_several_pipelines():
         (TypeError, lambda d: d.batch(2.0)),
         (TypeError, lambda d: d.batch(2, foo=1)),
         (TypeError, lambda d: d.batch(2, drop_remainder=1)),
-        (NotImplementedError, lambda d: d.map(lambda x: x, "x", cache=3)),
+        (NotImplementedError, lambda d: d.map(lambda x: x, "x", offload=True)),
         (UserWarning, lambda d: d.map(lambda x: x, "x", max_rowsize=3)),
         (ValueError, lambda d: d.shuffle(1)),
         (TypeError, lambda d: d.shuffle("s")),

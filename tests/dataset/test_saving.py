@@ -93,5 +93,5 @@ def test_files_that_exist_and_columns_that_cannot_be_stored_are_refused(tmp_path
 
 
 def test_methods_of_the_c_runtime_say_that_they_are_not_offered():
-    with pytest.raises(AttributeError, match="the method 'to_json' is not offered"):
-        dataset("int8").to_json()
+    with pytest.raises(AttributeError, match="the method 'device_que' is not offered"):
+        dataset("int8").device_que()

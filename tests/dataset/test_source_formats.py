@@ -370,7 +370,7 @@ def test_names_of_faces_follow_the_files_own_order(root):
 def test_arguments_that_are_not_offered_are_refused(root):
     folder = str(source_files.write("classes", root))
     ds.Caltech256Dataset(folder, cache=None)
-    with pytest.raises(NotImplementedError, match="'cache' is not offered"):
+    with pytest.raises(TypeError, match="'cache' must be a DatasetCache"):
         ds.Caltech256Dataset(folder, cache=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         ds.Caltech256Dataset(folder, colour=3)

@@ -34,7 +34,7 @@ class DType:
         return self.name
 
     def __repr__(self) -> str:
-        return f"mindspore.{self.name.lower()}"
+        return f"mindspore.{self.np_dtype.name}"
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DType):
@@ -86,7 +86,9 @@ float64 = DType("Float64", np.float64)
 bfloat16 = DType("BFloat16", ml_dtypes.bfloat16)
 complex64 = DType("Complex64", np.complex64)
 complex128 = DType("Complex128", np.complex128)
-# For storage and casts; most operators do not compute in them.
+
+# Narrow types, for storage: few operators compute in them.
+qint4x2 = DType("Int4", ml_dtypes.int4)
 float8_e4m3fn = DType("Float8E4M3FN", ml_dtypes.float8_e4m3fn)
 float8_e5m2 = DType("Float8E5M2", ml_dtypes.float8_e5m2)
 
@@ -102,6 +104,7 @@ float_type = (float16, float32, float64, bfloat16)
 complex_type = (complex64, complex128)
 number_type = (*int_type, *uint_type, *float_type, *complex_type)
 all_types = (bool_, *number_type)
+narrow_types = (qint4x2, float8_e4m3fn, float8_e5m2)
 
 
 class OtherType:
@@ -169,7 +172,6 @@ type_none, type_type, _null = (
     OtherType("Null", "Null"),
 )
 number, function = OtherType("Number", "number"), OtherType("Func", "function")
-qint4x2 = OtherType("Int4", "int4")  # two numbers in one byte: for tools that quantize; Tensors cannot have it
 symbolic_key = OtherType("Object:SymbolicKey", "symbolic_key")
 env_type, type_refkey = OtherType("Object:EnvType", "env_type"), OtherType("Object:RefKey", "type_refkey")
 
@@ -197,7 +199,7 @@ Bool, Int, UInt = _Kind("Bool", (bool_,)), _Kind("Int", int_type), _Kind("UInt",
 # The last of `float_type` is bfloat16, which is a kind of its own.
 Float, BFloat, Complex = _Kind("Float", float_type[:-1]), _Kind("BFloat", (bfloat16,)), _Kind("Complex", complex_type)
 
-_BY_NUMPY = {dtype.np_dtype: dtype for dtype in (*all_types, float8_e4m3fn, float8_e5m2)}
+_BY_NUMPY = {dtype.np_dtype: dtype for dtype in (*all_types, *narrow_types)}
 # Python floats become float32 in MindSpore, ints int64.
 _BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex128}
 

@@ -257,14 +257,14 @@ def _checked_shape(shape: Any) -> Shape | None:
     return tuple(int(size) for size in sizes)
 
 
-_INITIALIZER_ALIAS: dict[str, type[Initializer]] = {}
+_NAMES: dict[str, type[Initializer]] = {}
 
 
 def _named(*names: str) -> Callable[[type[Initializer]], type[Initializer]]:
     def register(kind: type[Initializer]) -> type[Initializer]:
         # Names are looked up in lower case.
         for name in (*names, kind.__name__.lower()):
-            _INITIALIZER_ALIAS[name] = kind
+            _NAMES[name] = kind
         return kind
 
     return register
@@ -272,11 +272,9 @@ def _named(*names: str) -> Callable[[type[Initializer]], type[Initializer]]:
 
 def by_name(name: str) -> Initializer:
     """The Initializer registered under a name."""
-    kind = _INITIALIZER_ALIAS.get(name.lower())
+    kind = _NAMES.get(name.lower())
     if kind is None:
-        raise SporaxValueError(
-            f"For 'initializer', no initializer is called '{name}'; known: {sorted(_INITIALIZER_ALIAS)}."
-        )
+        raise SporaxValueError(f"For 'initializer', no initializer is called '{name}'; known: {sorted(_NAMES)}.")
     return kind()
 
 
@@ -564,7 +562,7 @@ def _register(*aliases: str) -> Callable[[type[Initializer]], type[Initializer]]
     def register(cls: type[Initializer]) -> type[Initializer]:
         for name in (cls.__name__.lower(), *aliases):
             # `setdefault`: our own classes keep their names.
-            _INITIALIZER_ALIAS.setdefault(name, cls)
+            _NAMES.setdefault(name, cls)
         return cls
 
     return register

@@ -29,6 +29,11 @@ class GlobalComm:
     INITED = False
 
 
+def _is_initialized() -> bool:
+    """Whether `init` has been called, and `release` not since."""
+    return GlobalComm.INITED
+
+
 def init(backend_name: str | None = None) -> None:
     """Join the job; waits until all ranks are there. Without a launcher, this process is the only rank.
 
@@ -233,11 +238,6 @@ def destroy_group(group: str) -> None:
     _require_init("destroy_group")
     _find("destroy_group", group)
     groups.destroy(group)
-
-
-def _is_initialized() -> bool:
-    """Whether `init` was called, and `release` was not called since."""
-    return GlobalComm.INITED
 
 
 def _find(function: str, group: Any) -> groups.Group:

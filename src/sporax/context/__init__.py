@@ -24,7 +24,6 @@ from sporax.context._global import (
     set_context,
     set_deterministic,
     set_device,
-    set_recursion_limit,
 )
 from sporax.context._offload import get_offload_context, offload_snapshot, reset_offload_context, set_offload_context
 from sporax.context._parallel import (
@@ -100,7 +99,6 @@ __all__ = [
     "set_context",
     "set_cost_model_context",
     "set_deterministic",
-    "set_recursion_limit",
     "set_device",
     "set_offload_context",
     "set_ps_context",

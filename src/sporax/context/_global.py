@@ -130,16 +130,6 @@ def set_deterministic(deterministic: bool) -> None:
     set_context(deterministic="ON" if deterministic else "OFF")
 
 
-def set_recursion_limit(recursion_limit: int = 1000) -> None:
-    """As ``set_context(max_call_depth=recursion_limit)``.
-
-    Raises:
-        SporaxTypeError: not an int.
-        SporaxValueError: below 1.
-    """
-    set_context(max_call_depth=recursion_limit)
-
-
 def graph_mode() -> bool:
     """Whether Cells and gradients compile as a whole."""
     return bool(_settings.current["mode"] == GRAPH_MODE)

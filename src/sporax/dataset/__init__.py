@@ -5,13 +5,15 @@ A dataset describes where rows come from and what happens to them; iterators rea
 
 from typing import TYPE_CHECKING, Any
 
-from sporax.dataset import _callbacks, config, text, transforms, vision
+from sporax.dataset import _callbacks, config, debug, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
+from sporax.dataset._cache import DatasetCache
 from sporax.dataset._callbacks import DSCallback
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._dataset import zip_datasets as zip
+from sporax.dataset._json_pipelines import compare, deserialize, serialize, show
 from sporax.dataset._mappable import MappableDataset
-from sporax.dataset._refused import DatasetCache, TransferDataset
+from sporax.dataset._refused import TransferDataset
 from sporax.dataset._sources.arrays import (
     Cifar10Dataset,
     Cifar100Dataset,
@@ -204,7 +206,12 @@ __all__ = [
     "ConcatDataset",
     "BucketBatchByLengthDataset",
     "BatchDataset",
+    "compare",
     "config",
+    "debug",
+    "deserialize",
+    "serialize",
+    "show",
     "text",
     "transforms",
     "vision",

@@ -28,14 +28,15 @@ class Gate:
     def __init__(self, name: str, num_batch: int, callback: Callable[[Any], Any] | None) -> None:
         self.name = name
         self.num_batch = num_batch
-        self._callback = callback
+        self.callback = callback
         self._condition = threading.Condition()
         self._free = 0
+        # Number of the reading; rows of an earlier one compare it and end.
         self._reading = 0
         self._is_open = True  # until an iterator begins
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Gate, (self.name, self.num_batch, self._callback)
+        return Gate, (self.name, self.num_batch, self.callback)
 
     def start_epoch(self, batch_size: int, *, is_first: bool) -> None:
         """Let `num_batch` batches pass; the first epoch of an iterator forgets what was released before.
@@ -45,9 +46,11 @@ class Gate:
             is_first: whether an iterator begins; rows of earlier ones do not wait any more, and end.
         """
         with self._condition:
+            # Rows that an earlier iterator was given do not count for this one.
             if is_first:
                 self._free = 0
                 self._reading += 1
+            # From the first row on rows must wait.
             self._is_open = False
             self._free += self.num_batch * batch_size
             self._condition.notify_all()
@@ -55,8 +58,8 @@ class Gate:
     def release(self, rows: int, data: Any) -> None:
         """Call the callback and let `rows` more rows pass."""
         with self._condition:
-            if self._callback is not None:
-                self._callback(data)
+            if self.callback is not None:
+                self.callback(data)
             self._free += rows
             self._condition.notify_all()
 
@@ -71,14 +74,17 @@ class Gate:
         reading = self._reading
         for row in rows:
             with self._condition:
+                # Never without a limit: a script that forgets `sync_update` would hang for ever.
                 if not self._condition.wait_for(lambda: self._may_pass(reading), config.get_callback_timeout()):
                     warnings.warn(
                         f"For 'sync_wait', no 'sync_update' of the condition {self.name!r} came for "
                         f"{config.get_callback_timeout()} seconds; rows do not wait any more."
                     )
+                    # Once given up, later rows do not wait for the limit again.
                     self._is_open = True
                 if reading != self._reading:
                     return
+                # May become negative while the gate is open; the next epoch adds to it.
                 self._free -= 1
             yield row
 

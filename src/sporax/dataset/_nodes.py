@@ -7,13 +7,16 @@ any order, a `Flow` where not. Nothing is read before an iterator builds the fir
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from sporax.dataset import config
+from sporax.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.dataset._callbacks import DSCallback, Events
 from sporax.dataset._flows import (
     Flow,
@@ -23,9 +26,9 @@ from sporax.dataset._flows import (
     mapped,
     rows_of,
     shuffled,
-    zipped,
 )
 from sporax.dataset._gates import Gate
+from sporax.dataset._map_modes import healthy, with_hooks
 from sporax.dataset._operations import Operation, as_pixels, is_python, on_columns
 from sporax.dataset._pools import FlowWorkers, TableWorkers
 from sporax.dataset._random import Pass, RowKey
@@ -33,14 +36,12 @@ from sporax.dataset._rows import Block, Row, row_of
 from sporax.dataset._tables import (
     ENDLESS,
     Batched,
-    Concatenated,
     Indices,
     Mapped,
     Reordered,
     Repeated,
     Table,
     Window,
-    Zipped,
 )
 from sporax.dataset.samplers import BuiltinSampler
 from sporax.ir.errors import SporaxRuntimeError
@@ -58,6 +59,7 @@ class Node(abc.ABC):
     def __init__(self, columns: Sequence[str], parents: Sequence[Node] = ()) -> None:
         self.columns = tuple(columns)
         self.parents = tuple(parents)
+        # From the source up, so that steps added later do not change random numbers of those before.
         self.depth: int = 1 + max((parent.depth for parent in parents), default=-1)
         self._num_rows: int | None = None
 
@@ -102,6 +104,7 @@ class Source(Node):
         python: whether reading a row calls user code.
         workers: threads or processes requested, or None.
         processes: whether the workers are to be processes.
+        cache: keeps rows of the store.
     """
 
     def __init__(
@@ -113,9 +116,12 @@ class Source(Node):
         python: bool = False,
         workers: int | None = None,
         processes: bool = False,
+        cache: DatasetCache | None = None,
     ) -> None:
         super().__init__(columns)
         self.load = load
+        self._origin = load
+        self.cache = cache
         self.sampler = sampler
         self._labels = labels
         self._python = python
@@ -125,17 +131,28 @@ class Source(Node):
 
     def store(self) -> Table:
         """The opened store."""
+        # Opened once for all passes and iterators: it may read a whole file.
         if self._store is None:
             self._store = self.load()
         return self._store
 
     def with_sampler(self, sampler: BuiltinSampler) -> Source:
         """The same store under another sampler."""
-        return Source(self.columns, self.store, sampler, self._labels, self._python, self.workers, self.processes)
+        changed = copy.copy(self)
+        changed.load, changed.sampler, changed._num_rows = self.store, sampler, None
+        return changed
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
-        return Reordered(self.store(), self.order(run))
+        table = self.store()
+        if self.cache is not None and not config.get_debug_mode():
+            self.cache.claim(self.identity())
+            table = CachedTable(table, self.cache)
+        return Reordered(table, self.order(run))
+
+    def identity(self) -> Hashable:
+        """Equal for sources that read the same."""
+        return self.columns, fingerprint(self._origin)
 
     def order(self, run: Pass) -> Indices:
         """The rows of the store that a pass reads."""
@@ -144,6 +161,7 @@ class Source(Node):
         return self.sampler.order(store.size, run, labels)
 
     def _count(self) -> int:
+        # A sampler's own length saves building the order, which a user's sampler may draw at random.
         length = getattr(self.sampler, "__len__", None)
         return super()._count() if length is None else int(length())
 
@@ -214,19 +232,28 @@ class Map(Node):
         self.outputs = tuple(outputs)
         self.workers = workers
         self.processes = processes
+        self.callbacks = tuple(callbacks)
         self.events = Events(callbacks) if callbacks else None
+        # Made with the node and not per pass, so that processes live as long as the pipeline.
         self._workers = _flow_workers(self)
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         keys = tuple(run.row_key(self.depth, i) for i in range(len(self.operations)))
-        function = _Applied(self.operations, keys, self.inputs, self.outputs, self.columns)
+        operations: Sequence[Operation] = self.operations
+        debugged, mode = config.get_debug_mode(), config.get_error_samples_mode()
+        if debugged:
+            operations, shown_keys = with_hooks(operations, keys)
+            keys, mode = tuple(shown_keys), mode.RETURN
+        function = _Applied(tuple(operations), keys, self.inputs, self.outputs, self.columns)
         stream = self.parent.build(run)
-        if isinstance(stream, Table) and self.events is None:
+        if isinstance(stream, Table) and self.events is None and not debugged and mode is mode.RETURN:
             return Mapped(stream, function)
 
         def apply(rows: Iterator[Row]) -> Iterator[Row]:
-            return mapped(rows, function, self._workers.in_order)
+            if mode is mode.RETURN:
+                return mapped(rows, function, self._workers.in_order)
+            return healthy(rows, function, self._workers.in_order, mode)
 
         if self.events is None:
             return Flow(lambda: apply(rows_of(stream)))
@@ -294,8 +321,8 @@ class Batch(Node):
         super().__init__(columns, [parent])
         self._size_of = size_of
         self.fixed_size = fixed_size
-        self._drop_remainder = drop_remainder
-        self._collate = collate
+        self.drop_remainder = drop_remainder
+        self.collate = collate
         self._python = python
         self.workers = workers
         self.processes = processes
@@ -304,10 +331,10 @@ class Batch(Node):
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
-        collate = _Collated(self._collate, run.epoch)
+        collate = _Collated(self.collate, run.epoch)
         if isinstance(stream, Table) and self.fixed_size is not None:
-            return Batched(stream, self.fixed_size, self._drop_remainder, collate)
-        drop = self._drop_remainder
+            return Batched(stream, self.fixed_size, self.drop_remainder, collate)
+        drop = self.drop_remainder
         in_order = self._workers.in_order
         return Flow(
             lambda: batched(rows_of(stream), lambda number: self._size_of(number, run.epoch), drop, collate, in_order)
@@ -317,7 +344,7 @@ class Batch(Node):
         if self.fixed_size is None:
             return super()._count()
         whole, rest = divmod(self.parent.num_rows(), self.fixed_size)
-        return whole + (rest > 0 and not self._drop_remainder)
+        return whole + (rest > 0 and not self.drop_remainder)
 
     def runs_python(self) -> bool:
         """See Node."""
@@ -346,6 +373,7 @@ class Shuffle(Node):
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
+        # Parts of a split must agree on all ranks and in all epochs.
         drawn = Pass(run.shared_seed, run.shared_seed) if self._fixed else run
         if isinstance(stream, Table) and stream.size < ENDLESS:
             return Reordered(stream, buffer_order(stream.size, self.buffer_size, drawn.shuffler(self.depth)))
@@ -364,6 +392,7 @@ class Repeat(Node):
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
+        # Repeats count as passes, so each has another order; an endless one counts from 0.
         first = 0 if self.count == ENDLESS else run.index * self.count
 
         def build(number: int) -> Stream:
@@ -380,22 +409,23 @@ class Limit(Node):
 
     def __init__(self, parent: Node, skip: int, take: int) -> None:
         super().__init__(parent.columns, [parent])
-        self._skip = skip
-        self._take = take
+        self.skip = skip
+        self.take = take
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
-            left = stream.size if stream.size == ENDLESS else max(stream.size - self._skip, 0)
-            return Window(stream, self._skip, min(left, self._take))
-        stop = None if self._take == ENDLESS else self._skip + self._take
-        return Flow(lambda: itertools.islice(stream.rows(), self._skip, stop))
+            left = stream.size if stream.size == ENDLESS else max(stream.size - self.skip, 0)
+            return Window(stream, self.skip, min(left, self.take))
+        stop = None if self.take == ENDLESS else self.skip + self.take
+        return Flow(lambda: itertools.islice(stream.rows(), self.skip, stop))
 
     def _count(self) -> int:
+        # An endless repeat counts its rows once, which `take` must not use as a limit.
         if any(isinstance(node, Repeat) and node.count == ENDLESS for node in self.walk()):
             return super()._count()
-        return min(max(self.parent.num_rows() - self._skip, 0), self._take)
+        return min(max(self.parent.num_rows() - self.skip, 0), self.take)
 
 
 class Select(Node):
@@ -403,70 +433,17 @@ class Select(Node):
 
     def __init__(self, parent: Node, names: dict[str, str]) -> None:
         super().__init__(tuple(names.values()), [parent])
-        self._names = names
+        self.names = names
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
-            return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self._names.items()})
-        return Flow(lambda: ({new: row[old] for old, new in self._names.items()} for row in stream.rows()))
+            return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self.names.items()})
+        return Flow(lambda: ({new: row[old] for old, new in self.names.items()} for row in stream.rows()))
 
     def _count(self) -> int:
         return self.parent.num_rows()
-
-
-class Zip(Node):
-    """Pipelines side by side, as long as the shortest."""
-
-    def __init__(self, parents: Sequence[Node]) -> None:
-        columns = [name for parent in parents for name in parent.columns]
-        double = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
-        if double is not None:
-            raise SporaxRuntimeError(
-                f"For 'zip', the datasets must have different columns, but {double!r} occurs twice; rename one."
-            )
-        super().__init__(columns, parents)
-
-    def build(self, run: Pass) -> Stream:
-        """See Node."""
-        streams = [parent.build(run) for parent in self.parents]
-        tables = [stream for stream in streams if isinstance(stream, Table)]
-        if len(tables) == len(streams):
-            return Zipped(tables)
-        return Flow(lambda: zipped([rows_of(stream) for stream in streams]))
-
-    def _count(self) -> int:
-        return min(parent.num_rows() for parent in self.parents)
-
-
-class Concat(Node):
-    """One pipeline after another; with a sampler, the rows of all that it picks (they must have random access then)."""
-
-    def __init__(self, parents: Sequence[Node], sampler: BuiltinSampler | None = None) -> None:
-        for parent in parents[1:]:
-            if parent.columns != parents[0].columns:
-                raise SporaxRuntimeError(
-                    "For 'concat', the datasets must have the same columns in the same order, but got "
-                    f"{list(parents[0].columns)} and {list(parent.columns)}."
-                )
-        super().__init__(parents[0].columns, parents)
-        self.sampler = sampler
-
-    def build(self, run: Pass) -> Stream:
-        """See Node."""
-        streams = [parent.build(run) for parent in self.parents]
-        tables = [stream for stream in streams if isinstance(stream, Table) and stream.size < ENDLESS]
-        if len(tables) == len(streams):
-            whole = Concatenated(tables)
-            return whole if self.sampler is None else Reordered(whole, self.sampler.order(whole.size, run))
-        if self.sampler is not None:
-            raise SporaxRuntimeError("For 'use_sampler', all datasets must have random access, but one is sequential.")
-        return Flow(lambda: itertools.chain.from_iterable(rows_of(stream) for stream in streams))
-
-    def _count(self) -> int:
-        whole = sum(parent.num_rows() for parent in self.parents)
-        return whole if self.sampler is None else len(self.sampler.order(whole, Pass(0, 0)))
 
 
 class Rewritten(Node):
@@ -476,19 +453,28 @@ class Rewritten(Node):
         parent: the step before.
         rewrite: (rows, pass) -> rows.
         columns: columns of the rows given.
+        inputs: columns that decide.
+        workers: threads requested, or None.
     """
 
     def __init__(
-        self, parent: Node, rewrite: Callable[[Iterator[Row], Pass], Iterator[Row]], columns: Sequence[str]
+        self,
+        parent: Node,
+        rewrite: Callable[[Iterator[Row], Pass], Iterator[Row]],
+        columns: Sequence[str],
+        inputs: Sequence[str] = (),
+        workers: int | None = None,
     ) -> None:
         super().__init__(columns, [parent])
-        self._rewrite = rewrite
+        self.rewrite = rewrite
+        self.inputs = tuple(inputs)
+        self.workers = workers
         self._workers = _table_workers(self)
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
-        return Flow(lambda: self._rewrite(self._workers.rows_of(stream), run))
+        return Flow(lambda: self.rewrite(self._workers.rows_of(stream), run))
 
     def runs_python(self) -> bool:
         """See Node: such a step calls a user's function."""
@@ -541,6 +527,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
     """`count` passes one after the other, `build` making pass number k; empty passes end an endless repeat."""
     first = build(0)
     if isinstance(first, Table) and first.size < ENDLESS:
+        # Tables know where pass k begins, so positions stay countable over all repeats.
         return Repeated(build, first.size, count)  # type: ignore[arg-type]  # the size is known where it is repeated
 
     def start() -> Iterator[Row]:
@@ -549,6 +536,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
             for row in rows_of(build(number)):
                 empty = False
                 yield row
+            # Without this an endless repeat of nothing would never return.
             if empty:
                 return
 

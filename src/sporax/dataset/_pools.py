@@ -22,6 +22,7 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sporax.dataset import config
 from sporax.dataset._flows import Stream, in_order, in_order_of, rows_by, rows_of
 from sporax.dataset._rows import Row
 from sporax.dataset._tables import ENDLESS, Table
@@ -37,7 +38,9 @@ def end_with_user(worker: int = 0, num_workers: int = 0) -> None:
         return
 
     def watch() -> None:
+        # In a thread: the main thread of a worker waits for tasks.
         user.join()
+        # Not `sys.exit`, which would end only this thread.
         os._exit(1)
 
     threading.Thread(target=watch, name=f"user of worker {worker} of {num_workers}", daemon=True).start()
@@ -55,6 +58,7 @@ class Pool:
         self._executor: futures.ProcessPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Processes do not survive pickling; the copy starts its own.
         return Pool, (self.processes,)
 
     def in_order(self, items: Iterator[T], function: Callable[[T], R]) -> Iterator[R]:
@@ -63,6 +67,7 @@ class Pool:
         if self._executor is None:
             spawn = multiprocessing.get_context("spawn")  # a fork would copy locks that threads of JAX hold
             self._executor = futures.ProcessPoolExecutor(self.processes, spawn, end_with_user)
+            # Not in `__del__`: the interpreter may be shutting down by then.
             weakref.finalize(self, self._executor.shutdown, wait=False, cancel_futures=True)
         with tempfile.TemporaryDirectory(prefix="sporax-dataset-") as folder:
             path = Path(folder) / "function"
@@ -75,6 +80,7 @@ def _apply(path: str, item: Any) -> Any:
     return _function(path)(item)
 
 
+# Two: a step may be read by two iterators in turn.
 @functools.lru_cache(maxsize=2)
 def _function(path: str) -> Callable[[Any], Any]:
     function: Callable[[Any], Any] = pickle.loads(Path(path).read_bytes())
@@ -95,6 +101,8 @@ class FlowWorkers:
 
     def in_order(self, items: Iterator[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
         """`function` of every item, in their order."""
+        if config.get_debug_mode():
+            return map(function, items)
         if self._pool is not None:
             return self._pool.in_order(items, function)
         return in_order(items, function, self._threads)
@@ -112,6 +120,7 @@ class TableWorkers:
 
     def rows_of(self, stream: Stream) -> Iterator[Row]:
         """The rows of a table or a flow, in order."""
-        if self._pool is not None and isinstance(stream, Table) and stream.size < ENDLESS:
-            return rows_by(stream, self._pool.in_order)
+        pool = None if config.get_debug_mode() else self._pool
+        if pool is not None and isinstance(stream, Table) and stream.size < ENDLESS:
+            return rows_by(stream, pool.in_order)
         return rows_of(stream)

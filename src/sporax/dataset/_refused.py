@@ -7,29 +7,6 @@ from typing import Any
 from sporax.ir.errors import SporaxNotImplementedError
 
 
-class DatasetCache:
-    """A connection to MindSpore's cache server, a program of its own, which does not exist here.
-
-    Raises:
-        SporaxNotImplementedError: always.
-    """
-
-    def __init__(
-        self,
-        session_id: int,
-        size: int = 0,
-        spilling: bool = False,
-        hostname: str | None = None,
-        port: int | None = None,
-        num_connections: int | None = None,
-        prefetch_size: int | None = None,
-    ) -> None:
-        raise SporaxNotImplementedError(
-            f"For 'DatasetCache', there is no cache server to connect to (session_id {session_id}); leave 'cache' out. To "
-            "keep the rows of expensive operations, write them once with 'Dataset.save' and read them with 'MindDataset'."
-        )
-
-
 class TransferDataset:
     """A queue of batches on the device, which does not exist here.
 

@@ -2,7 +2,7 @@
 
 Pipelines read these when an iterator is made, so a change affects the iterators made after it. Settings of MindSpore's that
 steer its C++ runtime (NUMA, autotune, shared memory, watchdog, …) are kept and can be read again; setting one to anything but
-what happens here anyway warns that it has no effect. One that would change the rows is an error.
+what happens here anyway warns that it has no effect. Those that change the rows do what they say.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sporax.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
+from sporax.dataset.debug import DebugHook, PrintMetaDataHook
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
 from sporax.ir.missing import missing_names
 
@@ -72,14 +73,27 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
 DEFAULT_SEED = 5489
 """The seed reported, and used for sharded shuffles, when none was set."""
 
+DEBUG_SEED = 1
+"""The seed of debug mode when none was set: that of MindSpore."""
+
 UINT32_MAX = 2**32 - 1
 
 
 def _inherited_seed() -> int | None:
     """The seed of an earlier `mindspore.set_seed`, which could not reach this module before it was imported."""
+    # Only looked up: importing it would load JAX.
     common = sys.modules.get("sporax.common.seed")
     seed = common.get_seed() if common is not None else None
+    # `mindspore.set_seed` accepts larger numbers; the pipeline's are 32 bits.
     return None if seed is None else seed & UINT32_MAX
+
+
+class ErrorSamplesMode(enum.IntEnum):
+    """What happens to a row whose `map` fails."""
+
+    RETURN = 0
+    REPLACE = 1
+    SKIP = 2
 
 
 @dataclass(slots=True)
@@ -87,9 +101,14 @@ class _Settings:
     """The present settings; what each means is at its setter."""
 
     seed: int | None = field(default_factory=_inherited_seed)
+    # MindSpore's default of 8, unless there are fewer cores.
     num_parallel_workers: int = min(8, os.cpu_count() or 1)
+    # Rows read ahead: MindSpore's size of a connector.
     prefetch_size: int = 16
     callback_timeout_seconds: int = 60
+    debug_mode: bool = False
+    debug_hooks: list[DebugHook] = field(default_factory=lambda: [PrintMetaDataHook()])
+    error_samples_mode: ErrorSamplesMode = ErrorSamplesMode.RETURN
     without_effect: dict[str, Any] = field(default_factory=dict)
 
 
@@ -110,13 +129,14 @@ def set_seed(seed: int) -> None:
 
 
 def get_seed() -> int:
-    """The seed of the pipeline; 5489 when it was never set."""
-    return DEFAULT_SEED if _settings.seed is None else _settings.seed
+    """The seed of the pipeline; 5489 when it was never set, 1 in debug mode."""
+    default = DEBUG_SEED if _settings.debug_mode else DEFAULT_SEED
+    return default if _settings.seed is None else _settings.seed
 
 
 def is_seed_set() -> bool:
-    """Whether `set_seed` (here or `mindspore.set_seed`) was called."""
-    return _settings.seed is not None
+    """Whether the seed is fixed: by `set_seed` (here or `mindspore.set_seed`), or by debug mode."""
+    return _settings.seed is not None or _settings.debug_mode
 
 
 def set_num_parallel_workers(num: int) -> None:
@@ -160,6 +180,7 @@ def load(file: str) -> None:
     """
     path = Path(check_str("load", "file", file))
     try:
+        # MindSpore's JSON of settings.
         settings = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise SporaxRuntimeError(f"For 'load', the file {str(path)!r} cannot be read as JSON: {error}") from error
@@ -170,6 +191,7 @@ def load(file: str) -> None:
         if name in setters:
             setters[name](value)
         else:
+            # MindSpore's files list all settings, so unknown ones are no error.
             warnings.warn(f"For 'load', the setting {name!r} has no effect here.")
 
 
@@ -179,6 +201,7 @@ def load(file: str) -> None:
 def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
     """Remember a setting that changes nothing, and say so if it asks for something else than what happens."""
     _settings.without_effect[name] = value
+    # A setting that asks for what happens anyway is silent.
     if value != actual:
         warnings.warn(f"For '{where}', {value!r} has no effect: {reason}.")
 
@@ -307,6 +330,7 @@ def get_auto_offload() -> bool:
 
 def set_dynamic_shape(is_dynamic: bool) -> None:
     """Say that shapes differ from batch to batch; they may in any case."""
+    # No warning: shapes may differ in any case, so both values are honoured.
     _settings.without_effect["dynamic_shape"] = check_bool("set_dynamic_shape", "is_dynamic", is_dynamic)
 
 
@@ -359,7 +383,7 @@ def get_video_backend() -> str:
     return "CPU"
 
 
-# ------------------------------------------------------------------------------- settings that would change the rows
+# ------------------------------------------------------------------------------------- settings that change the rows
 
 
 def set_sending_batches(batch_num: int) -> None:
@@ -374,47 +398,55 @@ def set_sending_batches(batch_num: int) -> None:
         )
 
 
-def set_debug_mode(debug_mode_flag: bool, debug_hook_list: list[Any] | None = None) -> None:
-    """Whether hooks see what each transform takes and gives: they do not.
+def set_debug_mode(debug_mode_flag: bool, debug_hook_list: list[DebugHook] | None = None) -> None:
+    """Whether hooks see what each transform of a `map` takes and gives.
+
+    The user's own thread then prepares each row when it is requested; numbers of workers, `python_multiprocessing`, caches
+    and the mode of error samples have no effect, and the seed is 1 if none was set.
+
+    Args:
+        debug_mode_flag: on or off.
+        debug_hook_list: hooks before the first and after each operation; `PrintMetaDataHook` by default. An empty list
+            keeps those of before.
 
     Raises:
-        SporaxNotImplementedError: debug mode is requested.
+        SporaxTypeError: an argument has the wrong type.
     """
-    if check_bool("set_debug_mode", "debug_mode_flag", debug_mode_flag):
-        raise SporaxNotImplementedError(
-            "For 'set_debug_mode', 'debug_mode_flag' must be False; transforms are functions that can be called by themselves, "
-            "and errors name the row."
-        )
+    where = "set_debug_mode"
+    flag = check_bool(where, "debug_mode_flag", debug_mode_flag)
+    hooks: list[DebugHook] = [PrintMetaDataHook()] if debug_hook_list is None else debug_hook_list
+    if not isinstance(hooks, list) or not all(isinstance(hook, DebugHook) for hook in hooks):
+        raise type_error(where, "debug_hook_list", "a list of DebugHook", debug_hook_list)
+    if flag:
+        warnings.warn(f"For '{where}', debug mode is on: one thread prepares all rows, which is slow.")
+    _settings.debug_hooks = hooks or _settings.debug_hooks
+    _settings.debug_mode = flag
 
 
 def get_debug_mode() -> bool:
-    """Whether debug mode is on: never."""
-    return False
+    """Whether debug mode is on."""
+    return _settings.debug_mode
 
 
-class ErrorSamplesMode(enum.IntEnum):
-    """What happens to a row whose `map` fails."""
-
-    RETURN = 0
-    REPLACE = 1
-    SKIP = 2
+def debug_hooks() -> list[DebugHook]:
+    """The hooks of debug mode."""
+    return _settings.debug_hooks
 
 
 def set_error_samples_mode(error_samples_mode: ErrorSamplesMode) -> None:
-    """What happens to a row whose `map` fails: the error is raised.
+    """What happens to a row for which an operation of a `map` fails.
+
+    `RETURN`: the error is raised. `SKIP`: the row is left out, with a warning; sizes still count it. `REPLACE`: a good row of
+    the same epoch comes in its stead, at the end of the epoch, with a warning; the first 16 good rows take turns.
 
     Raises:
-        SporaxNotImplementedError: another mode than `RETURN`.
+        SporaxTypeError: not an ErrorSamplesMode.
     """
     if not isinstance(error_samples_mode, ErrorSamplesMode):
         raise type_error("set_error_samples_mode", "error_samples_mode", "ErrorSamplesMode", error_samples_mode)
-    if error_samples_mode is not ErrorSamplesMode.RETURN:
-        raise SporaxNotImplementedError(
-            "For 'set_error_samples_mode', the mode must be ErrorSamplesMode.RETURN, but got "
-            f"{error_samples_mode.name}; leave such rows out with 'filter'."
-        )
+    _settings.error_samples_mode = error_samples_mode
 
 
 def get_error_samples_mode() -> ErrorSamplesMode:
-    """What happens to a row whose `map` fails: `RETURN`."""
-    return ErrorSamplesMode.RETURN
+    """What happens to a row for which an operation of a `map` fails."""
+    return _settings.error_samples_mode

@@ -314,7 +314,7 @@ class LRN(Cell):
         return ops.lrn(x, self.depth_radius, self.bias, self.alpha, self.beta)
 
 
-_activation: dict[str, Callable[[], Cell]] = {
+_BY_NAME: dict[str, Callable[[], Cell]] = {
     "softmin": Softmin,
     "softmax": Softmax,
     "softmax2d": Softmax2d,
@@ -358,8 +358,8 @@ def get_activation(name: Any, prim_name: str | None = None) -> Cell | None:
         raise SporaxTypeError(
             f"For '{prim_name or 'get_activation'}', the name must be a string, but got {type(name).__name__}."
         )
-    if name not in _activation:
+    if name not in _BY_NAME:
         raise SporaxKeyError(
-            f"For '{prim_name or 'get_activation'}', the activation must be in {list(_activation)}, got '{name}'."
+            f"For '{prim_name or 'get_activation'}', the activation must be in {list(_BY_NAME)}, got '{name}'."
         )
-    return _activation[name]()
+    return _BY_NAME[name]()

@@ -1,6 +1,6 @@
 """How programs run: state, compiled programs, random numbers. Works on `jax.Array`s; knows no Tensor and no Cell.
 
-MindSpore has a module of this name too; its functions about devices are here as well. They are loaded when they are
+MindSpore has a module of this name too; its functions about device memory are here as well. They are loaded when they are
 first used, so that the `session` of a process can be looked at without loading JAX.
 """
 
@@ -17,20 +17,44 @@ if TYPE_CHECKING:
         memory_allocated,
         memory_reserved,
         memory_stats,
+        memory_summary,
+        reset_max_memory_allocated,
+        reset_max_memory_reserved,
+        reset_peak_memory_stats,
         set_memory,
         synchronize,
     )
+    from sporax.runtime.streams import (
+        Event,
+        Stream,
+        StreamCtx,
+        communication_stream,
+        current_stream,
+        default_stream,
+        set_cur_stream,
+    )
 
 __all__ = [
-    *(
-        "empty_cache",
-        "max_memory_allocated",
-        "max_memory_reserved",
-        "memory_allocated",
-        "memory_reserved",
-        "memory_stats",
-    ),
-    *("launch_blocking", "set_memory", "synchronize"),
+    "Event",
+    "Stream",
+    "StreamCtx",
+    "communication_stream",
+    "current_stream",
+    "default_stream",
+    "empty_cache",
+    "launch_blocking",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_max_memory_allocated",
+    "reset_max_memory_reserved",
+    "reset_peak_memory_stats",
+    "set_cur_stream",
+    "set_memory",
+    "synchronize",
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
@@ -38,6 +62,7 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             return missing_name(__name__, name)
-        from sporax.runtime import blocking, memory
+        from sporax.runtime import blocking, memory, streams
 
-        return getattr(blocking if name == "launch_blocking" else memory, name)
+        home = next(module for module in (blocking, memory, streams) if hasattr(module, name))
+        return getattr(home, name)

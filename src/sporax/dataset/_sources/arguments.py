@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from sporax.dataset import _checks
+from sporax.dataset._cache import DatasetCache
 from sporax.dataset._sources.file_sampling import Shuffle
 from sporax.dataset._sources.format import Argument, Check
 from sporax.dataset._sources.text_files import find_files
@@ -122,7 +123,7 @@ SHUFFLE = Argument("shuffle", bool | None, "shuffle each epoch in another order;
 SAMPLER = Argument("sampler", Any, "a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.", None)
 NUM_SHARDS = Argument("num_shards", int | None, "number of ranks that share the rows.", None)
 SHARD_ID = Argument("shard_id", int | None, "this rank.", None)
-CACHE = Argument("cache", None, "must be None.", None)
+CACHE = Argument("cache", DatasetCache | None, "keeps the rows for the next epochs.", None)
 DECRYPT = Argument("decrypt", None, "must be None.", None)
 
 #: Without `decode`, with it, and with it where MindSpore's constructor has no `cache`.

@@ -1,0 +1,45 @@
+"""Objects that remember the arguments they were made with, so that they can be written down and made again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+class Recorded:
+    """Base of such objects: each class of theirs that has a constructor notes what it is called with."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            record_constructor(cls, vars(cls)["__init__"])
+
+
+def record_constructor(cls: type, constructor: Callable[..., None]) -> None:
+    """Give a class a constructor that notes its arguments."""
+
+    @functools.wraps(constructor)
+    def record(self: Any, /, *arguments: Any, **options: Any) -> None:
+        vars(self).setdefault("_given", {})[cls] = (arguments, options)
+        constructor(self, *arguments, **options)
+
+    type.__setattr__(cls, "__init__", record)
+
+
+def given_arguments(made: Recorded, kind: type | None = None) -> dict[str, Any]:
+    """The arguments by name, with defaults.
+
+    Args:
+        made: the object.
+        kind: the class whose arguments are asked for; the object's own by default.
+    """
+    given: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = vars(made).get("_given", {})
+    base = next((base for base in (kind or type(made)).__mro__ if base in given), None)
+    if base is None:
+        return {}
+    arguments, options = given[base]
+    bound = inspect.signature(base).bind(*arguments, **options)
+    bound.apply_defaults()
+    return dict(bound.arguments)
