@@ -208,3 +208,13 @@ def test_seeds_of_operators_follow_each_other():
     assert _get_graph_seed(None, "a") == (87654321, 0)
     with pytest.raises(ValueError, match="For 'a', the 'seed' must be int and must >= 0"):
         _get_graph_seed(-1, "a")
+
+
+def test_parts_of_transformers_are_in_nn_as_before_2_0():
+    from sporax.nn import TransformerOpParallelConfig
+    from sporax.parallel import _transformer
+
+    assert TransformerOpParallelConfig is _transformer.TransformerOpParallelConfig
+    assert nn.VocabEmbedding is nn.transformer.VocabEmbedding
+    assert nn.Transformer is not nn.transformer.Transformer
+    assert TransformerOpParallelConfig(data_parallel=2).data_parallel == 2
