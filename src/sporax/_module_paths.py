@@ -20,11 +20,10 @@ from sporax.ir.missing import SUBMODULES, missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
-    "sporax.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
     "sporax.hal": "hal.device hal.event hal.memory hal.stream",
     "sporax.runtime": "runtime.device runtime.event runtime.stream",
-    "sporax.common.dtype": "_c_expression.typing",
     "sporax.common.api": "graph graph.api",
+    "sporax.common.dtype": "_c_expression.typing",
     "sporax": "common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
     "sporax.context": "parallel.algo_parameter_config",
     "sporax.parallel": "parallel.parameter_broadcast",
@@ -39,10 +38,11 @@ _PATHS_OF = {
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
+    "sporax.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
     "sporax.ops.communication": "mint.distributed mint.distributed.distributed",
     "sporax.ops.operations": """
-        ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
-        ops.operations.debug_ops ops.deprecated
+        ops.deprecated ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
+        ops.operations.debug_ops
         ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations.linalg_ops
         ops.operations.math_ops ops.operations.nn_ops ops.operations.other_ops
         ops.operations.random_ops ops.operations.sparse_ops ops.operations.spectral_ops

@@ -132,16 +132,3 @@ def test_channel_dropout_classes():
 def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
-
-
-def test_permutations_are_padded():
-    for length in (0, 4, 6):
-        drawn = ops.Randperm(max_length=6)(Tensor([length], ms.int32))
-        assert drawn.dtype == ms.int32
-        values = drawn.asnumpy().tolist()
-        assert sorted(values[:length]) == list(range(length))
-        assert values[length:] == [-1] * (6 - length)
-    orders = {tuple(ops.Randperm(6, 9, ms.int64)(Tensor([6], ms.int32)).asnumpy()) for _ in range(5)}
-    assert len(orders) > 1
-    with pytest.raises(ValueError, match="For 'Randperm', 'max_length'"):
-        ops.Randperm(0)(Tensor([1], ms.int32))

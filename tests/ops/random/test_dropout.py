@@ -81,24 +81,15 @@ def test_arguments_that_do_not_fit_are_refused():
         ops.randn(2.5)
 
 
-def test_a_mask_of_bits_is_drawn_and_applied(mode):
-    x = Tensor(np.full((10, 30), 2.0, np.float32))
-    mask = ops.DropoutGenMask()((10, 30), 0.6)
-    assert (mask.shape, mask.dtype) == ((48,), ms.uint8)
-    kept = ops.DropoutDoMask()(x, mask, 0.5).asnumpy()
-    assert set(np.unique(kept)) == {0, 4}
-    assert 0.45 < (kept != 0).mean() < 0.75
-    np.testing.assert_array_equal(ops.DropoutDoMask()(x, mask, Tensor(0.5, ms.float32)).asnumpy(), kept)
-    bits = np.unpackbits(mask.asnumpy(), bitorder="little")[:300].reshape(10, 30)
-    np.testing.assert_array_equal(kept != 0, bits == 1)
+def test_whole_numbers_between_tensors(mode):
+    ms.set_seed(1)
 
+    def drawn(high):
+        return ops.uniform((200,), Tensor(-2, ms.int32), high, dtype=ms.int32)
 
-def test_masks_of_bits_have_streams_of_their_own():
-    first, second = (ops.DropoutGenMask(3, 4) for _ in range(2))
-    masks = [first((200,), 0.5).asnumpy(), first((200,), 0.5).asnumpy(), second((200,), 0.5).asnumpy()]
-    assert (masks[0] == masks[2]).all()
-    assert (masks[0] != masks[1]).any()
-    with pytest.raises(ValueError, match="For 'DropoutGenMask', 'keep_prob'"):
-        first((2,), 0.0)
-    with pytest.raises(ValueError, match="For 'DropoutDoMask', 'mask' must be uint8 with a bit for each of 300"):
-        ops.DropoutDoMask()(Tensor(np.ones(300, np.float32)), Tensor(masks[0][:16]), 0.5)
+    result = (ms.jit(drawn) if mode == ms.GRAPH_MODE else drawn)(Tensor(3, ms.int32))
+    assert result.dtype == ms.int32 and set(result.asnumpy().tolist()) == {-2, -1, 0, 1, 2}
+    with pytest.raises(TypeError, match="'maxval' must be an integer where 'dtype' is Int32"):
+        ops.uniform((2,), 0, Tensor(1.0), dtype=ms.int32)
+    with pytest.raises(ValueError, match="'minval' must be a scalar tensor"):
+        ops.uniform((2,), Tensor([0, 1]), 4, dtype=ms.int32)

@@ -324,25 +324,6 @@ def randperm(n: int, seed: int = 0, offset: int = 0, dtype: DType = dtypes.int64
 
 
 @operator(function="")
-def _padded_permutation(key: Array, n: Array, max_length: int, pad: int, dtype: DType) -> Array:
-    """The numbers 0 to n - 1 in random order, and `pad` behind them, (max_length,)."""
-    numbers = jnp.arange(max_length)
-    # Numbers from n on come last.
-    drawn_keys = jnp.where(numbers < n.reshape(()), jax.random.uniform(key, (max_length,)), 2.0)
-    return jnp.where(numbers < n.reshape(()), jnp.argsort(drawn_keys), pad).astype(dtype.np_dtype)
-
-
-@operator("Randperm(max_length, pad, dtype)", function="", composed=True)
-def _randperm(n: Any, max_length: int = 1, pad: int = -1, dtype: DType = dtypes.int32) -> Any:
-    """The numbers 0 to n - 1 in random order, followed by `pad`, (max_length,); `n` is a Tensor with one integer."""
-    if not isinstance(n, Tensor) or n.size != 1:
-        raise SporaxValueError(f"For 'Randperm', 'n' must be a Tensor with one integer, but got {n!r}.")
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise SporaxValueError(f"For 'Randperm', 'max_length' must be a positive int, but got {max_length!r}.")
-    return drawn(_padded_permutation, stream(None), n, max_length, pad, dtype)
-
-
-@operator(function="")
 def _shuffled(key: Array, x: Array) -> Array:
     """The rows in random order."""
     return jax.random.permutation(key, x, 0) if x.ndim else x

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -27,28 +26,6 @@ def _dropout(x: Array, key: Array, keep_prob: float = 0.5) -> tuple[Array, Array
     kept = jnp.where(mask, x / jnp.asarray(keep_prob, x.dtype), jnp.zeros((), x.dtype))
     # The mask in the input's dtype, as MindSpore gives it.
     return kept, mask.astype(x.dtype)
-
-
-@operator(function="")
-def _packed_mask(key: Array, shape: tuple[int, ...], keep_prob: float) -> Array:
-    """Bits that are 1 with probability `keep_prob`, one per element, (ceil(elements / 128) * 16,) uint8."""
-    # Ascend's kernels take the mask in units of 128 bits, and so do programs that pass it on.
-    count = -(-math.prod(shape) // 128) * 128
-    return jnp.packbits(jax.random.bernoulli(key, keep_prob, (count,)), bitorder="little")
-
-
-@operator("DropoutDoMask()", function="")
-def _drop_by_mask(input_x: Array, mask: Array, keep_prob: Operand) -> Array:
-    """Elements whose bit of `mask`, from `DropoutGenMask`, is 1, divided by `keep_prob`; zero elsewhere."""
-    name = "DropoutDoMask"
-    check.floating(name, input_x=input_x)
-    if mask.dtype != jnp.uint8 or mask.size * 8 < input_x.size:
-        raise SporaxValueError(
-            f"For '{name}', 'mask' must be uint8 with a bit for each of {input_x.size} elements, but got {mask.dtype} with "
-            f"{mask.size * 8} bits."
-        )
-    bits = jnp.unpackbits(mask.reshape(-1), count=input_x.size, bitorder="little").reshape(input_x.shape)
-    return jnp.where(bits == 1, input_x / jnp.asarray(keep_prob, input_x.dtype), jnp.zeros((), input_x.dtype))
 
 
 def _checked_probability(name: str, what: str, value: Any, zero: bool) -> float:
@@ -86,39 +63,7 @@ class Dropout(Primitive):
         return super().__call__(x, wrap(self._stream.next_key()))
 
 
-class DropoutGenMask(Primitive):
-    """Draws a mask for `DropoutDoMask`.
-
-    Args:
-        Seed0, Seed1: a stream of this operator's own when one of them is not 0.
-    """
-
-    operator = _packed_mask
-    attribute_names = ()
-    defaults = {}
-
-    def __init__(self, Seed0: int = 0, Seed1: int = 0) -> None:  # noqa: N803 - MindSpore's names
-        super().__init__()
-        self._stream = Generator((Seed1 << 32) + Seed0) if Seed0 or Seed1 else seeds.operators
-
-    def __call__(self, shape: Any, keep_prob: Any) -> Any:
-        """A bit for each element of `shape`, 1 with probability `keep_prob`: (ceil(elements / 128) * 16,) uint8.
-
-        Args:
-            shape: sizes of the tensor that the mask is for.
-            keep_prob: a number in (0, 1], or a Tensor with one whose value is known.
-
-        Raises:
-            SporaxTypeError, SporaxValueError: not a shape, or not such a number.
-        """
-        keep = keep_prob.asnumpy().item() if isinstance(keep_prob, Tensor) else keep_prob
-        probability = _checked_probability("DropoutGenMask", "keep_prob", keep, zero=False)
-        key = wrap(self._stream.next_key())
-        return super().__call__(key, check.shape("DropoutGenMask", shape), probability)
-
-
 PRIMITIVES["Dropout"] = Dropout
-PRIMITIVES["DropoutGenMask"] = DropoutGenMask
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None = None) -> Any:
@@ -176,8 +121,30 @@ def normal(shape: Any, mean: Any, stddev: Any, seed: int | None = None) -> Tenso
     return standard_normal(shape, seed) * stddev + mean
 
 
+@operator(function="")
+def _draw_integers_between(key: Array, low: Operand, high: Operand, shape: tuple[int, ...]) -> Array:
+    """Uniform integers (int32) in [low, high), which may be traced."""
+    for name, bound in (("minval", low), ("maxval", high)):
+        if not jnp.issubdtype(jnp.asarray(bound).dtype, jnp.integer):
+            raise SporaxTypeError(
+                f"For 'uniform', '{name}' must be an integer where 'dtype' is Int32, but got {check.describe(bound)}."
+            )
+        if jnp.ndim(bound):
+            raise SporaxValueError(
+                f"For 'uniform', '{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}."
+            )
+    return jax.random.randint(key, shape, low, high, jnp.int32)
+
+
 def uniform(shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype: DType = dtypes.float32) -> Tensor:
-    """Uniform numbers in [minval, maxval)."""
+    """Uniform numbers in [minval, maxval); whole ones where `dtype` is int32, whose bounds are integers of no dimension.
+
+    Raises:
+        SporaxTypeError: bounds that are no integers, for int32.
+        SporaxValueError: bounds with dimensions, for int32.
+    """
+    if dtype == dtypes.int32:
+        return _draw_integers_between(_key(seed), minval, maxval, check.shape("uniform", _sizes((shape,))))
     unit = _draw_uniform(_key(seed), check.shape("uniform", _sizes((shape,))), dtype)
     # Scaled afterwards, so that bounds may be Tensors.
     return unit * (maxval - minval) + minval
