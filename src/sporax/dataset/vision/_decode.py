@@ -81,6 +81,8 @@ class ToPIL(OneToOne):
     In a pipeline, later operations of the same `map` get the image; what leaves `map` is an array.
     """
 
+    only_pillow = True
+
     gives_pillow = True
 
     def _one(self, value: Array) -> Array:
