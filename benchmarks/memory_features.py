@@ -6,12 +6,12 @@
 Every variant is a process of its own, so the memory of processes can be compared; they take steps in turns, and the least time of
 each is compared with that of the plain step. The table has, in MiB:
 
-    plan      what the memory model predicts for the device, and what is on the host: variables, and all that a step sends there
+    plan      what the memory model predicts for the device, and for device and host together
     XLA       arguments, results and temporaries of the compiled program, by `memory_analysis()`
     RSS       the most that the process had while it took steps
 
 On CPUs device and host are one memory: XLA's figure and RSS hold what an accelerator's host would hold, and do not shrink when
-something is sent there. Compare them with the sum of both columns of the plan.
+something is sent there. Compare them with the plan's second column.
 """
 
 from __future__ import annotations
@@ -217,12 +217,12 @@ def run_variant(options: argparse.Namespace) -> None:
     xla = arguments + used.output_size_in_bytes - used.alias_size_in_bytes + used.temp_size_in_bytes
     report = step.program.memory(ids, labels)
     # What files hold is in memory while a callback hands it over, of which the model knows nothing.
-    filed = any(each.filed is not None for each in step.get_parameters())
-    plan = None if filed or report.predicted is None else report.predicted.peak_bytes
-    host = report.host_bytes + sum(size for direction, size in report.transfers if direction == "to host")
+    filed = any(parameter.filed is not None for parameter in step.get_parameters())
+    known = not filed and report.predicted is not None
+    plan, both = (report.predicted.peak_bytes, report.with_host.peak_bytes) if known else (None, None)
     step(ids, labels).asnumpy()
     Path("/proc/self/clear_refs").write_text("5")  # begin to watch the most that the process has
-    print(json.dumps({"plan": plan, "host": host, "xla": xla, "compile": seconds}), flush=True)
+    print(json.dumps({"plan": plan, "both": both, "xla": xla, "compile": seconds}), flush=True)
     for line in sys.stdin:
         started = time.perf_counter()
         step(ids, labels).asnumpy()
@@ -257,11 +257,11 @@ def main() -> None:
         for variant in variants.values():
             variant.seconds.append(variant.ask("step")["seconds"])
     least = min(variants["none"].seconds)
-    print("| | plan: device | plan: host | XLA | RSS | step |\n|---|---|---|---|---|---|")
+    print("| | plan: device | plan: device and host | XLA | RSS | step |\n|---|---|---|---|---|---|")
     for name, variant in variants.items():
         rss = variant.ask("end")["rss"]
-        plan, host, xla = (variant.sizes[each] for each in ("plan", "host", "xla"))
-        figures = [f"{size / MIB:.1f}" if size is not None else "" for size in (plan, host, xla, rss)]
+        columns = (*(variant.sizes[column] for column in ("plan", "both", "xla")), rss)
+        figures = [f"{size / MIB:.1f}" if size is not None else "" for size in columns]
         print(f"| {name} | {' | '.join(figures)} | {min(variant.seconds) / least:.2f}x |", flush=True)
 
 

@@ -100,3 +100,15 @@ BAD = [
 def test_bad_values_are_refused(call, kind, message):
     with pytest.raises(kind, match=message):
         call(validator)
+
+
+def test_the_class_of_former_releases_has_the_checks():
+    from sporax._checkparam import Rel, Validator
+
+    assert Validator.check_float_range(0.5, 0, 1, Rel.INC_NEITHER, "keep", "Dropout") == 0.5
+    assert Validator.check_integer("size", 3, 2, Rel.GE, "Net") == 3
+    assert Validator().check_bool(True, "flag")
+    with pytest.raises(TypeError, match="For 'Net', the 'size' must be int and must >= 2, but got '3.0'"):
+        Validator.check_integer("size", 3.0, 2, Rel.GE, "Net")
+    with pytest.raises(ValueError, match="For 'Dropout', the 'keep'"):
+        Validator.check_float_range(1.5, 0, 1, Rel.INC_BOTH, "keep", "Dropout")

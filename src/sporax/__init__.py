@@ -17,8 +17,8 @@ _module_paths.install()
 
 _SUBMODULES = frozenset(
     """
-    common communication context dataset experimental ir log mindrecord mint nn numpy ops parallel planner profiler runtime
-    train
+    common communication context dataset device_context experimental hal ir log mindrecord mint nn numpy ops parallel planner
+    profiler runtime train
     """.split()
 )
 
@@ -26,12 +26,20 @@ _SUBMODULES = frozenset(
 _MODULES = {
     "sporax._run_check": "run_check",
     "sporax.runtime.plain": "plan",
+    "sporax.runtime.memory": """
+        empty_cache max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats memory_summary
+        reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_memory synchronize
+    """,
+    "sporax.runtime.streams": """
+        Event Stream StreamCtx communication_stream current_stream default_stream set_cur_stream
+    """,
     "sporax.runtime.parameter_server": "sample_ranges",
     "sporax.profiler": "Profiler",
     "sporax.mindrecord": "FileReader FileWriter MindPage set_dec_mode set_enc_key set_enc_mode",
     "sporax.log": "get_level get_log_config",
     "sporax.common.dtype": """
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
+        qint4x2 float8_e4m3fn float8_e5m2
         byte short int_ long ubyte ushort uint ulong half float_ single double
         int_type uint_type float_type complex_type number_type
         dtype_to_nptype dtype_to_pytype pytype_to_dtype get_py_obj_dtype DType QuantDtype
@@ -49,7 +57,7 @@ _MODULES = {
     "sporax.common.recompute": "recompute",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
-    "sporax.common.toplevel": "from_numpy is_tensor mutable",
+    "sporax.common.toplevel": "from_numpy is_tensor mutable set_recursion_limit",
     "sporax.ops": "constexpr",
     "sporax.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
@@ -61,7 +69,7 @@ _MODULES = {
         sync_pipeline_shared_parameters
     """,
     "sporax.train": """
-        Model data_sink DatasetHelper connect_network_with_dataset
+        Model data_sink DatasetHelper ConvertModelUtils ConvertNetUtils connect_network_with_dataset
         build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
         export load save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
@@ -77,6 +85,7 @@ _MODULES = {
         RootMeanSquareDistance OcclusionSensitivity
     """,
 }
+_SECOND_NAMES = {"bool": "bool_", "int": "int32", "float": "float32"}
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 # Names that hand out Tensors, which are complete only together with their operators.
@@ -99,7 +108,7 @@ _WITH_OPERATORS = frozenset(
     ]
 )
 
-__all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]
+__all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]
 
 
 def __getattr__(name: str) -> Any:
@@ -107,6 +116,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"sporax.{name}")
     if name == "dtype":
         return importlib.import_module("sporax.common.dtype")
+    if name in _SECOND_NAMES:
+        return getattr(importlib.import_module("sporax.common.dtype"), _SECOND_NAMES[name])
     if name in _HOMES:
         if name in _WITH_OPERATORS:
             importlib.import_module("sporax.ops")  # gives Tensors their operators and methods

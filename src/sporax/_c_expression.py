@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from sporax.ir.missing import missing_names
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 __all__ = ["MSContext"]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves

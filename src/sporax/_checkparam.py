@@ -6,6 +6,7 @@ predicates; a check is one line that names its type and its relation. Messages b
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import operator
@@ -306,6 +307,11 @@ def check_element_type_of_iterable(
         check_value_type(f"{arg_name}[{index}]", value, valid_types, prim_name)
 
 
+def check_integer(arg_name: str, arg_value: Any, value: int, rel: int, prim_name: Name = None) -> int:
+    """`arg_value`, an int in the relation `rel` to `value`; MindSpore's order of arguments before 1.0."""
+    return check_int(arg_value, value, rel, arg_name, prim_name)
+
+
 def args_type_check(*types: Any, **named_types: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator that sees that arguments, unless they are None, have the types given for them.
 
@@ -349,5 +355,22 @@ def _kinds(types: Any) -> str:
 def _name_of(kind: Any) -> str:
     return str(kind) if isinstance(kind, DType) else getattr(kind, "__name__", str(kind))
 
+
+class Rel(enum.IntEnum):
+    """The relations and ranges of the checks, as MindSpore before 2.0 calls them: ``Rel.GE`` is `GE`."""
+
+    EQ, NE, LT, LE, GT, GE = range(1, 7)
+    INC_NEITHER, INC_LEFT, INC_RIGHT, INC_BOTH = range(7, 11)
+    IN, NOT_IN = 11, 12
+
+
+Validator: Any = type(
+    "Validator",
+    (),
+    {
+        "__doc__": "The checks of this module as static methods: MindSpore before 2.0 has them in a class.",
+        **{name: staticmethod(check_) for name, check_ in list(globals().items()) if name.startswith("check")},
+    },
+)
 
 __getattr__ = missing_names(__name__)

@@ -20,6 +20,9 @@ from sporax.ir.missing import SUBMODULES, missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
+    "sporax.hal": "hal.device hal.event hal.memory hal.stream",
+    "sporax.runtime": "runtime.device runtime.event runtime.stream",
+    "sporax.common.dtype": "_c_expression.typing",
     "sporax.common.api": "graph graph.api",
     "sporax": "common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
     "sporax.context": "parallel.algo_parameter_config",
@@ -46,7 +49,7 @@ _PATHS_OF = {
     "sporax.nn": """
         nn.layer nn.layer.activation nn.layer.basic nn.layer.channel_shuffle nn.layer.combined nn.layer.container nn.layer.conv
         nn.layer.dense nn.layer.embedding nn.layer.image nn.layer.math nn.layer.normalization nn.layer.padding nn.layer.pooling
-        nn.layer.rnn_cells nn.layer.rnns nn.layer.timedistributed nn.layer.transformer
+        nn.layer.rnn_cells nn.layer.rnns nn.layer.thor_layer nn.layer.timedistributed nn.layer.transformer
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.grad_reducer
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
@@ -68,7 +71,7 @@ _PATHS_OF = {
     """,
     "sporax.mint.optim": "mint.optim.adam mint.optim.adamw mint.optim.fused_adamw mint.optim.sgd",
     "sporax.experimental.optim": """
-        experimental.optim.optimizer experimental.optim.adadelta experimental.optim.adagrad experimental.optim.adam
+        nn.optim_ex experimental.optim.optimizer experimental.optim.adadelta experimental.optim.adagrad experimental.optim.adam
         experimental.optim.adamax experimental.optim.adamw experimental.optim.asgd experimental.optim.nadam
         experimental.optim.radam experimental.optim.rmsprop experimental.optim.rprop experimental.optim.sgd
     """,
@@ -93,6 +96,7 @@ _PATHS_OF = {
         train.callback._lambda_callback train.callback._loss_monitor train.callback._lr_scheduler_callback
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
     """,
+    "sporax.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
     "sporax.train.summary_enums": "train.summary.enums",
     "sporax.train.metrics": """
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix

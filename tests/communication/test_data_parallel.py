@@ -61,3 +61,7 @@ def test_buckets_keep_dtypes_apart_and_come_in_backward_order():
 def test_halves_are_summed_in_single_precision():
     assert fusion.travelling_dtype("float16") == "float32"
     assert fusion.travelling_dtype("float64") == "float64"
+
+
+def test_second_order_matrices_are_averaged(check_ranks):
+    check_ranks("thor.py", 2)

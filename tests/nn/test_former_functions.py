@@ -37,10 +37,7 @@ def test_moments(axis, keep):
 
 def test_names_that_are_not_offered_say_why():
     from sporax.boost import AutoBoost
-    from sporax.nn import thor
 
-    with pytest.raises(NotImplementedError, match="second-order optimizer THOR"):
-        thor(None, 0.1)
     with pytest.raises(NotImplementedError, match="boost_level='O0'"):
         AutoBoost("O1")
 

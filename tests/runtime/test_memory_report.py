@@ -46,3 +46,9 @@ def test_a_step_with_stacks_says_what_it_needs(monkeypatch, target):
     assert report.host_bytes >= (0 if target is None else 0.9 * arrays)
     assert report.predicted.peak_bytes >= (arrays if target is None else 0.1 * arrays)
     assert str(report).startswith("device: ")
+
+
+def test_device_and_host_together_hold_what_was_moved_to_the_host():
+    plain, moved = (trained(target)[0].program.memory(X) for target in (None, "CPU"))
+    assert plain.with_host == plain.predicted
+    assert moved.with_host.peak_bytes >= moved.predicted.peak_bytes + 0.9 * moved.host_bytes

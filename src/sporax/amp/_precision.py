@@ -21,6 +21,7 @@ from sporax.nn.cell import Cell
 from sporax.ops import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
 
+# MindSpore's published lists. Products and convolutions gain most from half precision and accumulate in float32.
 _WHITE_CELLS = (
     nn.Conv1d,
     nn.Conv2d,
@@ -45,6 +46,7 @@ _WHITE_PRIMITIVES = (
     ops.ReLU,
     ops.Ger,
 )
+# Statistics over many elements lose too many bits in half precision, so level O2 leaves these Cells out.
 _BLACK_CELLS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm)
 
 
@@ -75,6 +77,7 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
         SporaxTypeError: `network` is not a Cell (or a function, for ``"auto"``).
         SporaxValueError: no such level or dtype.
     """
+    # Other callables have no code to wrap, so only true functions and methods count.
     function = amp_level == "auto" and isinstance(network, FunctionType | MethodType)
     if not isinstance(network, Cell) and not function:
         expected = "a Cell or a function" if amp_level == "auto" else "a Cell"
@@ -89,10 +92,12 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
     if function:
         return _choosing(network, dtype)
     if amp_level == "auto":
+        # Decided per operator while the network runs: the Cells keep no casts of their own.
         network.set_precision(Precision(dtype))
         return network
     if amp_level == "O1":
         _lower_listed(network, tuple(get_white_list()), dtype)
+    # Level O3 is level O2 with an empty black list.
     elif amp_level != "O0":
         _lower_others(network, _BLACK_CELLS if amp_level == "O2" else (), dtype)
     return network
@@ -104,6 +109,7 @@ def _choosing(function: Callable[..., Any], dtype: DType) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        # The rule holds during the call only, so it also covers functions that `function` calls.
         with ruled_by(precision):
             return function(*args, **kwargs)
 
@@ -152,6 +158,7 @@ def _checked_list(what: str, classes: Any, allowed: tuple[type, ...]) -> tuple[t
         raise SporaxTypeError(
             f"For 'custom_mixed_precision', '{what}' must be a list, but got {type(classes).__name__}."
         )
+    # A subclass test with a value that is not a class would raise Python's own TypeError.
     for class_ in classes:
         if not isinstance(class_, type) or not issubclass(class_, allowed):
             kinds = " or ".join(kind.__name__ for kind in allowed)
@@ -165,10 +172,14 @@ def _lower_listed(network: Cell, listed: tuple[type, ...], dtype: DType) -> None
     """Half precision inside listed Cells and primitives, float32 behind them."""
     if isinstance(network, listed):
         network.to_float(dtype)
+        # Behind every listed Cell the result is cast back, so other Cells never see half precision.
         network.set_precision(dtype, dtypes.float32)
+        # What is inside a listed Cell follows its cast; a second one there would be redundant.
         return
     for name, value in vars(network).items():
+        # A primitive is a plain attribute and no child Cell, so it is replaced by one that casts.
         if isinstance(value, listed) and isinstance(value, Primitive):
+            # Past `Cell.__setattr__`: the wrapper stands for the same attribute, so nothing new is registered.
             object.__setattr__(network, name, _Lowered(value, dtype))
     for child in network.cells():
         _lower_listed(child, listed, dtype)
@@ -181,12 +192,14 @@ def _lower_others(network: Cell, kept: tuple[type, ...], dtype: DType) -> None:
         cell.set_precision(dtype)
         for child in cell.cells():
             if isinstance(child, kept):
+                # Inputs to float32, results back to half precision: the next Cell expects what its neighbours give.
                 child.to_float(dtypes.float32)
                 child.set_precision(dtypes.float32, dtype)
             else:
                 lower(child)
 
     lower(network)
+    # Last, since `lower` leaves the outputs of the outermost Cell in half precision.
     network.set_precision(dtype, dtypes.float32)
 
 
@@ -204,6 +217,7 @@ class _Lowered:
             return tuple(_cast(output, dtypes.float32) for output in result)
         return _cast(result, dtypes.float32)
 
+    # Attributes such as the name and the strategy stay readable through the wrapper.
     def __getattr__(self, name: str) -> Any:
         return getattr(self._primitive, name)
 

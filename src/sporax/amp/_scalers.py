@@ -1,4 +1,8 @@
-"""Loss scaling: for functional training (`LossScaler`) and for `Model` (`LossScaleManager`)."""
+"""Loss scaling: for functional training (`LossScaler`) and for `Model` (`LossScaleManager`).
+
+Gradients below about 6e-8 vanish in float16. The loss is multiplied by a scale and the gradients divided by it, so that
+small ones survive; a dynamic scale grows until gradients overflow, and then shrinks (Micikevicius et al. 2018).
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,7 @@ def all_finite(inputs: Any) -> Tensor:
 
 
 def _tensors(inputs: Any) -> list[Tensor]:
+    # A Tensor is a leaf, not a tree of its own; containers of any depth are allowed, as in MindSpore.
     return jax.tree.leaves(inputs, is_leaf=lambda leaf: isinstance(leaf, Tensor))
 
 
@@ -53,16 +58,19 @@ class LossScaler(ABC):
 
 class _Scaler(LossScaler):
     def __init__(self, scale_value: float) -> None:
+        # A Parameter, so that a compiled step can change the scale without being compiled again.
         self.scale_value = Parameter(
             Tensor(_at_least_one(type(self).__name__, "scale_value", scale_value), dtypes.float32), name="scale_value"
         )
 
     def scale(self, inputs: Any) -> Any:
         """The loss (or a container of Tensors) times the scale, in the dtypes they have."""
+        # The scale takes the dtype of the value: promotion would make float16 gradients float32.
         return _mapped(lambda value: value * self.scale_value.astype(value.dtype), inputs)
 
     def unscale(self, inputs: Any) -> Any:
         """Gradients divided by the scale, in the dtypes they have."""
+        # The reciprocal is taken in float32, where it is exact for powers of two, before the cast.
         return _mapped(lambda value: value * (1.0 / self.scale_value).astype(value.dtype), inputs)
 
 
@@ -110,13 +118,17 @@ class DynamicLossScaler(_Scaler):
 
     def adjust(self, grads_finite: Any) -> bool:
         """Adjust the scale by whether the gradients of this step were finite (a Bool Tensor); True."""
+        # No Python branch: the flag is a tracer in a compiled step, so both outcomes are computed and one is selected.
         scale = self.scale_value
         raised = scale * self.scale_factor
         due = self.counter == self.scale_window - 1
+        # A scale that would become infinite stays as it is.
         risen = ops.where(ops.logical_and(due, ops.isfinite(raised)), raised, scale)
+        # Below 1 it would lose what it is there to save.
         fallen = ops.maximum(scale / self.scale_factor, 1.0)
         finite = grads_finite if isinstance(grads_finite, Tensor) else Tensor(bool(grads_finite))
         ops.assign(self.scale_value, ops.where(finite, risen, fallen))
+        # The counter starts again after a full window and after each overflow; the bool, as 0 or 1, does the latter.
         ops.assign(self.counter, (self.counter + 1) % self.scale_window * finite.astype(dtypes.int32))
         return True
 
@@ -165,6 +177,7 @@ class FixedLossScaleManager(LossScaleManager):
 
     def get_update_cell(self) -> Any:
         """A `FixedLossScaleUpdateCell`, or None."""
+        # Without the check there is nothing to update inside the step, and `Model` multiplies by the plain number.
         return nn.FixedLossScaleUpdateCell(self._loss_scale) if self._drop_overflow_update else None
 
 
@@ -180,6 +193,7 @@ class DynamicLossScaleManager(LossScaleManager):
         SporaxTypeError, SporaxValueError: no such numbers.
     """
 
+    # MindSpore's defaults: too high at first, since a fall takes one step and a rise a whole window.
     def __init__(self, init_loss_scale: float = 2**24, scale_factor: int = 2, scale_window: int = 2000) -> None:
         self.loss_scale = _at_least_one("DynamicLossScaleManager", "init_loss_scale", init_loss_scale)
         self.scale_factor = _positive_int("scale_factor", scale_factor)
@@ -198,6 +212,7 @@ class DynamicLossScaleManager(LossScaleManager):
         """Let the scale fall or rise."""
         self._steps_since_change += 1
         if overflow:
+            # Same limits as the Cell inside the step, for those who call the manager by hand.
             self.loss_scale = max(self.loss_scale / self.scale_factor, 1.0)
             self._steps_since_change = 0
         elif self._steps_since_change >= self.scale_window:
@@ -210,6 +225,7 @@ class DynamicLossScaleManager(LossScaleManager):
 
 
 def _at_least_one(name: str, what: str, value: Any) -> Any:
+    # bool is a subclass of int, but True is no scale.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
     if value < 1:

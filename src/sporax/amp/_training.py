@@ -15,6 +15,7 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxV
 from sporax.nn.cell import Cell
 from sporax.nn.optim import Optimizer
 
+# The names that MindSpore takes as keyword arguments; others are mistakes.
 _SETTINGS = ("cast_model_type", "keep_batchnorm_fp32", "loss_scale_manager")
 
 
@@ -51,16 +52,20 @@ def build_train_network(
     _check_settings(name, kwargs)
     network = auto_mixed_precision(network, _effective_level(level, kwargs))
     if loss_fn is not None:
+        # Levels whose outputs may be in half precision; a loss summed there would lose small terms.
         in_half = _effective_level(level, kwargs) in ("O2", "O3", "auto")
         network = _InFloat32(network, loss_fn) if in_half else nn.WithLossCell(network, loss_fn)
     divisor = _gradient_divisor(network)
+    # Level O2 has a dynamic scale by default, as in MindSpore; an explicit None turns it off.
     manager = kwargs.get("loss_scale_manager", DynamicLossScaleManager() if level == "O2" else None)
     if manager is None:
         return nn.TrainOneStepCell(network, optimizer, 1.0 / divisor).set_train()
     update = manager.get_update_cell()
     if update is None:
+        # A fixed scale without overflow check: one multiplication, so the plain training Cell is enough.
         return nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale() / divisor).set_train()
     step = nn.TrainOneStepWithLossScaleCell(network, optimizer, update)
+    # The step multiplies by its scale itself, so only the number of micro batches is left for `sens`.
     step.sens = 1.0 / divisor
     return step.set_train()
 
@@ -72,9 +77,11 @@ def _gradient_divisor(network: Cell) -> int:
     """
     cells = [cell for _, cell in network.cells_and_names()]
     stages = [cell.get_pipeline_stages() for cell in cells if hasattr(cell, "get_pipeline_stages")]
+    # The number of stages may come from the context or from an `AutoParallel` Cell around the network.
     piped = max([context.snapshot().pipeline_stages, *stages]) > 1
     for cell in cells:
         size = getattr(cell, "micro_size", None)
+        # Cells with micro batches divide only where something sums their gradients.
         if isinstance(size, int) and (piped or getattr(cell, "divides_gradients", False)):
             return size
     return 1
@@ -97,8 +104,10 @@ def _raised(value: Any) -> Any:
 
 def _effective_level(level: str, settings: dict[str, Any]) -> str:
     """The level that settings given one by one amount to."""
+    # Settings beat the level, so the level gives the defaults and what results is named again.
     in_half = settings.get("cast_model_type", dtypes.float16 if level in ("O2", "O3") else None)
     if in_half == dtypes.float32:
+        # float32 undoes only the levels that cast all Cells; O1 and auto do not depend on this setting.
         return "O0" if level in ("O2", "O3") else level
     if in_half == dtypes.float16:
         return "O2" if settings.get("keep_batchnorm_fp32", level == "O2") else "O3"

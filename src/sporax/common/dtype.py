@@ -34,7 +34,7 @@ class DType:
         return self.name
 
     def __repr__(self) -> str:
-        return f"mindspore.{self.name.lower()}"
+        return f"mindspore.{self.np_dtype.name}"
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DType):
@@ -87,6 +87,11 @@ bfloat16 = DType("BFloat16", ml_dtypes.bfloat16)
 complex64 = DType("Complex64", np.complex64)
 complex128 = DType("Complex128", np.complex128)
 
+# Narrow types, for storage: few operators compute in them.
+qint4x2 = DType("Int4", ml_dtypes.int4)
+float8_e4m3fn = DType("Float8E4M3FN", ml_dtypes.float8_e4m3fn)
+float8_e5m2 = DType("Float8E5M2", ml_dtypes.float8_e5m2)
+
 # MindSpore's further names of the same types.
 byte, short, int_, long = int8, int16, int64, int64
 ubyte, ushort, uint, ulong = uint8, uint16, uint32, uint64
@@ -99,6 +104,7 @@ float_type = (float16, float32, float64, bfloat16)
 complex_type = (complex64, complex128)
 number_type = (*int_type, *uint_type, *float_type, *complex_type)
 all_types = (bool_, *number_type)
+narrow_types = (qint4x2, float8_e4m3fn, float8_e5m2)
 
 
 class OtherType:
@@ -193,7 +199,7 @@ Bool, Int, UInt = _Kind("Bool", (bool_,)), _Kind("Int", int_type), _Kind("UInt",
 # The last of `float_type` is bfloat16, which is a kind of its own.
 Float, BFloat, Complex = _Kind("Float", float_type[:-1]), _Kind("BFloat", (bfloat16,)), _Kind("Complex", complex_type)
 
-_BY_NUMPY = {dtype.np_dtype: dtype for dtype in all_types}
+_BY_NUMPY = {dtype.np_dtype: dtype for dtype in (*all_types, *narrow_types)}
 # Python floats become float32 in MindSpore, ints int64.
 _BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex128}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -17,6 +18,26 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
         SporaxTypeError: not a numpy array.
     """
     return Tensor.from_numpy(array)
+
+
+def set_recursion_limit(recursion_limit: int = 1000) -> None:
+    """Let functions call each other at least so deep while they are traced.
+
+    The limit is Python's own, which is raised and never lowered: a lower one would stop Python's libraries too.
+
+    Raises:
+        SporaxTypeError: not an int.
+        SporaxValueError: not positive.
+    """
+    if isinstance(recursion_limit, bool) or not isinstance(recursion_limit, int):
+        raise SporaxTypeError(
+            f"For 'set_recursion_limit', the input value must be int, but got '{type(recursion_limit).__name__}'."
+        )
+    if recursion_limit <= 0:
+        raise SporaxValueError(
+            f"For 'set_recursion_limit', the input value must be int and must > 0, but got '{recursion_limit}'."
+        )
+    sys.setrecursionlimit(max(recursion_limit, sys.getrecursionlimit()))
 
 
 def is_tensor(obj: Any) -> bool:

@@ -29,6 +29,11 @@ class GlobalComm:
     INITED = False
 
 
+def _is_initialized() -> bool:
+    """Whether `init` has been called, and `release` not since."""
+    return GlobalComm.INITED
+
+
 def init(backend_name: str | None = None) -> None:
     """Join the job; waits until all ranks are there. Without a launcher, this process is the only rank.
 

@@ -46,14 +46,17 @@ class BatchSource(Node):
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
+        # A list: tables know their size. The sampler is asked again for each pass, so it may shuffle.
         return _PickedBatches(self._store, [_row_numbers(item) for item in self._batch_sampler], self._collate_fn)
 
     def _count(self) -> int:
         length = getattr(self._batch_sampler, "__len__", None)
+        # A sampler with a length need not be iterated, which would advance its random numbers.
         return super()._count() if length is None else int(length())
 
     def runs_python(self) -> bool:
         """See Node."""
+        # The batch sampler is the user's, even without a `collate_fn`.
         return True
 
 
@@ -73,12 +76,14 @@ class _PickedBatches(Table):
             return {name: _one_row(collate(name, column)) for name, column in block.items()}
         try:
             results = self._collate_fn(*(list(map(opened, column)) for column in block.values()))
+        # Errors of the facade already say the place.
         except SporaxError:
             raise
         except Exception as error:
             raise SporaxRuntimeError(
                 f"For 'GeneratorDataset', 'collate_fn' failed with {type(error).__name__}: {error}"
             ) from error
+        # One column may come without a tuple, as in MindSpore.
         values = results if isinstance(results, tuple) else (results,)
         if len(values) != len(block):
             raise SporaxRuntimeError(

@@ -1,4 +1,8 @@
-"""From rows to batches: plain, with a function per batch, padded, and bucketed by length."""
+"""From rows to batches: plain, with a function per batch, padded, and bucketed by length.
+
+Rows of different lengths cannot be one array. Padding to the longest row of a batch wastes memory and time where
+lengths vary; buckets put rows of similar length together.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +66,7 @@ class PerBatchMap:
     def __call__(self, block: Block, number: int, epoch: int) -> Block:
         """The batch as one row."""
         try:
+            # User functions get Python objects and arrays, not our boxes around them.
             results = self.function(*(list(map(opened, block[name])) for name in self.inputs), BatchInfo(number, epoch))
         except SporaxError:
             raise
@@ -69,6 +74,7 @@ class PerBatchMap:
             raise SporaxRuntimeError(
                 f"For 'batch', 'per_batch_map' failed at batch {number} with {type(error).__name__}: {error}"
             ) from error
+        # Exactly a tuple: a list would be one column in MindSpore.
         if not isinstance(results, tuple) or len(results) != len(self.outputs):
             got = f"{len(results)} columns" if isinstance(results, tuple) else type(results).__name__
             raise SporaxRuntimeError(
@@ -108,6 +114,7 @@ class PaddedCollate:
 def padded(name: str, column: Column, shape: Sequence[int | None] | None, value: Any) -> Array:
     """Rows padded with `value`, or cut, to one shape: (batch, *shape)."""
     rank = column[0].ndim
+    # None stands for the longest row of each batch, so it cannot be resolved earlier.
     sizes = [None] * rank if shape is None else list(shape)
     if any(item.ndim != len(sizes) for item in column):
         raise SporaxRuntimeError(
@@ -115,10 +122,13 @@ def padded(name: str, column: Column, shape: Sequence[int | None] | None, value:
             f"but got {[item.ndim for item in column]}."
         )
     target = [max(item.shape[d] for item in column) if size is None else size for d, size in enumerate(sizes)]
+    # MindSpore pads strings with the empty string and numbers with 0.
     blank: Any = ("" if column[0].dtype.kind in "US" else 0) if value is None else value
+    # Strings have their length in the dtype; the batch needs the longest of them.
     dtype = np.result_type(*{item.dtype for item in column}) if column[0].dtype.kind in "US" else column[0].dtype
     batch = np.full((len(column), *target), blank, dtype)
     for place, item in enumerate(column):
+        # Rows longer than the target are cut, shorter ones keep the blank behind their end.
         region: Any = tuple(slice(0, min(have, want)) for have, want in zip(item.shape, target, strict=True))
         inside: Any = (place, *region)  # also for scalars, which have no place of their own
         batch[inside] = item[region]
@@ -135,6 +145,7 @@ def check_pad_info(where: str, pad_info: object, columns: Sequence[str]) -> dict
     if not isinstance(pad_info, dict):
         raise type_error(where, "pad_info", "a dict of column name -> (shape, value)", pad_info)
     if not pad_info:
+        # MindSpore: an empty dict means all columns, None means no padding at all.
         return dict.fromkeys(columns, (None, None))
     check_columns_exist(where, list(pad_info), columns)
     checked: dict[str, Any] = {}
@@ -177,18 +188,21 @@ class Buckets:
         """The batches."""
         waiting: list[list[Row]] = [[] for _ in self.sizes]
         for row in rows:
+            # "right": a length equal to a boundary belongs to the bucket above it.
             bucket = int(np.searchsorted(self.boundaries, self._length(row), side="right"))
             waiting[bucket].append(row)
             if len(waiting[bucket]) == self.sizes[bucket]:
                 yield self._batch(waiting[bucket], bucket)
                 waiting[bucket] = []
         if not self.drop_remainder:
+            # In the order of buckets, as MindSpore gives what is left at the end of an epoch.
             for bucket, group in enumerate(waiting):
                 if group:
                     yield self._batch(group, bucket)
 
     def _length(self, row: Row) -> int:
         values = [row[name] for name in self.columns]
+        # `Dataset.bucket_batch_by_length` has made sure that there is only one column without a function.
         if self.length_of is None:
             if not values[0].ndim:
                 raise SporaxRuntimeError(
@@ -206,14 +220,17 @@ class Buckets:
     def _batch(self, group: Sequence[Row], bucket: int) -> Row:
         block = block_of(group)
         if self.pads is None:
+            # Batch and epoch number are only for `per_batch_map`, which buckets do not have.
             return row_of(collate_all(block, 0, 0))
         pads = self.pads
         if self.to_boundary:
+            # The last bucket has no upper boundary, so there is nothing to pad to.
             if bucket == len(self.boundaries):
                 raise SporaxRuntimeError(
                     f"For 'bucket_batch_by_length', 'pad_to_bucket_boundary' needs every row to be shorter than the "
                     f"last boundary {self.boundaries[-1]}, but got {num_rows(block)} rows that are not."
                 )
+            # Lengths in a bucket are below its boundary, so the longest is one less.
             limit = self.boundaries[bucket] - 1
             pads = {
                 name: (tuple(limit if n is None else n for n in (shape or [None] * block[name][0].ndim)), value)

@@ -18,6 +18,7 @@ from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxRuntimeErr
 from sporax.ir.missing import missing_name
 
 __all__ = ["DSCallback"]
+# A lazy import, since this module must not load `train`, a layer above.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
@@ -78,6 +79,7 @@ class DSCallback:
     def overridden(self) -> bool:
         """Whether any event is of interest."""
         events = ("ds_begin", "ds_epoch_begin", "ds_epoch_end", "ds_step_begin", "ds_step_end")
+        # Compared on the class: instances have bound methods, which are never identical.
         return any(getattr(type(self), event) is not getattr(DSCallback, event) for event in events)
 
     def prepare(self) -> None:
@@ -95,6 +97,7 @@ def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
         SporaxAttributeError: a callback that overrides nothing.
     """
     items: list[Any] = (
+        # Other iterables are not accepted: MindSpore takes a list or one callback.
         list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
     )
     for item in items:
@@ -115,12 +118,15 @@ class Events:
     """
 
     def __init__(self, callbacks: Sequence[DSCallback]) -> None:
+        # What iterators set below is read by the thread that works on rows; one thread per `map`, so no lock.
         self._callbacks = tuple(callbacks)
+        # No events for readings that only ask for shapes or sizes.
         self._is_read = False
         self._epoch = self._total = self._rows = 0
         self._begins_epoch = False
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes get fresh counters; events are called in the user's process only.
         return Events, (self._callbacks,)
 
     def start_epoch(self, *, is_first: bool) -> None:
@@ -135,6 +141,7 @@ class Events:
 
     def end_epoch(self) -> None:
         """The iterator got the last row of an epoch."""
+        # Only once per epoch, however often the reader asks at its end.
         if self._is_read:
             self._call("ds_epoch_end", self._rows)
         self._is_read = False
@@ -142,6 +149,7 @@ class Events:
     def stop(self) -> None:
         """The iterator wants no more rows."""
         self._is_read = False
+        # A callback may wait for training that will not come any more.
         for callback in self._callbacks:
             callback.release()
 
@@ -151,13 +159,16 @@ class Events:
             yield from apply(rows)
             return
         if self._begins_epoch:
+            # Not in `start_epoch`: MindSpore's events come with the first row, in the thread that reads.
             self._begins_epoch = False
             if self._epoch == 1:
+                # MindSpore shows epoch 0 before the first epoch.
                 self._call("ds_begin", 0, epoch=0)
             self._call("ds_epoch_begin", 0)
 
         def announced() -> Iterator[Row]:
             for row in rows:
+                # The reader has left; rows that were read ahead must not call events.
                 if not self._is_read:
                     return
                 self._rows += 1

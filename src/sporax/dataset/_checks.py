@@ -16,7 +16,9 @@ import numpy as np
 
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
+# Largest int32, the C++ type of most of MindSpore's arguments.
 INT32_MAX = 2**31 - 1
+# Largest int64: bounds integers without a limit of their own.
 INT64_MAX = 2**63 - 1
 
 
@@ -33,6 +35,7 @@ def type_error(where: str, name: str, expected: str, value: object) -> SporaxTyp
 
 def check_int(where: str, name: str, value: object, low: int = -INT64_MAX, high: int = INT64_MAX) -> int:
     """An int (numpy's too, bool not) within [low, high]."""
+    # bool is a subclass of int, but MindSpore refuses it.
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise type_error(where, name, "int", value)
     if not low <= value <= high:
@@ -57,6 +60,7 @@ def check_number(
     open_low: bool = False,
 ) -> float:
     """A real number within [low, high], or (low, high] with `open_low`."""
+    # `numbers.Real` includes numpy's floats; bool is a Real as well.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise type_error(where, name, "a number", value)
     real = cast(Any, value)  # the type checker does not order a Real and a float
@@ -121,6 +125,7 @@ def check_workers(where: str, value: object) -> int | None:
 
 def check_num_samples(where: str, value: object) -> int | None:
     """A cap on the number of rows; None and 0 mean no cap."""
+    # 0 means all rows in MindSpore.
     return None if value is None else check_int(where, "num_samples", value, 0) or None
 
 
@@ -141,6 +146,7 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
 
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
     shard = check_int(where, "shard_id", shard_id, 0, count - 1)
+    # The global view: one process reads for all devices, so one of its shards would be a part of the global batch.
     return (1, 0) if shard == 0 and count == context.devices_of_only_process() else (count, shard)
 
 
@@ -173,10 +179,12 @@ def check_options(where: str, options: dict[str, Any]) -> None:
     """
     for name, value in options.items():
         if name == "max_rowsize":
+            # MindSpore limits rows in shared memory by it; a setting without effect must say so.
             if value is not None:
                 warnings.warn(f"For '{where}', 'max_rowsize' has no effect: rows of any size pass between processes.")
         elif name not in _NOT_OFFERED:
             raise SporaxTypeError(f"For '{where}', there is no argument '{name}', but got {name}={value!r}.")
+        # False and None turn a feature off, which is what happens anyway.
         elif value is not None and value is not False:
             raise SporaxNotImplementedError(f"For '{where}', the argument '{name}' is not offered, but got {value!r}.")
 
@@ -199,8 +207,10 @@ def check_file(where: str, name: str, value: object) -> Path:
 
 def numpy_dtype(where: str, name: str, value: Any) -> np.dtype[Any]:
     """A numpy dtype from a numpy dtype or scalar type, its name, or a Sporax dtype (anything with `np_dtype`)."""
+    # Sporax dtypes carry numpy's.
     value = getattr(value, "np_dtype", value)
     if isinstance(value, (np.dtype, str)) or (
+        # Only scalar types: `np.dtype` would also accept classes such as `list` as object dtypes.
         isinstance(value, type) and issubclass(value, (np.generic, bool, int, float))
     ):
         try:

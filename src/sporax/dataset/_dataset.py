@@ -56,10 +56,12 @@ class Dataset(Recorded, Described):
     """
 
     def __init__(self, node: Node) -> None:
+        # MindSpore's base class cannot be made by users either.
         if not isinstance(node, Node):
             raise SporaxTypeError("For 'Dataset', start from a source, e.g. GeneratorDataset or MnistDataset.")
         self._node = node
         self._children: tuple[Dataset, ...] = ()
+        # Iterators without a seed differ by their number, see `first_pass`.
         self._iterators_made = 0
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -135,6 +137,7 @@ class Dataset(Recorded, Described):
         fixed = (
             None if callable(batch_size) else _checks.check_int("batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
         )
+        # Checked in MindSpore's order, so that two mistakes give the same first error.
         _checks.check_bool("batch", "drop_remainder", drop_remainder)
         inputs = self._columns("batch", input_columns, self._node.columns)
         outputs = inputs if output_columns is None else _checks.check_names("batch", "output_columns", output_columns)
@@ -237,6 +240,7 @@ class Dataset(Recorded, Described):
         """Shuffle through a buffer of `buffer_size` >= 2 rows, in another order each epoch."""
         size = _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX)
         if self.is_sync():
+            # A shuffle buffer would wait for rows that are only released by its own output.
             raise SporaxRuntimeError("For 'shuffle', there must be no 'sync_wait' before it.")
         return self._then("ShuffleDataset", Shuffle(self._node, size))
 
@@ -307,17 +311,20 @@ class Dataset(Recorded, Described):
             raise _checks.type_error("filter", "predicate", "callable", predicate)
         names = self._columns("filter", input_columns, self._node.columns)
         workers = _checks.check_workers("filter", num_parallel_workers) or 1
+        # Rows at a gate must be asked for one by one.
         workers = 1 if self.is_sync() else workers
 
         def judged(row: Row) -> tuple[Row, bool]:
             try:
                 return row, bool(predicate(*(opened(row[name]) for name in names)))
+            # The predicate runs in a worker thread, whose traceback says little.
             except Exception as error:
                 raise SporaxRuntimeError(
                     f"For 'filter', the predicate failed with {type(error).__name__}: {error}"
                 ) from error
 
         def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
+            # In order, since equal scripts must give equal rows whatever the number of threads.
             return (row for row, is_kept in in_order(rows, judged, workers) if is_kept)
 
         return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns, names, workers))
@@ -340,6 +347,7 @@ class Dataset(Recorded, Described):
         number = _checks.check_int(where, "num_batch", num_batch, 1, _checks.INT32_MAX)
         if callback is not None and not callable(callback):
             raise _checks.type_error(where, "callback", "callable", callback)
+        # `sync_update` addresses conditions by name, also across `zip` and `concat`.
         if any(gate.name == name for gate, _ in gates_of(self._node)):
             raise SporaxRuntimeError(f"For '{where}', every condition must have its own name, but got {name!r} again.")
         return self._then("SyncWaitDataset", SyncWait(self._node, Gate(name, number, callback)))
@@ -356,6 +364,7 @@ class Dataset(Recorded, Described):
             SporaxRuntimeError: there is no such condition, or `num_batch` is not a positive int. No row waits any more then.
         """
         if num_batch is not None and (not isinstance(num_batch, int) or num_batch <= 0):
+            # Waiting rows are let through before an error: the reading thread would block for ever.
             self.disable_sync()
             raise SporaxRuntimeError(f"For 'sync_update', 'num_batch' must be a positive int, but got {num_batch!r}.")
         name = _checks.check_str("sync_update", "condition_name", condition_name)
@@ -364,6 +373,7 @@ class Dataset(Recorded, Described):
             self.disable_sync()
             raise SporaxRuntimeError(f"For 'sync_update', the conditions are {sorted(gates)}, but got {name!r}.")
         gate, rows = gates[name]
+        # Gates count rows; the user counts batches of the whole pipeline.
         gate.release(rows * (gate.num_batch if num_batch is None else num_batch), data)
 
     def disable_sync(self) -> None:
@@ -414,8 +424,10 @@ class Dataset(Recorded, Described):
                 sharded.
         """
         _checks.check_bool("split", "randomize", randomize)
+        # The parts of a shard would not be parts of the data set.
         if self.is_sharded():
             raise SporaxRuntimeError("For 'split', the dataset must not be sharded yet; shard the parts instead.")
+        # Rows of the whole, so this reads a sequential pipeline once.
         counts = split_counts(sizes, self.get_dataset_size())
         starts = itertools.accumulate(counts, initial=0)
         return tuple(self._part(start, count, randomize) for start, count in zip(starts, counts, strict=False))
@@ -472,6 +484,7 @@ class Dataset(Recorded, Described):
         return document
 
     def __iter__(self) -> Iterator[list[Any]]:
+        # A plain `for` loop is one epoch; an explicit iterator may go on.
         return self.create_tuple_iterator(num_epochs=1)
 
     def _iterator_arguments(
@@ -481,6 +494,7 @@ class Dataset(Recorded, Described):
         if epochs == 0:
             raise SporaxRuntimeError(f"For '{where}', 'num_epochs' must be -1 or a positive int, but got 0.")
         _checks.check_bool(where, "do_copy", do_copy)
+        # Fixed here, not at the first row: two iterators made in one order must not swap their seeds.
         first = first_pass(self._iterators_made)
         self._iterators_made += 1
         return self._node, first, shown(columns), epochs, _checks.check_bool(where, "output_numpy", output_numpy)
@@ -489,6 +503,7 @@ class Dataset(Recorded, Described):
 
     def num_classes(self) -> int | None:
         """Number of classes, where the source (the last of several) knows it."""
+        # The last source for the number of classes and the first for their names, as in MindSpore.
         return self._children[-1].num_classes() if self._children else None
 
     def get_class_indexing(self) -> dict[str, Any]:
@@ -501,10 +516,12 @@ class Dataset(Recorded, Described):
         return list(self._children)
 
     def reset(self) -> None:
+        # Without a seed the number of iterators decides the seed of the next one, see `first_pass`.
         """Forget the iterators made so far: the next one starts like the first."""
         self._iterators_made = 0
 
     def __getattr__(self, name: str) -> Any:
+        # Named separately, so that the message says it is a decision and not a typing error.
         if name in _NOT_OFFERED:
             raise SporaxAttributeError(
                 f"For '{type(self).__name__}', the method '{name}' is not offered; docs/dataset.md says what is."
@@ -516,6 +533,7 @@ class Dataset(Recorded, Described):
     def _then(self, kind: str, node: Node, *others: Dataset) -> Dataset:
         """A dataset of the class `kind` (see `steps`) that continues this one, and perhaps others."""
         step = steps[kind]
+        # Without `__init__`, since classes of steps take other arguments in MindSpore's signature.
         result = step.__new__(step)
         Dataset.__init__(result, node)
         result._children = (self, *others)
@@ -533,7 +551,9 @@ class Dataset(Recorded, Described):
     def _part(self, start: int, count: int, randomize: bool) -> Dataset:
         """`count` rows of a split, in one order for all epochs."""
         if self.is_shuffled():
+            # Parts would be cut from another order in each epoch.
             warnings.warn("For 'split', the dataset is shuffled again each epoch, so its parts will share rows.")
+        # A buffer that holds all rows gives a full permutation; 10000 is MindSpore's least size.
         size = max(10000, self.get_dataset_size())
         part = Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count)
         return self._then("TakeDataset", part)
@@ -558,6 +578,7 @@ def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
     return first._then("ZipDataset", Zip([item._node for item in datasets]), *others)
 
 
+# Filled by `_steps`, which imports this module; the classes subclass `Dataset`.
 steps: dict[str, type[Dataset]] = {}
 """Name -> class of what each step makes; `_steps` has them."""
 
@@ -566,6 +587,7 @@ def _size_function(batch_size: int | Callable[[_batching.BatchInfo], int]) -> Ca
     """(batch number, epoch) -> rows of that batch."""
     if not callable(batch_size):
         return lambda number, epoch: batch_size
+    # Bound to a name of its own, as the type checker forgets what `callable` said inside the function.
     ask = batch_size
 
     def size_of(number: int, epoch: int) -> int:

@@ -42,9 +42,11 @@ class Described:
 
     def get_batch_size(self) -> int:
         """The batch size of the last `batch`, 1 without."""
+        # The last `batch` is the nearest one to the end of the pipeline.
         for node in _chain(self._node):
             if isinstance(node, Batch):
                 return -1 if node.fixed_size is None else node.fixed_size
+            # A batch sampler may give batches of any sizes, which MindSpore shows as -1.
             if isinstance(node, BatchSource):
                 return -1
         return 1
@@ -62,6 +64,7 @@ class Described:
         With `estimate` the whole pipeline is read once.
         """
         if not _checks.check_bool("output_shapes", "estimate", estimate):
+            # As the iterator would give it: one process may read for all ranks.
             row = first_row(for_all_ranks(self._node))
             return [[*_shape(row[name])] for name in self._node.columns]
         shapes: list[list[int | None]] = []
@@ -74,6 +77,7 @@ class Described:
         """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone."""
         row = first_row(for_all_ranks(self._node))
         dtypes = [row[name].dtype for name in self._node.columns]
+        # The longest string decides a numpy dtype, so only the kind is the same in all rows.
         return [np.dtype(dtype.kind) if dtype.kind in "US" else dtype for dtype in dtypes]
 
     def is_shuffled(self) -> bool:
@@ -94,6 +98,7 @@ class Described:
         )
 
     def _rows_once(self) -> Iterator[Row]:
+        # Pass 0 of a new iterator, so that two questions get one answer.
         return rows_of(self._node.build(first_pass(0)))
 
 
@@ -107,5 +112,6 @@ def _chain(node: Node) -> Iterator[Node]:
     while True:
         yield node
         if not node.parents:
+            # Of several parents the first counts, as in MindSpore.
             return
         node = node.parents[0]

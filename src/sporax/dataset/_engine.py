@@ -53,11 +53,14 @@ def choose_workers(node: Node) -> Workers:
     if config.get_debug_mode():
         return Workers(0, 0, 0)
     steps = list(node.walk())
-    asked = [step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None]
-    threads = max((step.workers or 1 for step in asked), default=0)
+    threaded = [
+        step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None
+    ]
+    threads = max((step.workers or 1 for step in threaded), default=0)
     if not threads:
+        # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
         threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
-    processes = max((step.workers or 1 for step in asked if step.processes), default=0)
+    processes = max((step.workers or 1 for step in threaded if step.processes), default=0)
     ahead = config.get_prefetch_size()
     if processes > 1 and any(getattr(step, "cache", None) is not None for step in steps):
         raise SporaxValueError(
@@ -83,16 +86,20 @@ class EpochReader(Protocol):
 def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
     """Start reading `num_epochs` epochs (ENDLESS for ever) of a pipeline."""
     workers = choose_workers(node)
+    # Built once here to see whether rows can be requested by number.
     one = node.build(first)
     if isinstance(one, Table) and one.size:
+        # Each process works out the order by itself; a user's sampler might draw another one in each.
         if workers.processes and not all(step.sampler.is_pure() for step in node.walk() if isinstance(step, Source)):
             raise SporaxValueError(
                 "For 'map' and 'batch', 'python_multiprocessing' with several workers needs a sampler that every process "
                 "can work out by itself, but got one of your own; pass its row numbers as a list, or use threads."
             )
         endless = one.size == ENDLESS
+        # One table over all epochs, so that workers are not started again at the end of an epoch.
         whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs, one)
         return _TableReader(whole, one.size, workers)
+    # An empty table is read as a flow, which ends at once.
     return _FlowReader(node, first, workers)
 
 
@@ -121,8 +128,10 @@ class _GrainTable(grain.MapDataset[Row]):  # type: ignore[misc]  # grain has no 
         return self._table.size - self._start
 
     def __getitem__(self, index: Any) -> Any:
+        # grain asks with slices to shard a data set among worker processes.
         if isinstance(index, slice):
             return self.slice(index)
+        # One row per request: grain's workers fetch rows in parallel, and batches have been made by the table.
         return row_of(self._table.gather(np.array([index + self._start])))
 
 
@@ -149,32 +158,40 @@ class _TableReader:
     def _open(self) -> Iterator[Row]:
         workers = self._workers
         source = _GrainTable(self._table, self._position)
+        # At least one row per thread, or threads would be idle.
         ahead = max(workers.ahead, workers.threads)
         if workers.processes:
             if not flags.FLAGS.is_parsed():
                 # grain reads absl flags before it starts processes; in a program without absl they have their defaults.
                 flags.FLAGS.mark_as_parsed()
+            # No threads inside of processes: `ReadOptions` would start 16 per process by default.
             options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+            # The rows read ahead are shared among processes, so that memory does not grow with their number.
             per_worker = max(1, workers.ahead // workers.processes)
             shared = grain.multiprocessing.MultiprocessingOptions(workers.processes, per_worker)
+            # Worker processes would otherwise outlive a script that ends in mid-epoch.
             close_at_exit(self)
             return iter(source.to_iter_dataset(options).mp_prefetch(shared, end_with_user))
         return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
 
     def next_row(self) -> Row | None:
         """See EpochReader."""
+        # Checked before fetching, so that an epoch's end costs no row of the next.
         if self._row == self._rows_per_epoch:
             self._row = 0
             return None
+        # Opened late: `seek` may come first.
         if self._rows is None:
             self._rows = self._open()
         row = _next(self._rows)
         self._position += 1
         self._row += 1
+        # Rows of processes come in named shared memory; a name that is left would outlive the program.
         return without_names(row) if self._workers.processes else row
 
     def seek(self, epoch: int, row: int) -> None:
         """See EpochReader."""
+        # Workers have read ahead from the old position.
         self.close()
         self._position = epoch * self._rows_per_epoch + row
         self._row = row
@@ -182,6 +199,7 @@ class _TableReader:
     def close(self) -> None:
         """See EpochReader."""
         if self._rows is not None:
+            # Closing the generator ends its threads.
             self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None
 
@@ -209,6 +227,7 @@ class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # g
 
     def __next__(self) -> Row:
         if self._rows is None:
+            # A flow cannot jump: the rows before are read and dropped.
             self._rows = itertools.islice(rows_of(self._stream), self._given, None)
         row = next(self._rows)
         self._given += 1
@@ -216,6 +235,7 @@ class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # g
 
     def get_state(self) -> dict[str, Any]:
         """See grain."""
+        # grain's contract: a state that JSON can hold.
         return {"given": self._given}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -239,6 +259,7 @@ class _FlowReader:
         """See EpochReader."""
         if self._rows is None:
             for gate, batch_size in gates_of(self._node):
+                # A seek begins a reading as the first epoch does.
                 gate.start_epoch(batch_size, is_first=self._epoch == 0 or self._start > 0)
             for events in events_of(self._node):
                 events.start_epoch(is_first=self._epoch == 0)
@@ -250,6 +271,7 @@ class _FlowReader:
             return _next(self._rows)
         except StopIteration:
             for events in events_of(self._node):
+                # Before the thread is stopped: callbacks hear the end of the epoch they belong to.
                 events.end_epoch()
             self._end_reading()
             self._epoch, self._start = self._epoch + 1, 0
@@ -258,11 +280,13 @@ class _FlowReader:
     def seek(self, epoch: int, row: int) -> None:
         """See EpochReader."""
         self.close()
+        # Only noted; the rows before are skipped when the next row is requested.
         self._epoch, self._start = epoch, row
 
     def close(self) -> None:
         """See EpochReader."""
         for gate, _ in gates_of(self._node):
+            # First the gates, then the thread: closing waits for it.
             gate.open()  # so that the thread that reads ahead can end
         for events in events_of(self._node):
             events.stop()

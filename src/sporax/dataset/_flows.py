@@ -45,11 +45,13 @@ def rows_of(stream: Stream) -> Iterator[Row]:
     """The rows of a table or a flow, in order."""
     if isinstance(stream, Flow):
         return stream.rows()
+    # Row by row, since a consumer may stop at any of them.
     return (row_of(stream.gather(np.array([index]))) for index in range(stream.size))
 
 
 def in_order(items: Iterator[T], function: Callable[[T], R], threads: int) -> Iterator[R]:
     """`function` of every item, worked out by several threads, given in the order of the items."""
+    # Without threads, errors have the user's own traceback.
     if threads <= 1:
         yield from map(function, items)
         return
@@ -57,6 +59,7 @@ def in_order(items: Iterator[T], function: Callable[[T], R], threads: int) -> It
     try:
         yield from in_order_of(items, lambda item: executor.submit(function, item), threads)
     finally:
+        # A consumer that stops early must not wait for the rest of the work.
         executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -66,6 +69,7 @@ def in_order_of(items: Iterator[T], submit: Callable[[T], futures.Future[R]], wo
     try:
         for item in items:
             waiting.append(submit(item))
+            # Twice as many as workers: each has one item in work and one ready, and memory is bounded.
             if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -91,6 +95,7 @@ class OnRow:
         try:
             return row_of(self.function(block_of([row]), np.array([number])))
         except SporaxError as error:
+            # The number of the row is known only here.
             add_place(error, f"number {number}")
             raise
 
@@ -128,11 +133,13 @@ def rows_by(table: Table, in_order: InOrder) -> Iterator[Row]:
 
 def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) -> Iterator[Row]:
     """Rows through a buffer: each step gives a random one of it and refills its place."""
+    # Same algorithm as `buffer_order`, so tables and flows come out alike.
     buffer = list(itertools.islice(rows, buffer_size))
     for row in rows:
         place = int(rng.integers(len(buffer)))
         yield buffer[place]
         buffer[place] = row
+    # What is left has met no draw yet.
     rng.shuffle(buffer)
     yield from buffer
 
@@ -148,6 +155,7 @@ def batched(
 
     def groups() -> Iterator[tuple[int, list[Row]]]:
         for number in itertools.count():
+            # The first row decides whether there is a batch at all.
             group = list(itertools.islice(rows, 1))
             if not group:  # a user's function is not asked for the size of a batch that does not come
                 return
@@ -162,6 +170,7 @@ def batched(
 
 def zipped(parts: Sequence[Iterator[Row]]) -> Iterator[Row]:
     """Rows side by side until the first part ends."""
+    # Columns of the parts differ, so that merging loses nothing.
     for group in zip(*parts, strict=False):
         wide: Row = {}
         for row in group:
@@ -172,7 +181,9 @@ def zipped(parts: Sequence[Iterator[Row]]) -> Iterator[Row]:
 def buffer_order(size: int, buffer_size: int, rng: np.random.Generator) -> Indices:
     """The order in which a shuffle buffer lets the rows 0 … size-1 out, without holding the rows."""
     if buffer_size >= size:
+        # A buffer that holds all rows is a plain permutation.
         return rng.permutation(size)
+    # All draws at once: one call of the generator instead of one per row.
     places = rng.integers(0, buffer_size, size - buffer_size).tolist()
     buffer = list(range(buffer_size))
     order = []

@@ -31,6 +31,7 @@ class Gate:
         self.callback = callback
         self._condition = threading.Condition()
         self._free = 0
+        # Number of the reading; rows of an earlier one compare it and end.
         self._reading = 0
         self._is_open = True  # until an iterator begins
 
@@ -45,9 +46,11 @@ class Gate:
             is_first: whether an iterator begins; rows of earlier ones do not wait any more, and end.
         """
         with self._condition:
+            # Rows that an earlier iterator was given do not count for this one.
             if is_first:
                 self._free = 0
                 self._reading += 1
+            # From the first row on rows must wait.
             self._is_open = False
             self._free += self.num_batch * batch_size
             self._condition.notify_all()
@@ -71,14 +74,17 @@ class Gate:
         reading = self._reading
         for row in rows:
             with self._condition:
+                # Never without a limit: a script that forgets `sync_update` would hang for ever.
                 if not self._condition.wait_for(lambda: self._may_pass(reading), config.get_callback_timeout()):
                     warnings.warn(
                         f"For 'sync_wait', no 'sync_update' of the condition {self.name!r} came for "
                         f"{config.get_callback_timeout()} seconds; rows do not wait any more."
                     )
+                    # Once given up, later rows do not wait for the limit again.
                     self._is_open = True
                 if reading != self._reading:
                     return
+                # May become negative while the gate is open; the next epoch adds to it.
                 self._free -= 1
             yield row
 

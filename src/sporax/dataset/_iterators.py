@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sporax.dataset._engine import EpochReader
     from sporax.dataset._nodes import Node
 
+# What `get_state` writes; another set comes from another version.
 _STATE_KEYS = {"columns", "seed", "shared_seed", "epoch", "row"}
 
 
@@ -36,6 +37,7 @@ class RowIterator(abc.ABC):
         self._first = first
         self._columns = tuple(columns)
         self._num_epochs = ENDLESS if num_epochs == -1 else num_epochs
+        # Chosen once per iterator and not per value.
         self._convert = as_numpy if output_numpy else _tensor_maker()
         self._epoch = 0
         self._row = 0
@@ -46,6 +48,7 @@ class RowIterator(abc.ABC):
         return self
 
     def __next__(self) -> Any:
+        # MindSpore raises at the call after the last epoch, not at its end.
         if self._released or self._epoch >= self._num_epochs:
             raise SporaxRuntimeError(
                 "For a dataset iterator, "
@@ -59,6 +62,7 @@ class RowIterator(abc.ABC):
             self._epoch += 1
             self._row = 0
             if self._epoch == self._num_epochs:
+                # Workers end with the last row; the iterator object may live on.
                 self._reader.close()
             raise StopIteration
         self._row += 1
@@ -69,7 +73,9 @@ class RowIterator(abc.ABC):
         engine = importlib.import_module("sporax.dataset._engine")
         reader: EpochReader = engine.open_reader(for_all_ranks(self._node), self._first, self._num_epochs)
         if self._epoch or self._row:
+            # `set_state` before the first row.
             reader.seek(self._epoch, self._row)
+        # Only jobs with parameter servers read one row more than the user asked for.
         return reader if SESSION.servers is None else _AnnouncingReader(reader, self._columns)
 
     @abc.abstractmethod
@@ -82,6 +88,7 @@ class RowIterator(abc.ABC):
             "columns": list(self._columns),
             "seed": self._first.seed,
             "shared_seed": self._first.shared_seed,
+            # Counts instead of generator states, since all random numbers follow from counts.
             "epoch": self._epoch,
             "row": self._row,
         }
@@ -95,10 +102,12 @@ class RowIterator(abc.ABC):
             SporaxTypeError: `state` is not what `get_state` gives.
             SporaxValueError: it belongs to a pipeline with other columns.
         """
+        # Keys are checked first, so that a state of another version gives this message and not a KeyError.
         if not isinstance(state, dict) or set(state) != _STATE_KEYS:
             raise SporaxTypeError(
                 f"For 'set_state', the state must be a dict with the keys {sorted(_STATE_KEYS)}, but got {state!r}."
             )
+        # Equal columns are a cheap sign of an equal pipeline.
         if tuple(state["columns"]) != self._columns:
             raise SporaxValueError(
                 f"For 'set_state', the state must come from a pipeline with the columns {list(self._columns)}, "
@@ -140,6 +149,7 @@ class _AnnouncingReader:
 
     def next_row(self) -> Row | None:
         """See EpochReader; the first row of an epoch is announced with the second, so that an epoch's end stays one."""
+        # The first row of an epoch is not announced during the epoch before.
         if not self._rows:
             self._rows.append(self._reader.next_row())
         row = self._rows.pop()
@@ -148,6 +158,7 @@ class _AnnouncingReader:
         following = self._reader.next_row()
         self._rows.append(following)
         if following is not None and SESSION.servers is not None:
+            # Both batches, since the servers send the rows that the next one adds to this one.
             SESSION.servers.next_batches.announce(
                 [row[name] for name in self._columns], [following[name] for name in self._columns]
             )
@@ -155,6 +166,7 @@ class _AnnouncingReader:
 
     def seek(self, epoch: int, row: int) -> None:
         """See EpochReader."""
+        # A row that was read ahead belongs to the old position.
         self._rows.clear()
         self._reader.seek(epoch, row)
 
@@ -180,5 +192,6 @@ class DictIterator(RowIterator):
 
 
 def _tensor_maker() -> Callable[[Array], Any]:
+    # A late import: Tensors load JAX, which numpy output does not need.
     maker: Callable[[Array], Any] = importlib.import_module("sporax.dataset._tensors").to_tensor
     return maker

@@ -23,6 +23,7 @@ class MappableDataset(Dataset):
         source = self._source("add_sampler")
         if not isinstance(new_sampler, BuiltinSampler):
             raise _checks.type_error("add_sampler", "new_sampler", "a sampler", new_sampler)
+        # The present sampler becomes the child, which the new one picks from.
         new_sampler.add_child(source.sampler)
         self._node = source.with_sampler(new_sampler)
 
@@ -31,6 +32,7 @@ class MappableDataset(Dataset):
         source = self._source("use_sampler")
         if not isinstance(new_sampler, BuiltinSampler):
             raise _checks.type_error("use_sampler", "new_sampler", "a sampler", new_sampler)
+        # Only the last sampler is replaced; those below it stay.
         below = source.sampler.get_child()
         if below is not None:
             new_sampler.add_child(below)
@@ -39,6 +41,7 @@ class MappableDataset(Dataset):
     def _row_number(self, index: int) -> int:
         """The row of the source that stands at `index` in the first epoch."""
         source = self._source("[]")
+        # Pass 0 without iterators, so that an index means the same row each time.
         order = source.order(first_pass(0))
         number = _checks.check_int("[]", "index", index)
         if not 0 <= number < len(order):
@@ -51,9 +54,11 @@ class MappableDataset(Dataset):
         return self._node
 
     def _part(self, start: int, count: int, randomize: bool) -> Dataset:
+        # Without random access the part is cut from the stream.
         if not isinstance(self._node, Source):
             return super()._part(start, count, randomize)
         part = SequentialSampler(start, count)
+        # The parts of one split must come from one order, whatever the epoch.
         part.add_child(FixedOrder(self._node.sampler, randomize))
         # The sampler on top is the one that `use_sampler` replaces, e.g. to shuffle or shard the part.
         top = SequentialSampler()

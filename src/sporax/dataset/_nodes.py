@@ -59,6 +59,7 @@ class Node(abc.ABC):
     def __init__(self, columns: Sequence[str], parents: Sequence[Node] = ()) -> None:
         self.columns = tuple(columns)
         self.parents = tuple(parents)
+        # From the source up, so that steps added later do not change random numbers of those before.
         self.depth: int = 1 + max((parent.depth for parent in parents), default=-1)
         self._num_rows: int | None = None
 
@@ -130,6 +131,7 @@ class Source(Node):
 
     def store(self) -> Table:
         """The opened store."""
+        # Opened once for all passes and iterators: it may read a whole file.
         if self._store is None:
             self._store = self.load()
         return self._store
@@ -159,6 +161,7 @@ class Source(Node):
         return self.sampler.order(store.size, run, labels)
 
     def _count(self) -> int:
+        # A sampler's own length saves building the order, which a user's sampler may draw at random.
         length = getattr(self.sampler, "__len__", None)
         return super()._count() if length is None else int(length())
 
@@ -231,6 +234,7 @@ class Map(Node):
         self.processes = processes
         self.callbacks = tuple(callbacks)
         self.events = Events(callbacks) if callbacks else None
+        # Made with the node and not per pass, so that processes live as long as the pipeline.
         self._workers = _flow_workers(self)
 
     def build(self, run: Pass) -> Stream:
@@ -371,6 +375,7 @@ class Shuffle(Node):
     def build(self, run: Pass) -> Stream:
         """See Node."""
         stream = self.parent.build(run)
+        # Parts of a split must agree on all ranks and in all epochs.
         drawn = Pass(run.shared_seed, run.shared_seed) if self._fixed else run
         if isinstance(stream, Table) and stream.size < ENDLESS:
             return Reordered(stream, buffer_order(stream.size, self.buffer_size, drawn.shuffler(self.depth)))
@@ -389,6 +394,7 @@ class Repeat(Node):
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
+        # Repeats count as passes, so each has another order; an endless one counts from 0.
         first = 0 if self.count == ENDLESS else run.index * self.count
 
         def build(number: int) -> Stream:
@@ -418,6 +424,7 @@ class Limit(Node):
         return Flow(lambda: itertools.islice(stream.rows(), self.skip, stop))
 
     def _count(self) -> int:
+        # An endless repeat counts its rows once, which `take` must not use as a limit.
         if any(isinstance(node, Repeat) and node.count == ENDLESS for node in self.walk()):
             return super()._count()
         return min(max(self.parent.num_rows() - self.skip, 0), self.take)
@@ -522,6 +529,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
     """`count` passes one after the other, `build` making pass number k; empty passes end an endless repeat."""
     first = build(0)
     if isinstance(first, Table) and first.size < ENDLESS:
+        # Tables know where pass k begins, so positions stay countable over all repeats.
         return Repeated(build, first.size, count)  # type: ignore[arg-type]  # the size is known where it is repeated
 
     def start() -> Iterator[Row]:
@@ -530,6 +538,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
             for row in rows_of(build(number)):
                 empty = False
                 yield row
+            # Without this an endless repeat of nothing would never return.
             if empty:
                 return
 

@@ -53,6 +53,7 @@ class Transform(Recorded, Operation):
     A direct call of a random transform draws from a stream of its own that follows `dataset.config` 's seed.
     """
 
+    # Made at the first direct call, so that transforms in pipelines stay small and can be pickled.
     _calls: CallStream | None = None
 
     gives_pillow: bool = False
@@ -80,8 +81,10 @@ class Transform(Recorded, Operation):
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
+        # Direct calls have no row number to draw from.
         if self._calls is None:
             self._calls = CallStream()
+        # Images keep their kind here, since users of transforms outside of pipelines may work with Pillow.
         values = tuple(boxed(value) if is_pillow(value) else as_value(value) for value in inputs)
         results = tuple(map(opened, on_values(self, values, self._calls.next())))
         return results[0] if len(results) == 1 else results
@@ -91,6 +94,8 @@ def on_values(operation: Operation, values: Values, rng: np.random.Generator) ->
     """`operation.on_row`, also for Pillow images."""
     if not isinstance(operation, Transform) or operation.takes_boxes:
         return operation.on_row(values, rng)
+    # MindSpore has two implementations of most image transforms, which differ in the last bits: OpenCV's for arrays and
+    # Pillow's for Pillow images.
     from_pillow = any(is_pillow(opened(value)) for value in values)
     if not from_pillow and not operation.gives_pillow:
         return operation.on_row(values, rng)
@@ -127,6 +132,7 @@ def handed_on(before: Operation | None, operation: Operation, columns: Sequence[
 
 
 def _holds_pillow(column: Column) -> bool:
+    # Arrays of numbers cannot hold Pillow images, so only lists are searched.
     return isinstance(column, list) and any(is_pillow(opened(value)) for value in column)
 
 
@@ -143,8 +149,10 @@ def as_pixels(column: Column) -> Column:
 
 def _as_pillow(value: Array) -> Array:
     """The Pillow image of bytes (H, W), (H, W, 1) or (H, W, 3 or 4); other values as they are."""
+    # Other dtypes and shapes have no Pillow mode in MindSpore.
     if value.dtype != np.uint8 or value.ndim not in (2, 3) or (value.ndim == 3 and value.shape[2] not in (1, 3, 4)):
         return value
+    # Pillow is optional; it has been imported if there are images of it.
     image = importlib.import_module("PIL.Image")
     return boxed(image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value))
 
@@ -163,12 +171,14 @@ class OneToOne(Transform):
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """See Operation."""
         if len(columns) == 1:
+            # A block of equal rows can go through numpy in one call.
             block = stacked(columns[0])
             result = None if block is None else self._many(block)
             if result is not None:
                 return [result]
             # No generator is needed, and making one costs more than many a transform.
             return [[self._one(value) for value in columns[0]]]
+        # Raises the message that names the number of columns.
         self.on_row(tuple(column[0] for column in columns), np.random.default_rng(0))
         raise AssertionError("on_row refuses several columns")
 
@@ -185,6 +195,7 @@ class Elementwise(OneToOne):
     """A transform of each element by itself, so that rows and blocks are the same to it."""
 
     def _many(self, values: Array) -> Array | None:
+        # The leading dimension makes no difference to an elementwise function.
         return self._one(values)
 
 
@@ -198,6 +209,7 @@ class RandomTransform(Transform):
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
+        # Drawn from the first column, so that image and mask get the same crop.
         choice = self._draw(values[0], rng)
         return tuple(self._apply(value, choice) for value in values)
 
@@ -207,6 +219,7 @@ class RandomTransform(Transform):
         return [self._apply_to_column(column, choices) for column in columns]
 
     def _apply_to_column(self, column: Column, choices: list[Any]) -> Column:
+        # Stacking costs a copy, so only transforms that can use the block do it.
         block = stacked(column) if self._has_many else None
         result = None if block is None else self._apply_many(block, choices)
         if result is not None:
@@ -254,13 +267,16 @@ class PythonFunction(Operation):
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """See Operation."""
+        # User functions draw their own random numbers; no generator is made per row.
         unused = np.random.default_rng(0)
         results = [self.on_row(tuple(column[i] for column in columns), unused) for i in range(len(rows))]
+        # Later operations and columns rely on one number of values.
         if len({len(result) for result in results}) > 1:
             raise SporaxRuntimeError(f"For 'map', the function {self.name!r} must always return as many values.")
         return [list(column) for column in zip(*results, strict=True)]
 
     def _checked(self, item: Any) -> Array:
+        # A function without `return` is the usual mistake.
         if item is None:
             raise SporaxRuntimeError(
                 f"For 'map', the function {self.name!r} must return arrays, numbers, strings, dicts or images, "
@@ -269,6 +285,7 @@ class PythonFunction(Operation):
         if is_pillow(item):
             return boxed(item)
         value = as_value(item)
+        # Objects other than dicts cannot be batched.
         if value.dtype == object and not isinstance(opened(value), dict):
             raise SporaxRuntimeError(f"For 'map', the function {self.name!r} returned an array of Python objects.")
         return value
@@ -282,6 +299,7 @@ def as_operation(where: str, operation: object) -> Operation:
     """
     if isinstance(operation, Operation):
         return operation
+    # A class is callable, but handing one over is a forgotten pair of parentheses.
     if isinstance(operation, type) or not callable(operation):
         raise SporaxValueError(
             f"For '{where}', every operation must be a transform object or a callable, but got {operation!r}."
@@ -299,5 +317,6 @@ def as_operations(where: str, operations: object) -> tuple[Operation, ...]:
 
 def is_python(operation: Operation) -> bool:
     """Whether user code runs in this operation, which may not be safe to run in several threads."""
+    # Composed transforms may hold user functions.
     inner: Sequence[Operation] = getattr(operation, "operations", ())
     return isinstance(operation, PythonFunction) or any(map(is_python, inner))

@@ -38,6 +38,7 @@ class OnePatch(Select):
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
+        # Under the name of the first patch, so that all passes have the same columns.
         taken = {self.patches[run.patch] if name == self.patches[0] else name: name for name in self.columns}
         return Select(self.parent, taken).build(run)
 
@@ -91,6 +92,7 @@ class _Joined(Table):
 def _row_of_all(rows: Sequence[Row], columns: Sequence[str], cuts: Sequence[Cuts]) -> Row:
     """One row of the rows of all patches."""
     return {
+        # Columns that are not cut are equal in all passes.
         name: rows[0][name] if cut is None else together([row[name] for row in rows], cut)
         for name, cut in zip(columns, cuts, strict=True)
     }
@@ -98,9 +100,11 @@ def _row_of_all(rows: Sequence[Row], columns: Sequence[str], cuts: Sequence[Cuts
 
 def selected(parent: Node, columns: Sequence[str]) -> Select:
     """The step that keeps `columns`."""
+    # Through the whole chain: `batch` or `map` may come between the cutting and `project`.
     for node in parent.walk():
         if isinstance(node, Map) and isinstance(node.operations[-1], SlicePatches) and len(node.outputs) > 1:
             kept = [name for name in columns if name in node.outputs]
+            # Only a choice of the first patch alone stands for the rank's choice; another choice is meant as it is.
             if kept == [node.outputs[0]] and set(node.outputs) <= set(parent.columns):
                 return OnePatch(parent, columns, node.outputs)
     return Select(parent, {name: name for name in columns})
@@ -113,7 +117,9 @@ def for_all_ranks(node: Node) -> Node:
         return node
     from sporax.parallel import _inputs as inputs  # here: it brings networks along, which pipelines do not need
 
+    # Asked when reading starts, since the context may be set after the pipeline is described.
     input_cuts = [inputs.cuts_of_whole_input(number) for number in range(len(node.columns))]
+    # A column is put together only where the step's cut has as many parts as there are patches.
     cuts = [cut if cut and math.prod(cut) == len(picked.patches) else None for cut in input_cuts]
     return AllPatches(node, cuts, len(picked.patches)) if any(cuts) else node
 
@@ -130,6 +136,7 @@ def together(patches: Sequence[Array], cuts: Sequence[int]) -> Array:
         [[0.0, 1.0], [0.0, 1.0]]
     """
     parts = list(patches)
+    # From the last dimension to the first, since patches come in row-major order.
     for dim in reversed(range(len(cuts))):
         if cuts[dim] > 1:
             parts = [np.concatenate(parts[at : at + cuts[dim]], axis=dim) for at in range(0, len(parts), cuts[dim])]

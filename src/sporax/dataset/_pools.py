@@ -38,7 +38,9 @@ def end_with_user(worker: int = 0, num_workers: int = 0) -> None:
         return
 
     def watch() -> None:
+        # In a thread: the main thread of a worker waits for tasks.
         user.join()
+        # Not `sys.exit`, which would end only this thread.
         os._exit(1)
 
     threading.Thread(target=watch, name=f"user of worker {worker} of {num_workers}", daemon=True).start()
@@ -56,6 +58,7 @@ class Pool:
         self._executor: futures.ProcessPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Processes do not survive pickling; the copy starts its own.
         return Pool, (self.processes,)
 
     def in_order(self, items: Iterator[T], function: Callable[[T], R]) -> Iterator[R]:
@@ -64,6 +67,7 @@ class Pool:
         if self._executor is None:
             spawn = multiprocessing.get_context("spawn")  # a fork would copy locks that threads of JAX hold
             self._executor = futures.ProcessPoolExecutor(self.processes, spawn, end_with_user)
+            # Not in `__del__`: the interpreter may be shutting down by then.
             weakref.finalize(self, self._executor.shutdown, wait=False, cancel_futures=True)
         with tempfile.TemporaryDirectory(prefix="sporax-dataset-") as folder:
             path = Path(folder) / "function"
@@ -76,6 +80,7 @@ def _apply(path: str, item: Any) -> Any:
     return _function(path)(item)
 
 
+# Two: a step may be read by two iterators in turn.
 @functools.lru_cache(maxsize=2)
 def _function(path: str) -> Callable[[Any], Any]:
     function: Callable[[Any], Any] = pickle.loads(Path(path).read_bytes())

@@ -14,7 +14,9 @@ import numpy as np
 
 from sporax.dataset import config
 
+# First word of every key: permutations and row draws never share a stream.
 _SHUFFLE, _ROWS = 0, 1
+# 2**64 divided by the golden ratio: multiples of it differ in many bits.
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
@@ -54,6 +56,7 @@ class Pass:
 
     def row_key(self, *salt: int) -> RowKey:
         """Where the random transforms of one operation take their numbers from."""
+        # Hashed by SeedSequence, since nearby keys of Philox would otherwise differ in one bit only.
         words = np.random.SeedSequence((_ROWS, self.seed, self.index, *salt)).generate_state(2, np.uint64)
         return RowKey((int(words[0]), int(words[1])))
 
@@ -66,10 +69,13 @@ class RowKey:
 
     def sub(self, part: int) -> RowKey:
         """The key of a part of the operation."""
+        # Derived by addition: parts need distinct keys, and hashing costs more than many a transform.
         return RowKey((self.words[0], (self.words[1] + _GOLDEN * (part + 1)) % 2**64))
 
     def generator(self, row: int) -> np.random.Generator:
         """The generator of row number `row`."""
+        # The row is the third counter word: draws of one row count the first two words up and never reach the next
+        # row's.
         return np.random.Generator(np.random.Philox(key=self.words, counter=(0, 0, row, 0)))
 
     def generators(self, rows: Iterable[int]) -> Iterator[np.random.Generator]:
@@ -79,6 +85,7 @@ class RowKey:
         """
         bits = np.random.Philox(key=self.words)
         counter = np.zeros(4, np.uint64)
+        # Copied once; setting `bits.state` with it is the cheapest reset that numpy offers.
         state: Any = {**bits.state, "state": {**bits.state["state"], "counter": counter}}
         generator = np.random.Generator(bits)
         for row in rows:
@@ -115,6 +122,7 @@ class CallStream:
     def next(self) -> np.random.Generator:
         """The generator of the next call; starts again when the seed was changed."""
         seed = config.get_seed()
+        # `set_seed` starts all streams again, as in MindSpore.
         if seed != self._seed:
             self._seed, self._calls = seed, 0
         self._calls += 1

@@ -21,6 +21,7 @@ Column = Array | list[Array]
 Block = dict[str, Column]
 
 
+# MindSpore's prefix of columns that iterators do not give.
 _METADATA = "_meta-"
 FILE_NAME = f"{_METADATA}filename"
 
@@ -32,6 +33,7 @@ def shown(columns: Sequence[str]) -> list[str]:
 
 def boxed(value: Any) -> Array:
     """A Python object (a dict, a Pillow image) as a value of a row: an array () that holds it."""
+    # Assigned in two steps: `np.array(object)` would look into sequences.
     box = np.empty((), object)
     box[()] = value
     return box
@@ -43,6 +45,7 @@ def as_value(value: Any) -> Array:
         return value
     if isinstance(value, dict):
         return boxed(_without_tensors(value))
+    # By attribute and not by type: `Tensor` would load JAX.
     asnumpy = getattr(value, "asnumpy", None)
     return np.asarray(asnumpy() if asnumpy is not None else value)
 
@@ -69,6 +72,7 @@ def as_numpy(value: Array) -> Any:
 
 def is_pillow(value: Any) -> bool:
     """Whether this is a Pillow image; there are none before the program imported Pillow."""
+    # Importing Pillow takes longer than reading many a pipeline.
     images = sys.modules.get("PIL.Image")
     return images is not None and isinstance(value, images.Image)
 
@@ -82,15 +86,18 @@ def stacked(column: Column) -> Array | None:
     """The column as one array (num_rows, *row_shape), or None when its rows differ in shape or dtype."""
     if isinstance(column, np.ndarray):
         return column
+    # Boxes differ in what they hold, so they are never stacked.
     if not column or column[0].dtype == object:
         return None
     first = column[0]
     text = first.dtype.kind in "US"
     for item in column:
         if item.shape != first.shape or (
+            # Strings of different lengths have different dtypes but fit into one array.
             item.dtype != first.dtype and not (text and item.dtype.kind == first.dtype.kind)
         ):
             return None
+    # A view costs nothing where there is one row.
     return first[None] if len(column) == 1 else np.stack(column)
 
 
@@ -104,8 +111,10 @@ def collate(name: str, column: Column) -> Array:
     if batch is not None:
         return batch
     first = column[0]
+    # MindSpore batches dicts entry by entry.
     if all(isinstance(opened(item), dict) for item in column):
         return boxed(_collated_dict(name, [opened(item) for item in column]))
+    # Only now, as the usual case needs no comparison for the message.
     for i, item in enumerate(column):
         if item.shape != first.shape or item.dtype != first.dtype:
             raise SporaxRuntimeError(
@@ -140,6 +149,7 @@ def join(blocks: Sequence[Block]) -> Block:
         return blocks[0]
     joined: Block = {}
     for name in blocks[0]:
+        # A list, not a concatenation: blocks may differ in shape, and `collate` copies once at the end.
         rows = [item for block in blocks for item in block[name]]
         joined[name] = rows
     return joined
@@ -147,6 +157,7 @@ def join(blocks: Sequence[Block]) -> Block:
 
 def row_of(block: Block, index: int = 0) -> Row:
     """One row of a block."""
+    # An element of an array column is a scalar of numpy; rows hold arrays.
     return {name: np.asarray(column[index]) for name, column in block.items()}
 
 

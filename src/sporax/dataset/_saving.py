@@ -25,6 +25,7 @@ _STORED = {
     "float64": "float64",
 }
 _KIND = {dtype: kind for kind, dtypes in _STORED.items() for dtype in dtypes.split()}
+# Files: MindSpore's limit, as in `FileWriter`.
 _MOST_FILES = 1000
 _ROWS_AT_ONCE = 1000
 """Rows that are handed to the writer together, which bounds the memory they take."""
@@ -48,6 +49,7 @@ def save_rows(columns: Sequence[str], rows: Iterator[Row], file_name: str, num_f
 
 def _field(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
     """How a column is stored, from its first value."""
+    # Only single strings; arrays of them have no form in MindRecord.
     if value.dtype.kind in "US" and value.ndim == 0:
         return {"type": "string" if value.dtype.kind == "U" else "bytes"}
     kind = _KIND.get(value.dtype.name)
@@ -56,6 +58,7 @@ def _field(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
             f"For 'save', column '{name}' must hold numbers, or one string or bytes per row, but holds {value.dtype} of "
             f"shape {value.shape}."
         )
+    # MindSpore records the first dimension as free, whatever the first row has.
     return {"type": kind, "shape": [-1, *value.shape[1:]]} if value.ndim else {"type": kind}
 
 
@@ -64,5 +67,6 @@ def _value(value: np.ndarray[Any, Any]) -> Any:
     kind = _KIND.get(value.dtype.name)
     if value.ndim == 0:
         single = value.item()
+        # The schema knows no bool.
         return int(single) if isinstance(single, bool) else single
     return value.astype(kind)

@@ -31,9 +31,11 @@ class StepDataset(Dataset):
     def __init_subclass__(cls, method: str) -> None:
         super().__init_subclass__()
         cls._method = method
+        # Into the table by name, so that `_dataset` need not import this module.
         steps[cls.__name__] = cls
 
     def __init__(self, input_dataset: Dataset, *arguments: Any, **options: Any) -> None:
+        # By the method: arguments and checks are written once.
         self._become(getattr(input_dataset, self._method)(*arguments, **options))
 
     def _become(self, other: Dataset) -> None:
@@ -127,6 +129,7 @@ class ConcatDataset(StepDataset, method="__add__"):
         """
         if not isinstance(sampler, (DistributedSampler, RandomSampler)):
             raise _checks.type_error("use_sampler", "sampler", "a DistributedSampler or RandomSampler", sampler)
+        # Replacement and shuffling would let shares overlap, since each rank samples by itself.
         drawn = sampler.replacement if isinstance(sampler, RandomSampler) else sampler.shuffle
         if drawn or sampler.get_num_samples() is not None:
             raise SporaxValueError(
@@ -138,4 +141,5 @@ class ConcatDataset(StepDataset, method="__add__"):
             sampler = DistributedSampler(
                 sampler.num_shards, sampler.shard_id, shuffle=False, offset=max(sampler.offset, 0)
             )
+        # Over the parents again: the sampler picks among the rows of all.
         self._node = Concat(self._node.parents, sampler)

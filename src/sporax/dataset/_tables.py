@@ -91,16 +91,20 @@ class Repeated(Table):
         self._count = count
         self._built: dict[int, Table] = {} if first is None else {0: first}
         self._lock = threading.Lock()
+        # Workers read ahead: with few rows per pass, several passes are in use at once.
         self._kept = 4 if not rows else max(4, 4096 // rows)
+        # Endless repeats of nothing have length 0.
         self.size = 0 if not rows else ENDLESS if count == ENDLESS else rows * count
 
     def __reduce__(self) -> tuple[object, ...]:
+        # The lock and the passes stay here; a worker process builds its own.
         return Repeated, (self._build, self._rows, self._count)
 
     def gather(self, indices: Indices) -> Block:
         """See Table."""
         passes = indices // self._rows
         inside = indices - passes * self._rows
+        # Nearly always all rows are of one pass, which needs no sorting.
         if passes[0] == passes[-1] and (passes == passes[0]).all():
             return self._pass(int(passes[0])).gather(inside)
         return _from_parts(passes, inside, self._pass)
@@ -110,6 +114,7 @@ class Repeated(Table):
         return self._pass(index // self._rows).origin(index % self._rows)
 
     def _pass(self, number: int) -> Table:
+        # Without the lock, two threads would build a pass twice, and a user's sampler would draw two orders.
         with self._lock:
             if number not in self._built:
                 table = self._build(number)
@@ -119,6 +124,7 @@ class Repeated(Table):
                         f"{self._rows} and epoch {number} has {table.size}; check the sampler."
                     )
                 self._built[number] = table
+                # Older passes are not asked for any more.
                 for old in [k for k in self._built if k <= number - self._kept]:
                     del self._built[old]
             return self._built[number]
@@ -178,6 +184,7 @@ class Mapped(Table):
     def gather(self, indices: Indices) -> Block:
         """See Table."""
         block = self._parent.gather(indices)
+        # The whole block first; single rows only to find the one that fails.
         try:
             return self._function(block, indices)
         except SporaxError as error:
@@ -202,6 +209,7 @@ class Mapped(Table):
 
 def add_place(error: SporaxError, place: str) -> None:
     """Add to the message where a row comes from, unless that is said already or not known."""
+    # The innermost table that knows the file wins.
     if place and not vars(error).get("place"):
         vars(error)["place"] = place
         error.message = f"{error.message.rstrip('.')}. The row is {place}."

@@ -1,4 +1,7 @@
-"""The seam between the pipeline, which is numpy throughout, and the Tensors its iterators hand out."""
+"""The seam between the pipeline, which is numpy throughout, and the Tensors its iterators hand out.
+
+Tensors load JAX, which worker processes and numpy output do not need, so this module alone imports them, and late.
+"""
 
 from __future__ import annotations
 

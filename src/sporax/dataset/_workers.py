@@ -25,6 +25,7 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
+# Weak: an iterator that is dropped must end its workers at once and not at exit.
 _open: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
 
@@ -33,6 +34,7 @@ def close_at_exit(reader: _Closable) -> None:
     _open.add(reader)
 
 
+# While the interpreter is whole: finalizers of grain run later, when modules may be gone.
 @atexit.register
 def _close_all() -> None:
     for reader in list(_open):
@@ -45,9 +47,12 @@ def without_names(row: Row) -> Row:
 
 
 def _without_name(value: np.ndarray) -> np.ndarray:
+    # Only values from worker processes; small ones are pickled instead.
     if not isinstance(value, grain.multiprocessing.SharedMemoryArray):
         return value
     value.shm.unlink()
+    # Otherwise the array would remove the name a second time.
     value._unlink_on_del = False
+    # A plain view keeps the memory alive through its base.
     array: np.ndarray = value.view(np.ndarray)
     return array

@@ -81,8 +81,10 @@ UINT32_MAX = 2**32 - 1
 
 def _inherited_seed() -> int | None:
     """The seed of an earlier `mindspore.set_seed`, which could not reach this module before it was imported."""
+    # Only looked up: importing it would load JAX.
     common = sys.modules.get("sporax.common.seed")
     seed = common.get_seed() if common is not None else None
+    # `mindspore.set_seed` accepts larger numbers; the pipeline's are 32 bits.
     return None if seed is None else seed & UINT32_MAX
 
 
@@ -99,7 +101,9 @@ class _Settings:
     """The present settings; what each means is at its setter."""
 
     seed: int | None = field(default_factory=_inherited_seed)
+    # MindSpore's default of 8, unless there are fewer cores.
     num_parallel_workers: int = min(8, os.cpu_count() or 1)
+    # Rows read ahead: MindSpore's size of a connector.
     prefetch_size: int = 16
     callback_timeout_seconds: int = 60
     debug_mode: bool = False
@@ -176,6 +180,7 @@ def load(file: str) -> None:
     """
     path = Path(check_str("load", "file", file))
     try:
+        # MindSpore's JSON of settings.
         settings = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise SporaxRuntimeError(f"For 'load', the file {str(path)!r} cannot be read as JSON: {error}") from error
@@ -186,6 +191,7 @@ def load(file: str) -> None:
         if name in setters:
             setters[name](value)
         else:
+            # MindSpore's files list all settings, so unknown ones are no error.
             warnings.warn(f"For 'load', the setting {name!r} has no effect here.")
 
 
@@ -195,6 +201,7 @@ def load(file: str) -> None:
 def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
     """Remember a setting that changes nothing, and say so if it asks for something else than what happens."""
     _settings.without_effect[name] = value
+    # A setting that asks for what happens anyway is silent.
     if value != actual:
         warnings.warn(f"For '{where}', {value!r} has no effect: {reason}.")
 
@@ -323,6 +330,7 @@ def get_auto_offload() -> bool:
 
 def set_dynamic_shape(is_dynamic: bool) -> None:
     """Say that shapes differ from batch to batch; they may in any case."""
+    # No warning: shapes may differ in any case, so both values are honoured.
     _settings.without_effect["dynamic_shape"] = check_bool("set_dynamic_shape", "is_dynamic", is_dynamic)
 
 

@@ -56,6 +56,7 @@ class BuiltinSampler:
         return self.child_sampler
 
     def get_num_samples(self) -> int | None:
+        # The least cap counts, wherever it is in the chain.
         """The cap on the number of rows that this sampler and its children impose, or None."""
         below = self.child_sampler.get_num_samples() if self.child_sampler is not None else None
         return min((n for n in (self.num_samples, below) if n is not None), default=None)
@@ -75,8 +76,10 @@ class BuiltinSampler:
     def order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None = None) -> Order:
         """The row numbers of one pass over `num_rows` rows (`labels` serve PKSampler)."""
         if self.child_sampler is None:
+            # An own order is cut to `num_samples` last, so that the cap counts rows given.
             return self._order(num_rows, run, labels)[: self.num_samples]
         below = self.child_sampler.order(num_rows, run, labels)
+        # The child's order is indexed: parents work on places, not on row numbers of the source.
         return below[self._order(len(below), run, None if labels is None else labels[below])[: self.num_samples]]
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
@@ -99,6 +102,7 @@ class SequentialSampler(BuiltinSampler):
         self.start_index = 0 if start_index is None else check_int("SequentialSampler", "start_index", start_index)
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # `max`: an empty source has no valid start, but is no error of the sampler.
         if not 0 <= self.start_index < max(num_rows, 1):
             raise SporaxRuntimeError(
                 f"For 'SequentialSampler', 'start_index' must be in [0, {num_rows}), but got {self.start_index}."
@@ -124,6 +128,7 @@ class RandomSampler(BuiltinSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         rng = run.shuffler()
+        # As many draws as rows; `num_samples` cuts them later.
         return rng.integers(0, num_rows, num_rows) if self.replacement else rng.permutation(num_rows)
 
 
@@ -146,6 +151,7 @@ class DistributedSampler(BuiltinSampler):
         self, num_shards: int, shard_id: int, shuffle: bool = True, num_samples: int | None = None, offset: int = -1
     ) -> None:
         super().__init__(num_samples)
+        # In a process that is all ranks, this may turn into one shard of one.
         shards = check_shards("DistributedSampler", num_shards, shard_id)
         if shards is None:
             raise type_error("DistributedSampler", "num_shards", "int", num_shards)
@@ -162,11 +168,13 @@ class DistributedSampler(BuiltinSampler):
         return True
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # Shared: all ranks must permute alike to have different rows.
         whole = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
         if self.offset >= 0:
             return whole[(self.shard_id - self.offset) % self.num_shards :: self.num_shards]
         if not num_rows:
             return whole
+        # Rounded up; the last ranks wrap to the beginning, as MindSpore fills up.
         share = -(-num_rows // self.num_shards)
         return whole[(self.shard_id + np.arange(share) * self.num_shards) % num_rows]
 
@@ -189,11 +197,13 @@ class SubsetSampler(BuiltinSampler):
             raise type_error(type(self).__name__, "indices", "a list of int", indices)
         items = list(indices) if isinstance(indices, Iterable) else [indices]
         for i, index in enumerate(items):
+            # Only types and limits; the number of rows is known when reading starts.
             check_int(type(self).__name__, f"indices[{i}]", index)
         self.indices: Order = np.array(items, np.int64)
 
     def get_num_samples(self) -> int | None:
         """The number of rows."""
+        # Known without the source, so sizes need no reading.
         return min(len(self.indices), super().get_num_samples() or len(self.indices))
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
@@ -213,6 +223,7 @@ class SubsetRandomSampler(SubsetSampler):
         return True
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # Permuted after the check of the row numbers.
         return run.shuffler().permutation(super()._order(num_rows, run, labels))
 
 
@@ -235,6 +246,7 @@ class WeightedRandomSampler(BuiltinSampler):
         for i, weight in enumerate(values):
             if isinstance(weight, bool) or not isinstance(weight, numbers.Real):
                 raise type_error("WeightedRandomSampler", f"weights[{i}]", "a number", weight)
+        # Divided by their sum when drawn: weights need not add up to 1.
         self.weights = np.array(values, np.float64)
         self.replacement = check_bool("WeightedRandomSampler", "replacement", replacement)
 
@@ -260,8 +272,10 @@ class WeightedRandomSampler(BuiltinSampler):
         if self.replacement:
             return rng.choice(len(self.weights), num_rows, p=self.weights / self.weights.sum())
         # Exponential races: the order of arrival is a weighted draw without replacement; weight 0 arrives last.
+        # Division by weight 0 gives infinity, which is meant.
         with np.errstate(divide="ignore"):
             arrival = rng.exponential(size=len(self.weights)) / self.weights
+        # Rows of weight 0 all arrive at infinity; the second key puts them in random order.
         return np.lexsort((rng.random(len(arrival)), arrival))
 
 
@@ -305,8 +319,10 @@ class PKSampler(BuiltinSampler):
                 f"but got {'no labels' if labels is None else self.num_val}."
             )
         rng = run.shuffler()
+        # Classes in ascending order of labels, as MindSpore groups them.
         groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         if self.shuffle:
+            # Both the order of classes and the choice within each class.
             groups = [rng.permutation(groups[i]) for i in rng.permutation(len(groups))]
         picked = [group[: self.num_val] for group in groups]
         return np.concatenate(picked) if picked else np.zeros(0, np.int64)
@@ -323,6 +339,7 @@ class Sampler(BuiltinSampler):
 
     def __init__(self, num_samples: int | None = None) -> None:
         super().__init__(num_samples)
+        # MindSpore sets this before `__iter__` is called.
         self.dataset_size = 0
 
     def __iter__(self) -> Iterator[int]:
@@ -337,6 +354,7 @@ class Sampler(BuiltinSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         self.dataset_size = num_rows
+        # In this order: `reset` may use the size.
         self.reset()
         return _row_numbers(type(self).__name__, iter(self), num_rows, self.num_samples)
 
@@ -380,6 +398,7 @@ class FixedOrder(BuiltinSampler):
         return self.sampler.is_pure()
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # Not the present pass: a split must be the same in all epochs and on all ranks.
         first = Pass(run.shared_seed, run.shared_seed)
         order = self.sampler.order(num_rows, first, labels)
         return first.shuffler(1).permutation(order) if self.shuffle else order
@@ -388,6 +407,7 @@ class FixedOrder(BuiltinSampler):
 def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | None) -> Order:
     rows: list[int] = []
     for item in items:
+        # Before the item is used: an endless iterable is not asked once more than needed.
         if limit is not None and len(rows) >= limit:
             break
         if not isinstance(item, numbers.Integral):
@@ -415,9 +435,11 @@ def select_sampler(
     """
     shards = check_shards(where, num_shards, shard_id)
     count = check_num_samples(where, num_samples)
+    # None stands for MindSpore's default, which is to shuffle.
     shuffled = True if shuffle is None else check_bool(where, "shuffle", shuffle)
     if sampler is not None:
         if shards is not None or (
+            # Row numbers may be combined with `num_samples`, sampler objects may not.
             isinstance(sampler, BuiltinSampler) and not (shuffle is None and num_samples is None)
         ):
             raise ConflictingArgumentsError(
@@ -428,6 +450,7 @@ def select_sampler(
     if shards is not None:
         return DistributedSampler(*shards, shuffle=shuffled, num_samples=count)
     if shuffled:
+        # MindSpore's rule: a cap without sharding draws with replacement.
         return RandomSampler(replacement=count is not None, num_samples=count)
     return SequentialSampler(num_samples=count)
 

@@ -27,6 +27,7 @@ from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
 
+# Lets `import mindspore.dataset.transforms.c_transforms` work, as for a package.
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = [
@@ -66,6 +67,7 @@ class PyTensorOperation:
 
     def __call__(self, *inputs: Any) -> Any:
         """Apply to one row's values."""
+        # MindSpore's two ways to write a transform: `__call__` replaces this method.
         return self._execute_py(*inputs)
 
     def _execute_py(self, *inputs: Any) -> Any:
@@ -79,6 +81,7 @@ class TypeCast(Elementwise):
         data_type: a `mindspore` dtype, a numpy dtype, or its name.
     """
 
+    # A cast image has no Pillow mode in general.
     keeps_pillow = False
 
     def __init__(self, data_type: Any) -> None:
@@ -117,17 +120,21 @@ class OneHot(OneToOne):
             raise SporaxRuntimeError(
                 f"For 'OneHot', labels must have the shape (), (n,) or (n, 1), but got {value.shape}."
             )
+        # (n, 1) becomes (n,), which compares against all classes at once.
         labels = value.reshape(value.shape[:1])
         if not (labels.min() >= 0 and labels.max() < self.num_classes):
             bad = labels.max() if labels.max() >= self.num_classes else labels.min()
             raise SporaxRuntimeError(f"For 'OneHot', labels must be in [0, {self.num_classes}), but got {bad}.")
+        # `squeeze`, as in MindSpore: a single label gives (num_classes,).
         hot = (np.arange(self.num_classes) == labels[..., None]).squeeze()
         if not self.smoothing_rate:
             return hot.astype(value.dtype)
+        # The spread goes to all classes, the right one included.
         spread = self.smoothing_rate / self.num_classes
         return np.where(hot, 1 - self.smoothing_rate + spread, spread)
 
     def _many(self, values: Array) -> Array | None:
+        # With one class or one row `squeeze` would drop the dimension of rows.
         return self._one(values) if values.ndim == 1 and len(values) > 1 and self.num_classes > 1 else None
 
 
@@ -141,8 +148,10 @@ class Fill(Elementwise):
 
     def _one(self, value: Array) -> Array:
         text = value.dtype.kind in "US"
+        # numpy would turn numbers into text.
         if text != isinstance(self.fill_value, (str, bytes)):
             raise SporaxRuntimeError(f"For 'Fill', {self.fill_value!r} cannot fill an array of {value.dtype}.")
+        # Strings find their own length; numbers are cast like MindSpore's.
         return np.full(value.shape, np.array(self.fill_value), None if text else value.dtype)
 
 
@@ -188,6 +197,7 @@ class Mask(Elementwise):
     def _one(self, value: Array) -> Array:
         if (value.dtype.kind in "US") != isinstance(self.constant, (str, bytes)):
             raise SporaxRuntimeError(f"For 'Mask', {value.dtype} cannot be compared with {self.constant!r}.")
+        # numpy compares with promotion, so a large constant does not wrap.
         return np.asarray(_COMPARE[self.operator](value, self.constant)).astype(self.dtype)
 
 
@@ -240,11 +250,13 @@ class Slice(OneToOne):
         picks = list(self.slices)
         if Ellipsis in picks:
             place = picks.index(Ellipsis)
+            # As many dimensions as the other picks leave.
             picks[place : place + 1] = [None] * (value.ndim - len(picks) + 1)
         if len(picks) > value.ndim:
             raise SporaxRuntimeError(f"For 'Slice', {len(picks)} slices are too many for the shape {value.shape}.")
         for dim, pick in enumerate(picks):
             try:
+                # One dimension at a time: numpy would combine several lists element by element.
                 value = value if pick is None else value[(slice(None),) * dim + (self._range(pick),)]
             except IndexError as error:
                 raise SporaxRuntimeError(
@@ -254,6 +266,7 @@ class Slice(OneToOne):
 
     @staticmethod
     def _range(pick: Any) -> Any:
+        # A list keeps the dimension, an int would drop it.
         return [pick] if isinstance(pick, int) else pick
 
 
@@ -275,6 +288,7 @@ class Concatenate(Transform):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         parts = [part for part in (self.prepend, *values, self.append) if part is not None]
+        # Kinds and not dtypes: numbers of several widths are promoted, strings of several lengths too.
         if any(part.ndim != 1 or part.dtype.kind != parts[0].dtype.kind for part in parts):
             raise SporaxRuntimeError(
                 "For 'Concatenate', all parts must be 1-D and of one kind of dtype, "
@@ -290,6 +304,7 @@ class Duplicate(Transform):
         """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(f"For 'Duplicate', exactly one input column is accepted, but got {len(values)}.")
+        # A copy: one column may be changed in place later.
         return values[0], values[0].copy()
 
 
@@ -303,6 +318,7 @@ class Unique(Transform):
         """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(f"For 'Unique', exactly one input column is accepted, but got {len(values)}.")
+        # `reshape`, as newer numpy gives places in the shape of the input.
         uniques, places, counts = np.unique(values[0], return_inverse=True, return_counts=True)
         return uniques, places.reshape(-1).astype(np.int32), counts.astype(np.int32)
 
@@ -330,6 +346,7 @@ class Compose(Transform):
             return super().__call__(*inputs)
         values: Any = inputs
         for operation in self.operations:
+            # The user's function itself, which expects the image and not our box.
             call: Any = operation.function if isinstance(operation, PythonFunction) else operation
             result = call(*values)
             values = result if isinstance(result, tuple) else (result,)
@@ -349,6 +366,7 @@ class Compose(Transform):
         values = list(columns)
         for number, operation in enumerate(self.operations):
             before = self.operations[number - 1] if number else None
+            # A key for each, so that equal transforms in one list draw different numbers.
             values = on_columns(operation, handed_on(before, operation, values), rows, key.sub(number))
         return values
 
@@ -423,6 +441,7 @@ class RandomOrder(Transform):
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
+        # Drawn per row, so rows of a batch may differ in order.
         for place in rng.permutation(len(self.operations)):
             values = on_values(self.operations[place], values, rng)
         return values

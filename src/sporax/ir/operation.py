@@ -17,14 +17,16 @@ class TensorSpec:
     Attributes:
         shape: its whole shape.
         dtype: name as numpy writes it, or JAX's for extended types such as ``key<fry>``.
-        itemsize: bytes per element.
+        itemsize: bytes per element on the device; 0 for what is in host memory.
         constant: the value when it is a scalar literal, else None.
+        host_itemsize: bytes per element in host memory; 0 for what is on the device.
     """
 
     shape: Shape
     dtype: str = "float32"
     itemsize: int = 4
     constant: complex | None = None
+    host_itemsize: int = 0
 
     @property
     def num_dims(self) -> int:

@@ -126,8 +126,10 @@ class _Reader:
     def tensor(self, var: Any) -> int:
         """A new tensor of the variable's type."""
         shape, dtype = getattr(var.aval, "shape", ()), getattr(var.aval, "dtype", "token")
-        here = space_of(var) == DEVICE  # what is in host memory takes no bytes of a device
-        self.tensors.append(TensorSpec(tuple(shape), str(dtype), int(getattr(dtype, "itemsize", 0)) if here else 0))
+        itemsize = int(getattr(dtype, "itemsize", 0))
+        # What is in host memory takes no bytes of a device.
+        sizes = {"itemsize": itemsize} if space_of(var) == DEVICE else {"itemsize": 0, "host_itemsize": itemsize}
+        self.tensors.append(TensorSpec(tuple(shape), str(dtype), **sizes))
         return len(self.tensors) - 1
 
     def finish(self, jaxpr: Jaxpr, env: _Env, arguments: Sequence[Input]) -> Ingested:

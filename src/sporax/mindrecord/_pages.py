@@ -1,4 +1,7 @@
-"""`MindPage`: rows of MindRecord files that share the value of an index field, some at a time."""
+"""`MindPage`: rows of MindRecord files that share the value of an index field, some at a time.
+
+The index says where the rows of a value are, so only these are read.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ class MindPage:
     def __init__(self, file_name: str | list[str], num_consumer: int = 4) -> None:
         for name in file_name if isinstance(file_name, list) else [file_name]:
             check_file_name(name)
+        # MindSpore reads with so many threads; the check is kept so that scripts fail in the same way.
         check_consumers("MindPage", num_consumer)
         self._shards = open_shards(file_name)
         self._field: str | None = None
@@ -61,8 +65,10 @@ class MindPage:
         """JSON text with the number, name and count of each category."""
         counts: dict[Any, int] = {}
         for shard in self._shards:
+            # Counted by SQLite, so that no row is read; shards are added up afterwards.
             for value, count in shard.query(f"SELECT {self._column()}, COUNT(*) FROM INDEXES GROUP BY 1 ORDER BY 1"):
                 counts[value] = counts.get(value, 0) + count
+        # Sorted by value over all shards: a category's number must not depend on the shard it was met in first.
         categories = [{"count": counts[v], "id": i, "name": str(v)} for i, v in enumerate(sorted(counts))]
         return json.dumps({"categories": categories, "key": self._column()}, separators=(",", ":"))
 
@@ -72,6 +78,7 @@ class MindPage:
         Raises:
             ParamValueError: an argument is not valid, or there is no such category.
         """
+        # Numbers are places in the list of `read_category_info`, as the user has seen it.
         names = [entry["name"] for entry in json.loads(self.read_category_info())["categories"]]
         if not isinstance(category_id, int) or not 0 <= category_id < len(names):
             raise ParamValueError(
@@ -93,10 +100,12 @@ class MindPage:
             )
         column = self._column()
         statement = f"SELECT ROW_ID, {column} FROM INDEXES ORDER BY ROW_ID"
+        # A place in the result of ORDER BY ROW_ID is the number under which `Shard.read` knows a row.
         places = [
             (shard, i)
             for shard in self._shards
             for i, (_, value) in enumerate(shard.query(statement))
+            # Names are compared as text, since the public category names are str even for numbers.
             if str(value) == category_name
         ]
         chosen = places[page * num_row : (page + 1) * num_row]
@@ -105,4 +114,5 @@ class MindPage:
     def _column(self) -> str:
         if self._field is None:
             raise SporaxRuntimeError("For 'MindPage', 'category_field' must be set first.")
+        # In the index a column is called after its field and the number of its schema, and files have one schema.
         return f"{self._field}_0"

@@ -17,8 +17,9 @@ def check_consumers(where: str, count: object) -> None:
     """A number of reading threads.
 
     Raises:
-        ParamValueError: it is no int, or there are fewer processors.
+        ParamValueError: it is no int, or less than 1.
     """
+    # Only named in the message: MindSpore refuses more threads than cores, but no thread is started here.
     most = os.cpu_count() or 1
     if not isinstance(count, int) or count < 1:
         raise ParamValueError(f"For '{where}', 'num_consumer' must be an int in [1, {most}], but got {count!r}.")
@@ -61,6 +62,7 @@ class FileReader:
             raise ParamTypeError(f"For 'FileReader', 'columns' must be a list, but got {columns!r}.")
         self._shards = open_shards(file_name)
         fields = [field.name for field in self._shards[0].header.schema.fields]
+        # An empty list means all fields, as None does.
         self._columns = columns or fields
         unknown = [name for name in self._columns if name not in fields]
         if unknown:

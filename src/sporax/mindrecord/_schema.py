@@ -21,6 +21,7 @@ from sporax.mindrecord._errors import MRMInvalidSchemaError, MRMUnsupportedSchem
 
 NUMBERS = ("int32", "int64", "float32", "float64")
 _SCALARS = (*NUMBERS, "string", "bytes")
+# By the Python type's name, since numpy scalars of each width are distinct types; bool is not among them.
 _TYPES_OF = {
     "int": ("int32", "int64"),
     "float": ("float32", "float64"),
@@ -97,6 +98,7 @@ def parse_schema(content: object, description: str | None = None) -> Schema:
     """
     if not isinstance(content, dict) or not content:
         raise MRMInvalidSchemaError(f"For 'add_schema', the schema must be a dict with fields, but got {content!r}.")
+    # The format stores fields in alphabetical order, whatever the user's order is.
     return Schema(tuple(_field(name, content[name]) for name in sorted(content, key=str)), description or "")
 
 
@@ -110,6 +112,7 @@ def _field(name: object, entry: object) -> Field:
             f"For 'add_schema', field {name!r} must be a dict with 'type' and perhaps 'shape', but got {entry!r}."
         )
     kind, shape = entry["type"], entry.get("shape")
+    # Arrays hold numbers only: strings and bytes have no fixed size.
     allowed = _SCALARS if "shape" not in entry else NUMBERS
     if kind not in allowed:
         raise MRMInvalidSchemaError(
@@ -117,6 +120,7 @@ def _field(name: object, entry: object) -> Field:
         )
     if "shape" in entry and not isinstance(shape, list):
         raise MRMInvalidSchemaError(f"For 'add_schema', the shape of field {name!r} must be a list, but got {shape!r}.")
+    # An empty list is MindSpore's way to say that there is no shape.
     return Field(name, kind, tuple(shape) if isinstance(shape, list) and shape else None)
 
 
@@ -127,6 +131,7 @@ def mismatch(schema: Schema, row: Mapping[str, Any]) -> str:
             return f"there is no field {field.name!r}"
         value = row[field.name]
         kind = type(value).__name__
+        # Exact types: a numpy scalar of another width is left out rather than cast.
         if field.kind not in _TYPES_OF.get(kind, ()):
             return f"field {field.name!r} must be {field.kind}, but is {kind}"
         if (kind == "ndarray") != (field.shape is not None):
@@ -135,6 +140,7 @@ def mismatch(schema: Schema, row: Mapping[str, Any]) -> str:
             if str(value.dtype) != field.kind:
                 return f"field {field.name!r} must be {field.kind}, but is {value.dtype}"
             try:
+                # `reshape` checks the shape with its one -1; it makes no copy.
                 np.reshape(value, field.shape)
             except ValueError:
                 return (
@@ -154,8 +160,10 @@ def encode(schema: Schema, row: Mapping[str, Any]) -> tuple[bytes, bytes]:
     if not parts:
         blob = _NOTHING
     elif len(parts) == 1:
+        # One blob has no length of its own, since the whole part has one already.
         blob = parts[0]
     else:
+        # Lengths inside of a part are big-endian and those around a part little-endian; MindSpore's files mix both.
         blob = b"".join(struct.pack(">Q", len(part)) + part for part in parts)
     text = msgspec.msgpack.encode(scalars)
     return struct.pack("<Q", len(text)) + text, struct.pack("<Q", len(blob)) + blob
@@ -167,11 +175,14 @@ def saved_bytes(schema: Schema, row: Mapping[str, Any], blob_bytes: int) -> int:
     if not values:
         return 0
     sizes = [value.nbytes if isinstance(value, np.ndarray) else len(value) for value in values]
+    # 8 bytes are the length in front of each blob where there are several.
     return sum(sizes) + (8 * len(sizes) if len(sizes) > 1 else 0) - blob_bytes
 
 
 def _plain(field: Field, value: Any) -> Any:
+    # msgpack knows Python's numbers only.
     plain = value.item() if isinstance(value, np.generic) else value
+    # The format's numbers go through JSON in MindSpore, which has neither infinity nor NaN.
     if isinstance(plain, float) and not math.isfinite(plain):
         raise MRMValidateDataError(f"For 'write_raw_data', field {field.name!r} must be finite, but got {plain}.")
     return plain
@@ -180,6 +191,7 @@ def _plain(field: Field, value: Any) -> Any:
 def _blob(field: Field, value: Any) -> bytes:
     if field.shape is None:
         return bytes(value)
+    # Only integers have a short form; floats are stored as they are.
     return _integers.pack(value) if field.kind.startswith("int") else np.ascontiguousarray(value).tobytes()
 
 
@@ -211,6 +223,7 @@ def _parts(schema: Schema, content: bytes) -> list[tuple[Field, bytes]]:
         return [(blobs[0], content)]
     parts, place = [], 0
     for field in blobs:
+        # A slice past the end would be silently short.
         if place + 8 > len(content):
             raise MRMUnsupportedSchemaError(f"For 'mindrecord', field {field.name!r} of the row is cut off.")
         (size,) = struct.unpack_from(">Q", content, place)
@@ -222,6 +235,7 @@ def _parts(schema: Schema, content: bytes) -> list[tuple[Field, bytes]]:
 def _array(field: Field, part: bytes) -> np.ndarray[Any, Any]:
     dtype = np.dtype(field.kind)
     try:
+        # A copy, since arrays over a bytes object are read-only.
         flat = _integers.unpack(part, dtype) if dtype.kind == "i" else np.frombuffer(part, dtype).copy()
         return flat.reshape(field.shape or ())
     except ValueError as error:

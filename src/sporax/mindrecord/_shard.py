@@ -23,11 +23,15 @@ from numpy.typing import NDArray
 from sporax.mindrecord._errors import MRMOpenError, MRMUnsupportedSchemaError, MRMValidateDataError
 from sporax.mindrecord._schema import Row, Schema, decode_blobs, decode_scalars, encode, parse_schema, saved_bytes
 
+# Bytes, 16 MiB: MindSpore's default.
 HEADER_BYTES = 1 << 24
+# Bytes, 32 MiB: MindSpore's default.
 PAGE_BYTES = 1 << 25
+# Bytes of the length in front of a header and of each part of a row.
 _LENGTH_BYTES = 8
 _SQL_TYPES = {"int32": "INTEGER", "int64": "INTEGER", "float32": "REAL", "float64": "REAL", "string": "TEXT"}
 _SCALAR_PAGE, _BLOB_PAGE = "RAW_DATA", "BLOB_DATA"
+# Columns of the index in the order in which MindSpore creates them; `Shard` takes them by position.
 _PLACES = (
     *("ROW_ID", "PAGE_ID_RAW", "PAGE_OFFSET_RAW", "PAGE_OFFSET_RAW_END"),
     *("ROW_GROUP_ID", "PAGE_ID_BLOB", "PAGE_OFFSET_BLOB", "PAGE_OFFSET_BLOB_END"),
@@ -71,14 +75,17 @@ class Header:
             "header_size": self.header_bytes,
             "page_size": self.page_bytes,
             "compression_size": saved_bytes,
+            # An empty list is stored as null, as MindSpore writes it.
             "index_fields": [{"index_field": name, "schema_id": 0} for name in self.index_fields] or None,
             "page": list(pages) or None,
             "schema": [schema],
             "shard_addresses": list(self.shard_names),
             "shard_id": self.shard_id,
             "statistics": None,
+            # The version of the layout that this module writes.
             "version": "3.0",
         }
+        # Sorted and without spaces, as MindSpore's JSON library prints it.
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -91,11 +98,13 @@ def read_header(path: Path) -> Header:
     try:
         with path.open("rb") as file:
             (size,) = struct.unpack("<Q", file.read(_LENGTH_BYTES))
+            # The length comes from the file: a damaged one must not make us read gigabytes.
             if size > path.stat().st_size:
                 raise ValueError(f"its header must have {size} bytes, but the file has fewer")
             content = json.loads(file.read(size))
         schema = content["schema"][0]
         header = Header(
+            # Read leniently only where older files lack an entry.
             parse_schema(schema["schema"], schema.get("desc")),
             tuple(entry["index_field"] for entry in content["index_fields"] or ()),
             tuple(content["shard_addresses"]),
@@ -129,17 +138,22 @@ class ShardWriter:
     def __init__(self, path: Path, header: Header, append: bool = False) -> None:
         self._header = header
         self._path = path
+        # Copies, since pages grow while rows are added and the header is a value.
         self._pages: list[Page] = [dict(page) for page in header.pages]
         self._saved_bytes = header.saved_bytes
         if not append:
+            # An old index would bring its rows into the new one.
             index_path(path).unlink(missing_ok=True)
+        # "r+b" keeps what is there; "ab" could not write the header at the front later.
         self._file = path.open("r+b" if append else "wb")
         # Garbage may be collected, and the connection closed, in any thread.
         self._index = sqlite3.connect(index_path(path), check_same_thread=False)
         if not append:
             for statement in _tables(header, path.name):
                 self._index.execute(statement)
+        # Two columns per index field: MindSpore's INC number, which is 0, and the value.
         self._insert = f"INSERT INTO INDEXES VALUES ({','.join('?' * (len(_PLACES) + 2 * len(header.index_fields)))})"
+        # The index knows how many rows an appended file has.
         (self.num_rows,) = self._index.execute("SELECT COUNT(*) FROM INDEXES").fetchone()
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -148,6 +162,7 @@ class ShardWriter:
         Raises:
             MRMValidateDataError: it does not fit into a page.
         """
+        # Encoded before anything is written, so that a row that cannot be stored leaves the file as it was.
         scalars, blob = encode(self._header.schema, row)
         longest = max(len(scalars), len(blob))
         if longest > self._header.page_bytes:
@@ -156,30 +171,38 @@ class ShardWriter:
                 "Call 'set_page_size' first."
             )
         self._saved_bytes += saved_bytes(self._header.schema, row, len(blob) - _LENGTH_BYTES)
+        # The blob first: a page of scalars notes the row group that the blob's page belongs to.
         blob_page, blob_start = self._put(_BLOB_PAGE, blob)
+        # The end is exclusive.
         blob_page["end_row_id"] = self.num_rows + 1
         group = blob_page["page_type_id"]
         scalar_page, start = self._put(_SCALAR_PAGE, scalars)
         groups = scalar_page["row_group_ids"]
+        # Once per row group, at the first row of it in this page.
         if not groups or groups[-1]["id"] != group:
             groups.append({"id": group, "offset": start})
         places = (self.num_rows, scalar_page["page_id"], start, start + len(scalars))
         places += (group, blob_page["page_id"], blob_start, blob_start + len(blob))
         values = [value for name in self._header.index_fields for value in (0, _index_value(row[name]))]
+        # Not committed before `close`: one transaction is much faster than one per row.
         self._index.execute(self._insert, (*places, *values))
         self.num_rows += 1
 
     def __del__(self) -> None:
+        # The constructor may have failed before it made them.
         for resource in ("_file", "_index"):
             if resource in vars(self):
                 vars(self)[resource].close()
 
     def _put(self, kind: str, content: bytes) -> tuple[Page, int]:
         """Write into the last page of a kind, or into a new one: the page, and where in it."""
+        # Only the last page of a kind has room: MindSpore's readers expect rows in order.
         page = next((page for page in reversed(self._pages) if page["page_type"] == kind), None)
+        # A row never crosses pages; the rest of a page stays unused.
         if page is None or page["page_size"] + len(content) > self._header.page_bytes:
             page = self._new_page(kind, 0 if page is None else page["page_type_id"] + 1)
         start = page["page_size"]
+        # Pages of both kinds share one numbering, and each has its full room in the file from the start.
         self._file.seek(self._header.header_bytes + page["page_id"] * self._header.page_bytes + start)
         self._file.write(content)
         page["page_size"] += len(content)
@@ -208,6 +231,7 @@ class ShardWriter:
         """
         text = self._header.text(self._pages, self._saved_bytes)
         try:
+            # Checked before the first page would be overwritten.
             if len(text) + _LENGTH_BYTES > self._header.header_bytes:
                 raise MRMValidateDataError(
                     f"For 'commit', the header of {str(self._path)!r} must fit into {self._header.header_bytes} bytes, but "
@@ -215,10 +239,12 @@ class ShardWriter:
                 )
             self._file.seek(0)
             self._file.write(struct.pack("<Q", len(text)) + text)
+            # Without rows nothing lies behind the header, yet readers expect its full room.
             if not self._pages:
                 self._file.truncate(self._header.header_bytes)
             self._index.commit()
         finally:
+            # Also after a failure: an open SQLite connection would lock the index for the next writer.
             self._file.close()
             self._index.close()
 
@@ -229,6 +255,7 @@ def _tables(header: Header, name: str) -> list[str]:
     for i, field in enumerate(header.index_fields):
         columns += [f"INC_{i} INT", f"{field}_0 {_SQL_TYPES[header.schema.field(field).kind]}"]
     keys = ",".join(["ROW_ID", *(f"INC_{i}" for i in range(len(header.index_fields)))])
+    # SQL doubles quotation marks inside of a text.
     quoted = name.replace("'", "''")
     return [
         f"CREATE TABLE INDEXES({', '.join(columns)}, PRIMARY KEY({keys}))",
@@ -254,15 +281,20 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header = read_header(path)
+        # Without ROW_ID and ROW_GROUP_ID, which reading does not need.
         columns = ",".join(_PLACES[1:4] + _PLACES[5:])
+        # All places in one array: 48 bytes per row, and no query while rows are read.
         self._places: NDArray[np.int64] = np.array(
             self.query(f"SELECT {columns} FROM INDEXES ORDER BY ROW_ID"), np.int64
         )
+        # An index without rows gives an array of shape (0,).
         self._places = self._places.reshape(-1, 6)
         self.size = len(self._places)
+        # A descriptor and `pread` in place of a file object: threads share it, since there is no common position.
         self._descriptor = os.open(path, os.O_RDONLY)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Reading processes open the file again; descriptors do not survive pickling.
         return Shard, (self.path,)
 
     def __del__(self) -> None:
@@ -270,6 +302,7 @@ class Shard:
 
     def close(self) -> None:
         """Close the file. Calling it again changes nothing."""
+        # -1 first: the constructor may have failed, and `__del__` may follow `close`.
         descriptor, self._descriptor = getattr(self, "_descriptor", -1), -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -282,6 +315,7 @@ class Shard:
         """
         index = index_path(self.path)
         try:
+            # Read-only and by URI, so that reading works on read-only file systems and never makes an empty index.
             with contextlib.closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                 return connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
@@ -297,6 +331,7 @@ class Shard:
         schema = self.header.schema
         row: Row = {}
         try:
+            # Each part costs a read of the file, so a part without chosen fields is skipped.
             if any(field.name in fields for field in schema.scalars):
                 scalars = decode_scalars(self._content(page, start, end))
                 row = {field.name: scalars[field.name] for field in schema.scalars if field.name in fields}
@@ -314,6 +349,7 @@ class Shard:
         if len(content) < end - start:
             raise ValueError("the file is cut off")
         (size,) = struct.unpack_from("<Q", content)
+        # Index and file both know the length; if they differ, the index belongs to another file.
         if size != len(content) - _LENGTH_BYTES:
             raise ValueError(f"its length must be {len(content) - _LENGTH_BYTES} as the index says, but is {size}")
         return content[_LENGTH_BYTES:]

@@ -19,9 +19,13 @@ from sporax.mindrecord._errors import (
 from sporax.mindrecord._schema import Schema, mismatch, parse_schema
 from sporax.mindrecord._shard import HEADER_BYTES, PAGE_BYTES, Header, ShardWriter, index_path, read_header
 
+# Files: MindSpore's limit.
 _MOST_SHARDS = 1000
+# Characters that MindSpore allows in no file name.
 _FORBIDDEN = frozenset("\\/:*?\"<>|`&';")
+# Bytes, 16 KiB to 128 MiB: MindSpore's limits of a header.
 _HEADER_LIMITS = (1 << 14, 1 << 27)
+# Bytes, 32 KiB to 256 MiB: MindSpore's limits of a page.
 _PAGE_LIMITS = (1 << 15, 1 << 28)
 
 
@@ -71,6 +75,7 @@ class FileWriter:
             )
         if not isinstance(overwrite, bool):
             raise ParamValueError(f"For 'FileWriter', 'overwrite' must be a bool, but got {overwrite!r}.")
+        # All numbers have as many digits as the last, so that names sort in order of their shards.
         digits = len(str(shard_num - 1))
         names = [name] if shard_num == 1 else [f"{name}{i:0{digits}d}" for i in range(shard_num)]
         self._paths = [Path(path) for path in names]
@@ -79,6 +84,7 @@ class FileWriter:
         self._index_fields: list[str] = []
         self._header_bytes, self._page_bytes = HEADER_BYTES, PAGE_BYTES
         self._writers: list[ShardWriter] = []
+        # Where small calls go on, so that they fill all files evenly.
         self._next = 0
         self._parallel: bool | None = None
         self._is_committed = False
@@ -134,6 +140,7 @@ class FileWriter:
                     f"with the fields {list(fields)} and {len(self._writers)} open files."
                 )
             if fields[name].is_blob:
+                # Their bytes are not in the index, so it could not be searched by them.
                 raise MRMDefineIndexError(
                     f"For 'add_index', an index field must hold a number or a string, but {name!r} is {fields[name].kind}."
                 )
@@ -158,6 +165,7 @@ class FileWriter:
     def _size(self, where: str, value: object, low: int, high: int) -> int:
         if self._writers or self._appended:
             raise SporaxRuntimeError(f"For '{where}', the size must be set before rows are written.")
+        # `v & (v - 1)` clears the lowest bit, which leaves 0 for powers of two only.
         if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
             raise SporaxInvalidSizeError(
                 f"For '{where}', the size must be a power of two in [{low}, {high}], but got {value!r}."
@@ -186,6 +194,7 @@ class FileWriter:
                 f"For 'write_raw_data', 'parallel_writer' must be the same in all calls, but got {self._parallel} and "
                 f"{parallel_writer}."
             )
+        # MindSpore's writer fixes the mode with the first call.
         self._parallel = parallel_writer
         if not isinstance(raw_data, list):
             raise ParamTypeError(f"For 'write_raw_data', 'raw_data' must be a list, but got {type(raw_data).__name__}.")
@@ -203,17 +212,20 @@ class FileWriter:
                 f"{len(raw_data)} does; the log says why."
             )
         count = len(self._writers)
+        # Fewer rows than files: whole runs would leave the last files empty, so rows are dealt in turn.
         if parallel_writer or len(rows) < count:
             for i, row in enumerate(rows):
                 self._writers[(self._next + (0 if parallel_writer else i)) % count].add(row)
             self._next += 1 if parallel_writer else len(rows)
             return
         for i, writer in enumerate(self._writers):
+            # Runs whose sizes differ by one at most; consecutive rows stay together, as MindSpore writes them.
             for row in rows[len(rows) * i // count : len(rows) * (i + 1) // count]:
                 writer.add(row)
 
     def _fitting(self, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
         assert self._schema is not None
+        # All rows are checked before one is written: a warning does not stop between two rows.
         reasons = [mismatch(self._schema, row) for row in rows]
         for number, reason in enumerate(reasons):
             if reason:
@@ -226,13 +238,16 @@ class FileWriter:
         if self._writers:
             return self._schema
         if self._appended is not None:
+            # Only the named file is appended to; the others of its group stay.
             self._writers = [ShardWriter(self._paths[0], self._appended, append=True)]
             return self._schema
+        # The index counts as well: an old one without its file would be mixed up with the new rows.
         existing = [str(p) for path in self._paths for p in (path, index_path(path)) if p.exists()]
         if existing and not self._overwrite:
             raise MRMOpenError(
                 f"For 'FileWriter', the file must not exist unless 'overwrite' is set, but {existing} do."
             )
+        # By default all numbers and strings are in the index.
         index_fields = tuple(self._index_fields or (field.name for field in self._schema.scalars))
         names = tuple(path.name for path in self._paths)
         try:
@@ -254,6 +269,7 @@ class FileWriter:
         """
         if self._is_committed:
             return
+        # Files with a header exist even where no row was written.
         self._open()
         self._is_committed = True
         for writer in self._writers:

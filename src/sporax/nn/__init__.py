@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sporax.ir.missing import missing_name
 from sporax.nn import utils
 from sporax.nn.activation import (
+    _BY_NAME,
     CELU,
     ELU,
     GELU,
@@ -181,6 +182,7 @@ from sporax.nn.optim import (
     ProximalAdagrad,
     RMSProp,
     Rprop,
+    thor,
 )
 from sporax.nn.padding import (
     ConstantPad1d,
@@ -217,6 +219,7 @@ from sporax.nn.pooling import (
     MaxUnpool3d,
 )
 from sporax.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from sporax.nn.second_order import Conv2dThor, DenseThor, EmbeddingLookupThor, EmbeddingThor
 from sporax.nn.similarity import MSSSIM, SSIM
 from sporax.nn.sparse import SparseTensorDenseMatmul, SparseToDense
 from sporax.nn.utils import no_init_parameters
@@ -229,12 +232,24 @@ from sporax.nn.wrap import (
     WithLossCell,
 )
 
+_activation = _BY_NAME  # the name that scripts import
+
 # Cells that cut a batch live with the parallel settings, one layer up, and are loaded when they are requested.
 _FROM_PARALLEL = {
     "PipelineCell": "PipelineCell",
     "MicroBatchInterleaved": "MicroBatchInterleaved",
     "GradAccumulationCell": "GradAccumulation",
     "PipelineGradReducer": "PipelineGradReducer",
+}
+
+_FROM_MINT = {  # the same classes under other names
+    "Linear": "Linear",
+    **{
+        f"{name}Ext": name
+        for name in (
+            "AvgPool1d AvgPool2d AvgPool3d Dropout Dropout2d Embedding LayerNorm LogSoftmax MaxPool2d PReLU"
+        ).split()
+    },
 }
 
 _METRICS = frozenset(  # part of `nn` before 2.0
@@ -244,15 +259,10 @@ _METRICS = frozenset(  # part of `nn` before 2.0
     BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
     """.split()
 )
-_SECOND_ORDER = (
-    "the second-order optimizer THOR and its layers are not there. Use Dense, Conv2d and Embedding with an "
-    "optimizer of `nn` or `experimental.optim`"
-)
-_REASONS = dict.fromkeys(("thor", "DenseThor", "Conv2dThor", "EmbeddingThor", "EmbeddingLookupThor"), _SECOND_ORDER)
 # Names that this module needs, and does not offer.
 _HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
-__all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]
+__all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, *_FROM_MINT, "utils"]
 
 
 if TYPE_CHECKING:  # from a layer above
@@ -260,6 +270,17 @@ if TYPE_CHECKING:  # from a layer above
     MicroBatchInterleaved: Any
     GradAccumulationCell: Any
     PipelineGradReducer: Any
+    Linear: Any
+    AvgPool1dExt: Any
+    AvgPool2dExt: Any
+    AvgPool3dExt: Any
+    DropoutExt: Any
+    Dropout2dExt: Any
+    EmbeddingExt: Any
+    LayerNormExt: Any
+    LogSoftmaxExt: Any
+    MaxPool2dExt: Any
+    PReLUExt: Any
 else:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
@@ -269,10 +290,14 @@ else:  # checkers should see a missing name themselves
             )
 
             return getattr(parallel_nn, _FROM_PARALLEL[name])
+        if name in _FROM_MINT:
+            from sporax.mint import nn as mint_nn  # likewise
+
+            return getattr(mint_nn, _FROM_MINT[name])
         if name == "probability":
             return import_module("sporax.nn.probability")
         if name in _METRICS:
             from sporax.train import metrics  # likewise
 
             return getattr(metrics, name)
-        return missing_name(__name__, name, _REASONS.get(name))
+        return missing_name(__name__, name)

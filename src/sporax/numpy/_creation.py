@@ -12,7 +12,7 @@ from sporax import ops
 from sporax.common.dtype import float32, int32, to_dtype
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.numpy._mould import narrowed
+from sporax.numpy._definition import narrowed
 
 Shape = int | tuple[int, ...]
 
@@ -31,12 +31,26 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Ten
         SporaxValueError: its lists have different lengths.
     """
     if isinstance(obj, Tensor):
+        # A copy of the array: eager results must not share a buffer with a Parameter that a step may donate.
         values = obj.array if dtype is None else obj.array.astype(to_dtype(dtype).np_dtype)
         result = wrap(jnp.array(values) if copy else values)
     else:
+        # numpy accepts objects and text; a Tensor holds numbers only.
         result = _from_numbers("array", obj, dtype)
     missing = ndmin - result.ndim
     return result.reshape((1,) * missing + result.shape) if missing > 0 else result
+
+
+def copy(a: Any) -> Tensor:
+    """As `array`: a Tensor comes back as a new one.
+
+    Args:
+        a: a Tensor, a number, or nested lists of them.
+
+    Raises:
+        SporaxTypeError: something else.
+    """
+    return array(a)
 
 
 def asarray(a: Any, dtype: Any = None) -> Tensor:
@@ -55,15 +69,19 @@ def _from_numbers(where: str, obj: Any, dtype: Any) -> Tensor:
         raise SporaxTypeError(
             f"For 'numpy.{where}', the input must be a Tensor, a number or lists of them, but got {type(obj).__name__}."
         )
+    # `np.asarray` would ask a Tensor of a compiled step for its values.
     if _holds_tensor(obj):
         parts = [array(part) for part in cast("list[Any]", obj)]
         return array(ops.stack(parts), dtype)
     try:
+        # numpy decides the kind (bool, int, float); only the width is changed afterwards.
         values = np.asarray(obj)
     except ValueError as error:
+        # `from None`: the message holds numpy's words, and its traceback leads into this module only.
         raise SporaxValueError(f"For 'numpy.{where}', the lists must have equal lengths, but: {error}") from None
     if values.dtype.kind not in "biuf":
         raise SporaxTypeError(f"For 'numpy.{where}', the input must hold numbers, but got {obj!r}.")
+    # A numpy array keeps its dtype, as in MindSpore; Python's numbers become 32 bits.
     plain = values if isinstance(obj, np.ndarray | np.generic) else narrowed(values)
     return Tensor(plain if dtype is None else values.astype(to_dtype(dtype).np_dtype))
 
@@ -75,9 +93,11 @@ def _holds_tensor(obj: Any) -> bool:
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Tensor:
     """Numbers from `start` (0 when it is the only argument) up to and without `stop`."""
     numbers = [bound for bound in (start, stop, step) if bound is not None]
+    # The size of the result is needed while tracing, so Tensors are not accepted.
     if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
         raise SporaxTypeError(f"For 'numpy.arange', start, stop and step must be numbers, but got {tuple(numbers)}.")
     values = np.arange(start) if stop is None else np.arange(start, stop, 1 if step is None else step)
+    # Through a list, so that the numbers count as Python's and get 32 bits; an empty list would lose its dtype.
     return _from_numbers("arange", values.tolist(), dtype) if values.size else Tensor(_empty(values, dtype))
 
 
@@ -91,6 +111,7 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Tensor:
     Raises:
         SporaxTypeError, SporaxValueError: no shape, or a value that does not broadcast.
     """
+    # Broadcast of a lazy constant: `fill_value` may be a Tensor of a compiled step.
     return wrap(jnp.broadcast_to(array(fill_value, dtype).array, _shape("full", shape)))
 
 
@@ -110,6 +131,7 @@ def empty(shape: Shape, dtype: Any = float32) -> Tensor:
 
 
 def _shape(where: str, shape: Any) -> tuple[int, ...]:
+    # A single size is a shape of one dimension, as in numpy.
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if any(isinstance(size, bool) or not isinstance(size, int | np.integer) for size in sizes):
         raise SporaxTypeError(f"For 'numpy.{where}', 'shape' must be int or tuple of ints, but got {shape!r}.")
@@ -158,6 +180,7 @@ def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
     """`num` numbers with equal distances; with `retstep` the distance as well."""
+    # Always with the distance: JAX computes it anyway, and the result stays one kind of value.
     values = jnp.linspace(_plain(start), _plain(stop), num, endpoint, True, axis=axis)
     numbers, step = (wrap(value.astype(_float(dtype))) for value in values)
     return (numbers, step) if retstep else numbers
@@ -185,6 +208,7 @@ def _float(dtype: Any) -> Any:
 
 def indices(dimensions: tuple[int, ...], dtype: Any = int32, sparse: bool = False) -> list[Tensor]:
     """The position of every element of a grid, one dimension after another."""
+    # Positions depend on sizes alone, so numpy computes them once and they are constants of the step.
     return list(map(Tensor, np.indices(dimensions, dtype=to_dtype(dtype).np_dtype, sparse=cast("Any", sparse))))
 
 
@@ -214,11 +238,13 @@ def triu_indices_from(arr: Tensor, k: int = 0) -> tuple[Tensor, ...]:
 
 
 def _positions(grids: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    # MindSpore's index dtype; numpy gives int64.
     return tuple(Tensor(array.astype(np.int32)) for array in grids)
 
 
 def _window(function: Callable[[int], Any]) -> Callable[[int], Tensor]:
     def window(M: int) -> Tensor:  # noqa: N803 (numpy's name)
+        # numpy computes windows in float64 and they are rounded once; XLA would round every step.
         return Tensor(np.asarray(function(M), np.float32))
 
     window.__name__ = function.__name__
@@ -250,15 +276,31 @@ class _Grid:
 
     def __getitem__(self, ranges: Any) -> Any:
         grid = self._grid[ranges]
+        # An open grid is a list of arrays; a dense one is one array.
         return [Tensor(narrowed(array)) for array in grid] if isinstance(grid, list | tuple) else Tensor(narrowed(grid))
 
 
+# numpy has these as objects with brackets, not as functions.
 mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)
 
 FUNCTIONS: dict[str, Any] = {
     maker.__name__: maker
     for maker in (
-        *(array, asarray, asfarray, arange, full, zeros, ones, empty, full_like, zeros_like, ones_like, empty_like),
+        *(
+            array,
+            copy,
+            asarray,
+            asfarray,
+            arange,
+            full,
+            zeros,
+            ones,
+            empty,
+            full_like,
+            zeros_like,
+            ones_like,
+            empty_like,
+        ),
         *(eye, identity, tri, linspace, logspace, geomspace, indices, diag_indices, tril_indices, triu_indices),
         *(tril_indices_from, triu_indices_from, rand, randn, randint),
         *map(_window, (np.bartlett, np.blackman, np.hamming, np.hanning)),

@@ -12,16 +12,18 @@ import numpy as np
 from sporax.common.dtype import DType, from_numpy, to_dtype
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError
-from sporax.numpy._mould import by_value, mould, offer
+from sporax.numpy._definition import by_value, define, offer
 from sporax.ops._core import extremes
 from sporax.ops.linalg.norms import length, matrix_norm_of
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
+# Functions of ``x`` and ``dtype``, which need no line of their own.
 _UNARY = """
     abs absolute arccosh arcsin arcsinh arctan arctanh bitwise_not cbrt ceil cos cosh deg2rad exp exp2 expm1 fabs floor invert
     isfinite isinf isnan log log10 log1p log2 rad2deg radians reciprocal rint sign signbit sin sinh sqrt square tan tanh trunc
 """
+# Functions of ``x1``, ``x2`` and ``dtype``, likewise.
 _BINARY = """
     add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide divmod equal float_power floor_divide fmod gcd greater
     greater_equal heaviside hypot lcm less less_equal logaddexp logaddexp2 logical_and logical_or logical_xor matmul maximum
@@ -135,6 +137,7 @@ _LINES = """
     where(condition, x: Operand=None, y: Operand=None)
 """
 
+# From `ops._core.extremes`, since JAX's gradient of an extreme may become 0/0 when XLA fuses it.
 _EXTREMES = """
     amax = largest(a, axis=None, keepdims=False, initial=None, where: Array=True)
     amin = smallest(a, axis=None, keepdims=False, initial=None, where: Array=True)
@@ -151,26 +154,31 @@ FUNCTIONS |= {
     for name, numpy_function in offer("\n".join(name + parameters for name in names.split()))
 }
 FUNCTIONS |= dict(offer(_LINES))
+# After `_LINES`, in a module of its own, since `offer` looks a name up in one module.
 FUNCTIONS |= dict(offer(_EXTREMES, extremes))
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """`jnp.linalg.norm`, its extremes with the gradients of `ops`."""
     axes = (axis,) if isinstance(axis, int) else tuple(range(x.ndim)) if axis is None else tuple(axis)
+    # Only vector norms with one axis and matrix norms with two pass through extremes.
     if ord in (math.inf, -math.inf) and len(axes) == 1:
         return length(x, ord, axes, keepdims)
     if ord in (1, -1, math.inf, -math.inf) and len(axes) == 2:
         return matrix_norm_of(x, ord, axes, keepdims)
+    # Other norms select no element, so JAX's gradients are sound.
     return jnp.linalg.norm(x, ord, axis, keepdims)
 
 
 def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    # The number of repeats decides the shape, so it must be a constant of the step.
     return jnp.repeat(a, np.asarray(repeats), axis)
 
 
-FUNCTIONS["repeat"] = mould("repeat", "(a, repeats, axis=None)", _repeat)
-FUNCTIONS["norm"] = mould("norm", "(x, ord=None, axis=None, keepdims=False)", _norm)
+FUNCTIONS["repeat"] = define("repeat", "(a, repeats, axis=None)", _repeat)
+FUNCTIONS["norm"] = define("norm", "(x, ord=None, axis=None, keepdims=False)", _norm)
 FUNCTIONS |= dict(offer("multi_dot(arrays)", jnp.linalg))
+# The size of these results depends on values, which XLA cannot compile.
 FUNCTIONS |= {
     name: by_value(name, parameters, getattr(np, name))
     for name, parameters in {
@@ -188,8 +196,10 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0, length: int | Non
 
 def _unique(x: Any, return_inverse: bool = False) -> Any:
     """In the order of their first places, as MindSpore gives them."""
+    # numpy sorts; MindSpore keeps the order of first occurrence, so places are sorted back.
     values, places, inverse = np.unique(x, return_index=True, return_inverse=True)
     order = np.argsort(places)
+    # `argsort` of a permutation is its inverse: it maps numpy's numbers to the new ones.
     return (values[order], np.argsort(order)[inverse]) if return_inverse else values[order]
 
 
@@ -216,6 +226,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Tensor, *args: 
     def on_array(values: Any) -> Any:
         return func1d(wrap(values), *args, **kwargs).array
 
+    # JAX vectorizes the function, so it meets tracers, which `wrap` makes Tensors of.
     return wrap(jnp.apply_along_axis(on_array, axis, arr.array))
 
 
@@ -223,6 +234,7 @@ def apply_over_axes(func: Callable[..., Any], a: Tensor, axes: int | tuple[int, 
     """``func(a, axis)`` for one axis after another; dimensions that it removes stay, with size 1."""
     for axis in axes if isinstance(axes, tuple | list) else (axes,):
         result = func(a, axis)
+        # As in numpy: what a reduction removes comes back with size 1, so the next axis keeps its number.
         a = result if result.ndim == a.ndim else result.expand_dims(axis)
     return a
 
@@ -244,6 +256,7 @@ def isscalar(element: Any) -> bool:
 
 def size(a: Any, axis: int | None = None) -> int:
     """The number of elements, of all or along `axis`."""
+    # `np.shape` would fetch a Tensor's values.
     shape = np.shape(a) if not isinstance(a, Tensor) else a.shape
     return int(np.prod(shape)) if axis is None else shape[axis]
 

@@ -1,12 +1,13 @@
 """Operators: `mindspore.ops`.
 
-Importing this package casts all operators (see `_operator`) and gives their forms names here: functions such as
+Importing this package makes all operators (see `_core.operator`) and gives their forms names here: functions such as
 `ops.matmul` and primitive classes such as `ops.MatMul`.
 """
 
 from typing import TYPE_CHECKING
 
 import sporax.autograph  # tensors in Python's control flow
+from sporax.common.tensor import Tensor as Tensor  # scripts import it from here as well
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names

@@ -21,10 +21,12 @@ def get_broadcast_shape(
         SporaxValueError: they do not.
     """
     length = max(len(x_shape), len(y_shape))
+    # Aligned from the last dim, with ones in front.
     one, other = ([1] * (length - len(shape)) + list(shape) for shape in (x_shape, y_shape))
     for place, sizes in enumerate(zip(one, other, strict=True)):
         if 1 not in sizes and sizes[0] != sizes[1]:
             raise SporaxValueError(
+                # Counted from the end, as the shapes may have different lengths.
                 f"For '{prim_name}', {arg_name1}.shape and {arg_name2}.shape need to broadcast, but dim {place - length} "
                 f"is {sizes[0]} and {sizes[1]}: {arg_name1}.shape = {x_shape} and {arg_name2}.shape = {y_shape}."
             )

@@ -50,13 +50,16 @@ _IN_PLACE = (
 
 
 def _alias(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
+    # A renamed form only where the names differ: most aliases are the same object.
     return renamed(target, _RENAMES.get(name, {}))
 
 
 def _in_place(name: str) -> None:
+    # Looked up now: the method in place computes what the plain one does, whichever module made it.
     compute = getattr(Tensor, name)
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # MindSpore keeps the dtype of what is written to.
         self._replace(compute(self, *args, **kwargs).array.astype(self.array.dtype))
         return self
 
@@ -66,6 +69,7 @@ def _in_place(name: str) -> None:
 
 
 for _name, _target in _FUNCTION_ALIASES.items():
+    # `setdefault`: a name that a family has defined itself is not an alias.
     FUNCTIONS.setdefault(_name, _alias(_name, FUNCTIONS[_target]))
 for _name, _target in _PRIMITIVE_ALIASES.items():
     PRIMITIVES.setdefault(_name, PRIMITIVES[_target])
@@ -129,6 +133,7 @@ def _is_contiguous(self: Tensor) -> bool:
 
 def _is_signed(self: Tensor) -> bool:
     """Whether the dtype has negative numbers."""
+    # "V" is bfloat16 to numpy.
     return self.array.dtype.kind in "ifcV"
 
 

@@ -23,6 +23,7 @@ from sporax.ops._collectives.primitives import check_int, check_member, check_te
 from sporax.ops._collectives.requests import CommHandle, P2POp, check_operations, exchange
 from sporax.runtime import collectives, distributed, groups
 
+# Numbers of groups without a name; all ranks make them in the same order, so names agree.
 _numbers = itertools.count()
 
 
@@ -51,6 +52,7 @@ def init_process_group(
                 f"For 'init_process_group', '{name}' must be None: the launcher (sporax run) says how ranks meet, "
                 f"but got {value!r}."
             )
+    # Only the launcher knows the world, so it is asked and the arguments are compared.
     world = collectives.meet()
     for name, value, actual in (("world_size", world_size, world.size), ("rank", rank, world.rank)):
         if value not in (-1, actual):
@@ -60,6 +62,7 @@ def init_process_group(
 
 def destroy_process_group(group: str | None = None) -> None:
     """Forget a group; None, or the group of all ranks: leave the job."""
+    # The group of all stands for the job itself.
     if group is not None and group not in groups.WORLD_GROUPS:
         groups.destroy(group)
         return
@@ -81,6 +84,7 @@ def is_initialized() -> bool:
 def get_rank(group: str | None = None) -> int:
     """Rank of this process in a group; -1 if it is not a member."""
     ranks = groups.find(group, "get_rank").ranks
+    # -1, as in torch.distributed, where MindSpore's other interface raises.
     return ranks.index(groups.this_rank()) if groups.this_rank() in ranks else -1
 
 
@@ -157,6 +161,7 @@ def reduce(
     """Combine the members' tensors element by element, in place at world rank `dst`; others keep theirs."""
     members = groups.find(group, "reduce")
     check_member("reduce", members, check_int("reduce", "dst", dst))
+    # All ranks run the same collective; only the receiver looks at the result.
     result = _reduced("reduce", check_tensor("reduce", tensor), op, group)
     return _fill(tensor, result if groups.this_rank() == dst else tensor, async_op)
 
@@ -185,6 +190,7 @@ def all_gather_into_tensor_uneven(
     if output_split_sizes is None:
         return all_gather_into_tensor(output, input, group, async_op)
     row = tuple(check_tensor("all_gather_into_tensor_uneven", input).shape[1:])
+    # Lengths count elements, since the collective works on flat tensors.
     width = int(np.prod(row, dtype=np.int64))
     flat = messages.AllGatherV(group)(wrap(input.array.ravel()), [size * width for size in output_split_sizes])
     return _fill(output, wrap(flat.array.reshape(-1, *row)), async_op)
@@ -196,6 +202,7 @@ def all_gather(
     """The members' tensors, each into its place of a list."""
     members = groups.find(group, "all_gather")
     _check_list("all_gather", tensor_list, members.size, tensor)
+    # A new dim in front, so that results can be told apart.
     stacked = primitives.AllGather(group)(wrap(tensor.array[None]))
     return _fill_all(tensor_list, list(stacked.array), async_op)
 
@@ -206,6 +213,7 @@ def reduce_scatter_tensor(
     """This rank's piece of dim 0 of the members' tensors combined."""
     check_tensor("reduce_scatter_tensor", input)
     result = primitives.ReduceScatter(_kernel_op("reduce_scatter_tensor", op), group)(input)
+    # Divided after the scatter: fewer elements than before.
     return _fill(output, _averaged(result, op, group), async_op)
 
 
@@ -245,6 +253,7 @@ def gather(
     """The members' tensors, each into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather")
     here = groups.this_rank() == dst
+    # Only the receiver has a list to check.
     if here:
         _check_list("gather", gather_list, members.size, tensor)
     result = primitives.CollectiveGather(dst, group)(wrap(check_tensor("gather", tensor).array[None]))
@@ -269,6 +278,7 @@ def scatter(
         _check_list("scatter", scatter_list, members.size, tensor)
         stacked = jnp.stack([part.array for part in scatter_list or []])
     else:
+        # The others bring zeros of the same shape, since all run one program.
         stacked = jnp.zeros((members.size, *tensor.shape), tensor.dtype.np_dtype)
     return _fill(tensor, wrap(primitives.CollectiveScatter(src, group)(wrap(stacked)).array[0]), async_op)
 
@@ -324,6 +334,7 @@ def all_to_all_v_c(
 
 def barrier(group: str | None = None, async_op: bool = False, device_ids: Any = None) -> CommHandle | None:
     """Wait until all members have come here; with ``async_op=True`` the handle waits."""
+    # Not waited for with `async_op`: the handle does.
     return _done(wrap(collectives.run(collectives.Barrier(groups.find(group, "barrier")))), async_op, wait=True)
 
 
@@ -356,6 +367,7 @@ def irecv(tensor: Tensor, src: int = 0, group: str | None = None, tag: int = 0) 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[CommHandle]:
     """Several sends and receives at once; one handle for all of them."""
     handles = [CommHandle.of_request(operation) for operation in check_operations("batch_isend_irecv", p2p_op_list)]
+    # MindSpore returns one handle for all; waiting for it carries out all requests.
     return handles[:1]
 
 
@@ -370,9 +382,11 @@ def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None
             f"For 'all_gather_object', 'object_list' must have {members.size} places, but has {len(object_list)}."
         )
     data = np.frombuffer(pickle.dumps(obj), np.uint8)
+    # Lengths first, as they differ from rank to rank.
     lengths = primitives.AllGather(group)(Tensor(np.array([data.size], np.int32))).asnumpy().tolist()
     flat = messages.AllGatherV(group)(Tensor(data), lengths).asnumpy()
     for index, length in enumerate(lengths):
+        # Pickle runs code of the sender: all ranks belong to one job.
         object_list[index] = pickle.loads(flat[:length].tobytes())
         flat = flat[length:]
 
@@ -383,6 +397,7 @@ def gather_object(
     """Every member's object into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather_object")
     objects = [None] * members.size
+    # All ranks take part before any of them checks its list, or the others would wait.
     all_gather_object(objects, obj, group)
     if groups.this_rank() != check_member("gather_object", members, dst):
         return
@@ -398,6 +413,7 @@ def broadcast_object_list(object_list: list[Any], src: int = 0, group: str | Non
     members = groups.find(group, "broadcast_object_list")
     objects: list[Any] = [None] * members.size
     root = members.ranks.index(check_member("broadcast_object_list", members, src))
+    # By gathering, since other ranks do not know the length of the pickled objects.
     all_gather_object(objects, object_list if groups.this_rank() == src else None, group)
     object_list[:] = objects[root]
 
@@ -422,6 +438,7 @@ def scatter_object_list(
 def send_object_list(object_list: list[Any], dst: int, group: str | None = None, device: Any = None) -> None:
     """Send Python objects to world rank `dst`."""
     data = np.frombuffer(pickle.dumps(list(object_list)), np.uint8)
+    # The length as a message of its own, so that the receiver can make room.
     send(Tensor(np.array([data.size], np.int32)), dst, group)
     send(Tensor(data), dst, group)
 
@@ -457,10 +474,12 @@ def _reduced(function: str, tensor: Tensor, op: str, group: str | None) -> Tenso
 def _averaged(tensor: Tensor, op: str, group: str | None) -> Tensor:
     if op != "avg":
         return tensor
+    # Back to the dtype: an average of integers is cut off, as in MindSpore.
     return wrap((tensor.array / groups.find(group).size).astype(tensor.array.dtype))
 
 
 def _fill(target: Tensor, result: Tensor, async_op: bool) -> CommHandle | None:
+    # Shapes are checked before the tensor is replaced.
     if check_tensor("communication", target, "output").shape != result.shape:
         raise SporaxValueError(
             f"For 'communication', the output must have the shape of the result, {result.shape}, but has {target.shape}."
@@ -472,6 +491,7 @@ def _fill(target: Tensor, result: Tensor, async_op: bool) -> CommHandle | None:
 def _fill_all(targets: list[Tensor], arrays: list[Any], async_op: bool) -> CommHandle | None:
     for target, array in zip(targets, arrays, strict=True):
         target.assign_value(wrap(array))
+    # One handle for all: they come from one program.
     return _done(targets[-1], async_op)
 
 

@@ -15,6 +15,8 @@ __all__ = [
     "GradOperation",
     *("add_flags", "core", "ones_like", "zeros_like"),
     *("HyperMap", "Map", "MultitypeFuncGraph"),
+    *("batch_dot", "count_nonzero", "cummin", "dot", "matmul", "mm", "repeat_elements", "repeat_interleave"),
+    *("sequence_mask", "tensor_dot", "vecdot"),
     *("clip_by_global_norm", "clip_by_value", "gamma", "laplace", "multinomial", "normal", "poisson", "uniform"),
 ]
 
@@ -38,8 +40,10 @@ def add_flags(fn: Any = None, **flags: Any) -> Any:
     """
     if fn is None:
         return lambda function: add_flags(function, **flags)
+    # A Cell keeps the flags in its own way as well.
     if hasattr(fn, "add_flags"):
         fn.add_flags(**flags)
+    # Past `Cell.__setattr__`, which would register a child or Parameter.
     object.__setattr__(fn, "_func_graph_flags", {**getattr(fn, "_func_graph_flags", {}), **flags})
     return fn
 

@@ -29,6 +29,7 @@ FIRST = {"index_add": Tensor.index_add}
 
 def _renamed(name: str, renames: Mapping[str, str]) -> _Function:
     """The method `name`, called with other names of its parameters."""
+    # Looked up once, before it is overloaded.
     method = getattr(Tensor, name)
 
     def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -39,15 +40,18 @@ def _renamed(name: str, renames: Mapping[str, str]) -> _Function:
 
 def _overload(name: str, names: str, function: _Function, by_place: Callable[..., bool] | None = None) -> None:
     """Let the method `name` go to `function` when one of `names` is used, or when `by_place` says so."""
+    # The first signature's method is kept in the closure.
     first, own = getattr(Tensor, name), tuple(names.split())
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        # A name decides where it can; only a few methods need a look at the kinds of arguments.
         is_second = not kwargs.keys().isdisjoint(own) or (by_place is not None and by_place(*args, **kwargs))
         return (function if is_second else first)(self, *args, **kwargs)
 
     functools.update_wrapper(method, first)
     signature = inspect.signature(first)
     parameters = list(signature.parameters.values())
+    # For `inspect`: either signature may lack the other's required parameters, so all have a default.
     parameters = [p.replace(default=None) if p.default is p.empty and p.name != "self" and p.kind is not p.VAR_POSITIONAL
                   and p.kind is not p.VAR_KEYWORD else p for p in parameters]  # fmt: skip
     last = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
@@ -100,6 +104,7 @@ def _pair(positions_and_values: str) -> _Function:
     """`max` or `min` along one dim: values and positions (int64)."""
 
     def method(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        # Torch's order is values, positions.
         positions, values = getattr(self, positions_and_values)(dim, keepdim)
         return values, positions.astype(dtypes.int64)
 
@@ -140,6 +145,7 @@ def _repeat_interleave(self: Tensor, repeats: Any, dim: int | None = None, *, ou
     if output_size is not None and output_size != length:
         raise SporaxValueError(
             f"For 'repeat_interleave', 'output_size' must be the length of the result, {length}, but got {output_size}."
+            # MindSpore checks the length instead of using it.
         )
     return result
 
@@ -151,6 +157,7 @@ def _taken(input: Array, indices: Array, axis: int | None, mode: str) -> Array:
 
 
 def _take(self: Tensor, indices: Any, axis: int | None = None, mode: str = "clip") -> Any:
+    # Raising needs values, which a compiled step does not have.
     if mode == "raise":
         raise SporaxNotImplementedError("For 'take', 'mode' must be 'clip' or 'wrap', but got 'raise'.")
     check.one_of("take", mode, ("clip", "wrap"), "mode")
@@ -171,9 +178,11 @@ def _converted(
     **settings: Any,
 ) -> Tensor:
     """The second signatures of `to`: `device` and `non_blocking` are accepted, since plans place tensors."""
+    # `to` takes many forms; a wrong name would be ignored silently otherwise.
     unknown = set(settings) - {"non_blocking"}
     if unknown:
         raise SporaxTypeError(f"For 'to', got an unexpected keyword argument {min(unknown)!r}.")
+    # Tensor, device or dtype by position, told apart by kind.
     for value in args:
         if isinstance(value, Tensor):
             other = value
@@ -184,6 +193,7 @@ def _converted(
     if device is not None and device not in ("CPU", "GPU", "Ascend"):
         raise SporaxValueError(f"For 'to', 'device' must be 'CPU', 'GPU' or 'Ascend', but got {device!r}.")
     target = other.dtype if isinstance(other, Tensor) else dtype
+    # Devices are places of a plan here, so only a dtype changes anything.
     return self if target is None else self.astype(target)
 
 

@@ -8,6 +8,7 @@ from sporax.ops._core.operator import PRIMITIVES
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 globals().update(PRIMITIVES)
+identity = PRIMITIVES["Identity"]  # MindSpore's older name
 
 __all__ = [*PRIMITIVES]
 

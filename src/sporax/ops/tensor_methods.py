@@ -36,6 +36,7 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
 
 def _stride(self: Tensor, dim: int | None = None) -> Any:
     """How many elements further the next element of each dim (or of `dim`) is, in a list."""
+    # Strides are in bytes, MindSpore's in elements.
     steps = [step // self.itemsize for step in self.strides]
     return steps if dim is None else steps[check.axis("stride", dim, self.ndim, "dim")]
 
@@ -48,6 +49,7 @@ def _resize(self: Tensor, *new_shape: Any) -> Tensor:
     count = 1
     for size in shape:
         count *= size
+    # Cut off or filled up with zeros, whichever is needed.
     filled = jnp.pad(flat[:count], (0, max(count - flat.size, 0)))
     return Tensor(filled.reshape(shape))
 
@@ -60,6 +62,7 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """
     given = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
     shape = check.shape("sum_to_size", tuple(given), "size")
+    # Missing dims at the left are summed as well.
     lead = self.ndim - len(shape)
     if lead < 0 or any(want not in (1, have) for want, have in zip(shape, self.shape[lead:], strict=True)):
         raise SporaxValueError(f"For 'sum_to_size', a Tensor of shape {self.shape} cannot be summed to {shape}.")
@@ -72,6 +75,7 @@ def _new_empty(self: Tensor, size: Any, *, dtype: DType | None = None, device: A
     """A Tensor of `size` in this dtype, or in `dtype`; its elements are zero. There is no choice of `device`."""
     if device is not None:
         raise SporaxValueError(f"For 'new_empty', 'device' must be None, but got {device!r}.")
+    # XLA has no uninitialised arrays.
     return FUNCTIONS["zeros"](size, dtype or self.dtype)
 
 
@@ -108,6 +112,7 @@ def _fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tens
 
 def _next_key(name: str, generator: Any) -> jax.Array:
     if generator is not None:
+        # MindSpore's generators are streams; there is one for all operators.
         raise SporaxTypeError(f"For '{name}', 'generator' must be None: there is one stream for all operators.")
     return seeds.operators.next_key()
 
@@ -120,6 +125,7 @@ def _drawn(self: Tensor, values: jax.Array) -> Tensor:
 
 def _normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Normally distributed numbers, in place."""
+    # Drawn in float32 and cast: half precision has too few numbers for the tails.
     return _drawn(self, mean + std * jax.random.normal(_next_key("normal_", generator), self.shape, jnp.float32))
 
 
@@ -136,6 +142,7 @@ def _uniform(self: Tensor, from_: float = 0.0, to: float = 1.0, generator: Any =
 
 def _random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
     """Uniform integers in [from_, to), or in [0, from_) without `to` (up to the largest of the dtype without both)."""
+    # Two arguments are bounds; one is the upper bound.
     low, high = (from_, to) if to is not None else (0, from_ or _largest(self.dtype))
     if low >= high:
         raise SporaxValueError(f"For 'random_', 'from_' must be below 'to', but got {low} and {high}.")
@@ -145,6 +152,7 @@ def _random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator: 
 def _largest(dtype: DType) -> int:
     """The largest integer up to which all integers have a number of the dtype."""
     kind = dtype.np_dtype
+    # A float counts exactly up to 2 to the power of its mantissa's bits.
     return int(jnp.iinfo(kind).max) if jnp.issubdtype(kind, jnp.integer) else 2 ** (jnp.finfo(kind).nmant + 1)
 
 

@@ -42,6 +42,7 @@ _UNARY = {"neg": FUNCTIONS["neg"], "abs": FUNCTIONS["abs"], "invert": FUNCTIONS[
 
 
 def _refuse(name: str, other: Any) -> None:
+    # numpy arrays would be converted silently, again in every call.
     if isinstance(other, np.ndarray | str | dict | set) or other is None:
         raise SporaxTypeError(
             f"For 'Tensor.__{name}__', the other operand must be a Tensor, a number, a list or a tuple, "
@@ -72,6 +73,7 @@ def _reflected(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any
 
 def _equality(function: Callable[..., Any], otherwise: bool) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
+        # Comparing with something else is no error in Python: it is unequal.
         if not isinstance(other, Tensor | int | float | list | tuple | np.generic):
             return otherwise
         return function(self, other)
@@ -89,6 +91,7 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
+# A copy: MindSpore's + gives a new Tensor.
 Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[method-assign, assignment]  # operators stand above tensors
 Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[method-assign, assignment]  # operators stand above tensors
 Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]  # operators stand above tensors
@@ -114,8 +117,10 @@ _UFUNCS: dict[Any, Callable[[Any, Any], Any]] = {
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """What numpy does with a Tensor: a numpy scalar on the left is a number, everything else works on numpy's copy."""
+    # numpy calls its scalar's ufunc before our reflected operator.
     if method == "__call__" and not kwargs and ufunc in _UFUNCS and isinstance(inputs[0], np.generic):
         return _UFUNCS[ufunc](inputs[0].item(), inputs[1])
+    # Everything else is numpy's business, on copies.
     arrays = [np.asarray(operand) if isinstance(operand, Tensor) else operand for operand in inputs]
     return getattr(ufunc, method)(*arrays, **kwargs)
 
@@ -132,6 +137,7 @@ def _sum(
     self: Tensor, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: Any = None
 ) -> Tensor:
     """Sum over `axis`, added to `initial`."""
+    # In the dtype that the sum has.
     total = reduction.sum(self, axis, keepdims, dtype=dtype)
     return total if initial is None else total + initial
 
@@ -166,6 +172,7 @@ def _extreme(name: str, with_positions: Callable[..., Any], alone: Callable[...,
         where: Any = None,
         return_indices: bool = False,
     ) -> Any:
+        # With positions the function of `ops` gives both.
         if return_indices:
             return with_positions(self, axis, keepdims, initial=initial, where=where)
         return alone(reduction.limited(name, self, initial, where), axis, keepdims)
@@ -200,6 +207,7 @@ def _flatten(self: Tensor, order: str = "C", *, start_dim: int = 0, end_dim: int
 
 def _select(self: Tensor, condition: Any, y: Any) -> Tensor:
     """Own elements where `condition`, those of `y` elsewhere; with two ints, ``(dim, index)``, the slice there."""
+    # PyTorch's form: a dim and a position.
     if isinstance(condition, int) and isinstance(y, int):
         where = check.axis("Tensor.select", condition, self.ndim, "dim")
         return self[(*(slice(None),) * where, y)]

@@ -9,15 +9,57 @@ from typing import TYPE_CHECKING, Any
 from sporax.ir.missing import missing_name
 
 if TYPE_CHECKING:
-    from sporax.runtime.memory import empty_cache, max_memory_allocated, memory_allocated, set_memory, synchronize
+    from sporax.runtime.memory import (
+        empty_cache,
+        max_memory_allocated,
+        max_memory_reserved,
+        memory_allocated,
+        memory_reserved,
+        memory_stats,
+        memory_summary,
+        reset_max_memory_allocated,
+        reset_max_memory_reserved,
+        reset_peak_memory_stats,
+        set_memory,
+        synchronize,
+    )
+    from sporax.runtime.streams import (
+        Event,
+        Stream,
+        StreamCtx,
+        communication_stream,
+        current_stream,
+        default_stream,
+        set_cur_stream,
+    )
 
-__all__ = ["empty_cache", "max_memory_allocated", "memory_allocated", "set_memory", "synchronize"]
+__all__ = [
+    "Event",
+    "Stream",
+    "StreamCtx",
+    "communication_stream",
+    "current_stream",
+    "default_stream",
+    "empty_cache",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_max_memory_allocated",
+    "reset_max_memory_reserved",
+    "reset_peak_memory_stats",
+    "set_cur_stream",
+    "set_memory",
+    "synchronize",
+]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             return missing_name(__name__, name)
-        from sporax.runtime import memory
+        from sporax.runtime import memory, streams
 
-        return getattr(memory, name)
+        return getattr(memory if hasattr(memory, name) else streams, name)

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,3 +152,74 @@ def synchronize() -> None:
 
 def _bytes_on(array: jax.Array, device: Any) -> int:
     return sum(shard.data.nbytes for shard in array.addressable_shards if shard.device == device)
+
+
+def memory_reserved() -> int:
+    """Bytes that the allocator of the first local device holds, used or not; on CPU, which has no pool, those in use."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(stats.get("pool_bytes", stats.get("bytes_reserved", 0))) or memory_allocated()
+
+
+def max_memory_reserved() -> int:
+    """The most bytes that the allocator of the first local device held so far; on CPU, where no one counts, those in use."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(stats.get("peak_pool_bytes", 0)) or max(memory_reserved(), max_memory_allocated())
+
+
+def memory_stats() -> dict[str, Any]:
+    """What the functions of this module tell, in bytes, under MindSpore's keys.
+
+    XLA's allocator has no blocks of MindSpore's kinds, so their statistics are empty.
+    """
+    reserved, allocated = memory_reserved(), memory_allocated()
+    blocks = {"block_unit_size": 0, "block_counts": 0, "blocks_info": {}}
+    return {
+        "total_reserved_memory": reserved,
+        "total_allocated_memory": allocated,
+        "total_idle_memory": max(reserved - allocated, 0),
+        "total_eager_free_memory": 0,
+        "max_reserved_memory": max_memory_reserved(),
+        "max_allocated_memory": max_memory_allocated(),
+        "common_mem_pool_stats": dict(blocks),
+        "persistent_mem_pool_stats": dict(blocks),
+    }
+
+
+def memory_summary() -> str:
+    """The numbers of `memory_stats` as a table."""
+    rows = [
+        (name.replace("_", " ").capitalize(), _readable(size))
+        for name, size in memory_stats().items()
+        if isinstance(size, int)
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(f"{name:<{widths[0]}}  {size:>{widths[1]}}" for name, size in rows) + "\n"
+
+
+def _readable(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def _no_reset(name: str) -> None:
+    # A CPU has no peak that could be forgotten.
+    if jax.local_devices()[0].memory_stats():
+        warnings.warn(f"For '{name}', JAX cannot reset the peak of a device; it stays.", stacklevel=3)
+
+
+def reset_peak_memory_stats() -> None:
+    """Ask for new peaks; JAX keeps those of the whole process, which is said."""
+    _no_reset("reset_peak_memory_stats")
+
+
+def reset_max_memory_allocated() -> None:
+    """As `reset_peak_memory_stats`."""
+    _no_reset("reset_max_memory_allocated")
+
+
+def reset_max_memory_reserved() -> None:
+    """As `reset_peak_memory_stats`."""
+    _no_reset("reset_max_memory_reserved")

@@ -26,11 +26,13 @@ class MemoryReport:
 
     Attributes:
         predicted: what it needs on the device; None where ranks exchange data by themselves, of which nothing is predicted.
+        with_host: what it needs on device and host together, where these are one memory, as on CPUs; None as above.
         host_bytes: of variables that are in host memory between steps.
         transfers: direction (``"to host"``, ``"to device"``) and bytes of what a step sends, in order.
     """
 
     predicted: MemoryUse | None
+    with_host: MemoryUse | None
     host_bytes: int
     transfers: tuple[tuple[str, int], ...]
 
@@ -55,19 +57,21 @@ def of_plan(planned: PlannedStep | PipelinedStep) -> MemoryReport:
         )
     # Traced and not lowered: transfers are equations of the program, which XLA's text would hide.
     program = planned.jitted.trace(*planned.structs()).jaxpr
-    return MemoryReport(memory_of(planned.graph, planned.plan), *_of(program, planned.host_bytes()))
+    device, with_host = (memory_of(planned.graph, planned.plan, counted) for counted in (False, True))
+    return MemoryReport(device, with_host, *_of(program, planned.host_bytes()))
 
 
 def of_ranks(jitted: Any, *arguments: Any) -> MemoryReport:
     """The report of a step in which ranks exchange data by themselves."""
     program = jitted.trace(*arguments).jaxpr
-    return MemoryReport(None, *_of(program, _argument_bytes(program)))
+    return MemoryReport(None, None, *_of(program, _argument_bytes(program)))
 
 
 def of_one_device(jitted: Any, updated: Sequence[str], read: Sequence[str], arguments: Sequence[Any]) -> MemoryReport:
     """The report of a step of one device, whose program takes variables, or stacks of them, of these names."""
     program = jitted.trace(*arguments).jaxpr
-    return MemoryReport(memory_of_one_device(program, updated, read), *_of(program, _argument_bytes(program)))
+    device, with_host = (memory_of_one_device(program, updated, read, counted) for counted in (False, True))
+    return MemoryReport(device, with_host, *_of(program, _argument_bytes(program)))
 
 
 def _of(program: ClosedJaxpr, host_bytes: int) -> tuple[int, tuple[tuple[str, int], ...]]:

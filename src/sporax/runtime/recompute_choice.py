@@ -101,14 +101,17 @@ def peak_of_one_device(
     return memory_of(*_on_one_device(kept, _names(written), _names(read))).peak_bytes
 
 
-def memory_of_one_device(program: ClosedJaxpr, updated: Sequence[str], read: Sequence[str]) -> MemoryUse:
+def memory_of_one_device(
+    program: ClosedJaxpr, updated: Sequence[str], read: Sequence[str], with_host: bool = False
+) -> MemoryUse:
     """Memory that a step of one device is predicted to need on it, after all passes.
 
     Args:
         program: what is compiled.
         updated, read: names of the variables that it takes, in order.
+        with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
-    return memory_of(*_on_one_device(flat(program), updated, read))
+    return memory_of(*_on_one_device(flat(program), updated, read), with_host)
 
 
 def _on_one_device(program: ClosedJaxpr, updated: Sequence[str], read: Sequence[str]) -> tuple[OperatorGraph, Plan]:

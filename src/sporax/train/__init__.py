@@ -24,8 +24,11 @@ from sporax.train.serialization import (
     save_checkpoint,
 )
 from sporax.train.summary import SummaryRecord
+from sporax.train.train_thor import ConvertModelUtils, ConvertNetUtils
 
 __all__ = [
+    "ConvertModelUtils",
+    "ConvertNetUtils",
     "DatasetHelper",
     "Model",
     "build_train_network",

@@ -80,6 +80,23 @@ def load_param_into_net(
     return not_loaded, [name for name in parameter_dict if name not in used]
 
 
+def _update_param(param: Parameter, new_param: Parameter, strict_load: bool) -> None:
+    """Give one Parameter the values of another, as `load_param_into_net` does.
+
+    Args:
+        param: the Parameter of the network.
+        new_param: what it gets.
+        strict_load: refuse another dtype, instead of converting it.
+
+    Raises:
+        SporaxRuntimeError: another shape, or a dtype that is not converted.
+    """
+    sources = {new_param.name: new_param}
+    _check_fit([(param, new_param.name)], sources, strict_load)
+    if not _take_stored(param, new_param):
+        param.set_data(wrap(_placed(new_param.array, param)))
+
+
 def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_redundancy: Any) -> None:
     where = "load_param_into_net"
     if not isinstance(net, Cell):

@@ -23,10 +23,12 @@ import jax
 import numpy as np
 
 from sporax import context
+from sporax.common.dtype import all_types, narrow_types
 from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_name
 from sporax.train import _ckpt_format, _safetensors_format
+from sporax.train._apply import _update_param as _update_param  # programs load single Parameters with it
 from sporax.train._apply import load_param_into_net
 from sporax.train._background import writer
 from sporax.train._checks import check_bool
@@ -68,6 +70,10 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
 
 FORMATS = ("ckpt", "safetensors")
+tensor_to_ms_type = {str(dtype): dtype for dtype in (*all_types, *narrow_types)}
+"""MindSpore's dtypes by the names that checkpoints have for them."""
+tensor_to_np_type = {name: dtype.np_dtype.type for name, dtype in tensor_to_ms_type.items()}
+"""The same for numpy."""
 # The first four bytes of MindSpore's encrypted files, little-endian.
 _ENCRYPTED_MAGIC = 0x7F3A5ED8
 

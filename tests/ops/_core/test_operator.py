@@ -1,4 +1,4 @@
-"""The mould: what every operator gets from it, whichever form it is called in."""
+"""How operators are defined: what every operator gets from it, whichever form it is called in."""
 
 import copy
 import inspect

@@ -36,11 +36,11 @@ def names(function, *arguments):
 X, W = shaped(8, 16), shaped(16, 16)
 
 
-def test_loops_are_melted_into_their_reader():
+def test_loops_are_fused_into_their_reader():
     assert names(lambda x: jnp.sin(x * 2 + 1), X) == ["sin"]
 
 
-def test_cheap_loops_are_melted_into_every_reader_and_costly_ones_into_none():
+def test_cheap_loops_are_fused_into_every_reader_and_costly_ones_into_none():
     assert names(lambda x, w: ((x + 1) @ w, x + 1 - jnp.abs(x + 1)), X, W) == ["add", "sub", "dot_general"]
 
     def shared(x):
@@ -57,6 +57,23 @@ def test_what_reads_two_arrays_of_full_size_is_written_out_for_all_even_if_one_o
 
     assert names(chosen, X, W, X).count("select_n") == 1
     assert sorted(names(chosen, X, W, X)) == ["dot_general", "select_n", "transpose"]
+
+
+def test_what_reads_two_arrays_is_written_if_a_kernel_is_between_it_and_a_reader():
+    def residual(x, y, w):
+        both = x + y
+        wave = jnp.sin(both)
+        return wave, both + wave @ w
+
+    assert sorted(names(residual, X, X, W)) == ["add", "add", "dot_general", "sin"]
+
+
+def test_what_reads_two_arrays_is_computed_in_all_readers_that_need_nothing_else_of_it():
+    def apart(x, y):
+        both = x + y
+        return jnp.sin(both), (both * 2).reshape(4, 2, 16).transpose(1, 0, 2)
+
+    assert sorted(names(apart, X, X)) == ["sin", "transpose"]
 
 
 def test_a_reduction_takes_in_a_product_and_nothing_else():

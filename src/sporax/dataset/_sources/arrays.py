@@ -23,6 +23,7 @@ from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 
 def _cifar10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    # MindSpore finds files by the beginnings of their names.
     stems = {"train": ("data_batch",), "test": ("test_batch",)}.get(part, ("data_batch", "test_batch"))
     return _cifar_columns(where, folder, stems, ("label",))
 
@@ -66,13 +67,16 @@ class Cifar100Dataset(
 
 def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Mapping[str, Stored]:
     """Records of label bytes and three 32 x 32 planes."""
+    # Sorted, since the order of a folder depends on the file system.
     paths = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
     if not paths:
         raise SporaxRuntimeError(
             f"For '{where}', the folder {str(folder)!r} must hold files {'*.bin, '.join(stems)}*.bin, but there are none."
         )
+    # 3 planes of 32 x 32 bytes behind the labels.
     records = np.concatenate([_whole_records(where, path, len(labels) + 3072) for path in paths])
     planes = records[:, len(labels) :].reshape(-1, 3, 32, 32)
+    # MindSpore gives channels last; contiguous, as every row is handed out as a view.
     columns: dict[str, Any] = {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1))}
     return columns | {name: records[:, i].astype(np.uint32) for i, name in enumerate(labels)}
 
@@ -80,6 +84,7 @@ def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Seq
 def _whole_records(where: str, path: Path, size: int) -> Array:
     """The records (n, size) uint8 of a file."""
     content = read_bytes(where, path)
+    # A file that is cut off must not lose its last record silently.
     whole, rest = divmod(len(content), size)
     if rest or not whole:
         raise SporaxRuntimeError(
@@ -118,8 +123,10 @@ class STL10Dataset(
 
 def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     if name == "unlabeled":
+        # These rows have no file of labels.
         return np.full(count, -1, np.int32)
     path = existing(where, folder / f"{name}_y.bin")
+    # Labels are stored from 1, MindSpore gives them from 0.
     labels = np.frombuffer(read_bytes(where, path), np.uint8).astype(np.int32) - 1
     if len(labels) != count:
         raise SporaxRuntimeError(
@@ -138,8 +145,10 @@ def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
         with reading(where, path):
             image, label = pixels.transpose(3, 0, 1, 2), digits.reshape(-1).astype(np.uint32)
             if len(image) != len(label):
+                # ValueError, so that `reading` names the file.
                 raise ValueError(f"{len(image)} images, but {len(label)} labels")
         images.append(image)
+        # The files count the digit 0 as 10.
         labels.append(label % 10)
     return {"image": np.concatenate(images), "label": np.concatenate(labels)}
 
@@ -169,6 +178,7 @@ class SVHNDataset(
     """
 
 
+# Part -> name of its file.
 _USPS = {"train": "usps", "test": "usps.t"}
 
 
@@ -177,6 +187,7 @@ def _usps(where: str, folder: Path, part: str) -> Table:
 
     def parse(path: Path) -> Columns:
         rows = parse_lines(where, path, _usps_row)
+        # float32 first, as MindSpore parses the text; the truncated byte depends on it.
         pixels = (np.array([values for _, values in rows], np.float32).astype(np.float64) + 1) / 2 * 255
         labels = np.array([label for label, _ in rows], np.uint32)
         return {"image": pixels.astype(np.uint8).reshape(-1, 16, 16, 1), "label": labels}
@@ -235,16 +246,20 @@ class SemeionDataset(
 
 def _semeion_row(line: str) -> tuple[list[int], int]:
     fields = [float(field) for field in line.split()]
+    # 256 pixels and ten flags, one per digit.
     if len(fields) != 266:
         raise ValueError(f"266 numbers expected, found {len(fields)}")
+    # The class is the place of the flag that is set.
     return [int(value) for value in fields[:256]], fields[256:].index(1.0)
 
 
+# Pixels of a patch's side, and patches per side of a file.
 _PATCH, _PER_SIDE = 64, 16
 _PLACES = ("notredame", "yosemite", "liberty")
 
 
 def _patches(where: str, folder: Path) -> Mapping[str, Stored]:
+    # One line per patch, so the list is their count.
     count = len(parse_lines(where, existing(where, folder / "info.txt"), str.split))
     return {"image": Computed(count, functools.partial(_patch, folder))}
 
@@ -260,6 +275,7 @@ def _patch_pairs(where: str, folder: Path) -> Mapping[str, Stored]:
 
 
 def _pair_of_patches(line: str) -> tuple[int, int, bool]:
+    # Fields 0 and 3 are patches, 1 and 4 the points that they show.
     fields = line.split()
     return int(fields[0]), int(fields[3]), fields[1] == fields[4]
 
@@ -268,9 +284,11 @@ def _patch(folder: Path, number: int) -> Array:
     file, inside = divmod(number, _PER_SIDE**2)
     row, column = divmod(inside, _PER_SIDE)
     sheet = _sheet(folder / f"patches{file:04d}.bmp")
+    # A copy, since the sheet stays in the cache and rows may be changed.
     return sheet[row * _PATCH : (row + 1) * _PATCH, column * _PATCH : (column + 1) * _PATCH, None].copy()
 
 
+# 64 sheets of 1 MB: neighbouring patches come from few files.
 @functools.lru_cache(maxsize=64)
 def _sheet(path: Path) -> Array:
     """The pixels (1024, 1024) of a file, kept for the next patches."""
@@ -279,6 +297,7 @@ def _sheet(path: Path) -> Array:
         raise SporaxRuntimeError(
             f"For 'PhotoTourDataset', {str(path)!r} must have 1024 x 1024 pixels, but has shape {pixels.shape[:2]}."
         )
+    # Gray images, decoded as three equal planes.
     return pixels[..., 0]
 
 
@@ -308,6 +327,7 @@ class PhotoTourDataset(
 
 def _fake_columns(where: str, count: int, shape: list[int], classes: int, seed: int) -> Mapping[str, Stored]:
     def image(index: int) -> Array:
+        # By row number, so that shuffling and sharding do not change an image.
         return np.random.default_rng((seed, index)).integers(0, 256, shape, np.uint8)
 
     labels = np.random.default_rng(seed).integers(0, classes, count).astype(np.uint32)

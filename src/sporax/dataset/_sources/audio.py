@@ -51,15 +51,18 @@ def _waveform(where: str, content: bytes, path: Path) -> Array:
                 data = file.readframes(count)
         except (wave.Error, EOFError) as error:
             raise ValueError(str(error) or "the file is cut off") from error
+        # `wave` gives what is there without a word.
         if len(data) != count * channels * width:
             raise ValueError(
                 f"{count} samples should be there, but the file ends within number {len(data) // width // channels}"
             )
+        # Stored sample by sample with channels side by side; rows have channels first.
         return np.ascontiguousarray(_scaled(data, width).reshape(count, channels).T)
 
 
 def _scaled(data: bytes, width: int) -> Array:
     """Samples of `width` bytes as float32; the largest is 1 (so, as in MindSpore, the smallest is a step below -1)."""
+    # WAV stores 8-bit samples without a sign and wider ones with one.
     if width == 1:
         return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / np.float32(127)
     # Moved to the upper end of four bytes, samples of every width are whole numbers of 32 bits.
@@ -73,6 +76,7 @@ def _yes_no(where: str, folder: Path) -> Mapping[str, Stored]:
     paths = files_in(where, folder, ".wav")
     labels = []
     for path in paths:
+        # The name of a file is its label.
         with reading(where, path, "its name"):
             labels.append(np.array([int(word) for word in path.stem.split("_")], np.int32))
     return {**_sound(where, paths, np.int32), "label": labels}
@@ -116,12 +120,14 @@ class LJSpeechDataset(
 
 
 def _three_fields(line: str) -> tuple[str, str, str]:
+    # Exactly three: a text with a bar would shift the columns.
     name, text, normalized = line.split("|")
     return name, text, normalized
 
 
 def _gtzan(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
     if part != "all":
+        # MindSpore has fixed lists of names in its code.
         raise SporaxNotImplementedError(
             f"For '{where}', 'usage' must be 'all', but got {part!r}: the files do not say their part. Use split()."
         )
@@ -152,6 +158,7 @@ class GTZANDataset(
 
 
 def _speech_commands(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    # The folder holds noise without words.
     words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
     paths = [path for word in words for path in files_in(where, word, ".wav")]
     if part != "all":
@@ -161,6 +168,7 @@ def _speech_commands(where: str, folder: Path, part: str) -> Mapping[str, Stored
             for kind in lists
             for name in parse_lines(where, existing(where, folder / f"{kind}_list.txt"), str.strip)
         }
+        # Training files are those in neither list.
         paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
     names = []
     for path in paths:
@@ -200,9 +208,11 @@ _LIBRI_PARTS = (
 
 
 def _libri_tts(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    # "all" reads the parts that were downloaded; a named part must be there.
     names = _LIBRI_PARTS if part == "all" else (part,)
     parts = [path for path in folders_in(where, folder) if path.name in names]
     places = parts if part == "all" else [existing(where, folder / part)]
+    # By speaker and chapter.
     tables = [path for place in places for path in sorted(place.glob("*/*/*.trans.tsv"))]
     rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
     return {
@@ -249,6 +259,7 @@ _SPEAKERS = (
     *("aew", "ahw", "aup", "awb", "axb", "bdl", "clb", "eey", "fem"),
     *("gka", "jmk", "ksp", "ljm", "lnh", "rms", "rxr", "slp", "slt"),
 )
+# ``( name "text" )``.
 _UTTERANCE = re.compile(r'\(\s*(\S+)\s+"(.*)"\s*\)')
 
 
@@ -312,6 +323,7 @@ def _ted_columns(where: str, places: Sequence[Path]) -> Mapping[str, Stored]:
         return _sphere(where, path, float(row[3]), float(row[4]))
 
     return {
+        # Waveform and rate come from the same part of a file, which is read for each.
         "waveform": Computed(len(rows), lambda index: talk(index)[1]),
         "sample_rate": Computed(len(rows), lambda index: np.array(talk(index)[0], np.int32)),
         "transcript": Texts([row[6] for _, row in rows]),
@@ -323,6 +335,7 @@ def _ted_columns(where: str, places: Sequence[Path]) -> Mapping[str, Stored]:
 
 def _stm_row(line: str) -> list[str]:
     """talk, channel, speaker, begin and end in seconds, label, text."""
+    # The text is last and has spaces of its own.
     fields = line.split(" ", 6)
     if len(fields) != 7 or not 0 <= float(fields[3]) <= float(fields[4]):
         raise ValueError(f"seven fields with a begin before an end expected, found {line!r}")
@@ -340,16 +353,20 @@ def _sphere(where: str, path: Path, begin: float, end: float) -> tuple[int, Arra
         first, size, *_ = content[:16].split()
         if first != b"NIST_1A":
             raise ValueError("no SPHERE file")
+        # The header is text of `size` bytes: one "name type value" per line.
         entries = (line.split(" ", 2) for line in content[16 : int(size)].decode().split("\n"))
         fields = {entry[0]: entry[2] for entry in entries if len(entry) == 3}
+        # Compressed samples ("shorten") would need a decoder.
         if fields.get("sample_coding", "pcm") != "pcm" or fields["sample_n_bytes"] != "2":
             raise ValueError(f"samples must be plain 16-bit, but are {fields.get('sample_coding')}")
         rate, channels = int(fields["sample_rate"]), int(fields["channel_count"])
+        # "10" is NIST's code for big-endian.
         dtype = ">i2" if fields.get("sample_byte_format") == "10" else "<i2"
         samples = np.frombuffer(content, dtype, offset=int(size)).reshape(-1, channels)
         start, stop = int(begin * rate), int(end * rate)
         if stop > len(samples):
             raise ValueError(f"the part ends at sample {stop}, but the file has {len(samples)}")
+    # The largest sample is 1, as for WAV.
     return rate, np.ascontiguousarray(samples[start:stop].T / np.float32(32767), np.float32)
 
 

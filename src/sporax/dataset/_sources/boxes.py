@@ -33,6 +33,7 @@ _COCO_COLUMNS = {
 def _coco_names(
     where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
 ) -> tuple[str, ...]:
+    # A tuple times a bool: the column is there or not.
     return ("image", *_COCO_COLUMNS[task], *_FILE_NAME * extra_metadata)
 
 
@@ -45,7 +46,9 @@ def _coco_columns(
     things: dict[int, list[dict[str, Any]]] = {}
     with reading(where, path, "'annotations'"):
         for note in content["annotations"]:
+            # Panoptic annotations hold a list of segments per image; others are one thing each.
             things.setdefault(note["image_id"], []).extend(note["segments_info"] if task == "Panoptic" else [note])
+    # In the order of "images"; MindSpore leaves out images without annotations.
     annotated = [image for image in names if things.get(image)]
     columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in annotated], decoded)}
     for name in _COCO_COLUMNS[task]:
@@ -60,11 +63,13 @@ def _coco_columns(
 
 
 def _numbers(name: str, dtype: Any) -> Callable[[list[dict[str, Any]]], Array]:
+    # Two dimensions even for single numbers: MindSpore has one row per thing.
     return lambda things: np.array([thing[name] for thing in things], dtype).reshape(len(things), -1)
 
 
 def _outlines(things: list[dict[str, Any]]) -> Array:
     rows = [_outline(thing) for thing in things]
+    # Outlines differ in length; MindSpore fills up with -1.
     table = np.full((len(rows), max(map(len, rows))), -1, np.float32)
     for row, values in zip(table, rows, strict=True):
         row[: len(values)] = values
@@ -73,6 +78,7 @@ def _outlines(things: list[dict[str, Any]]) -> Array:
 
 def _outline(thing: dict[str, Any]) -> list[float]:
     segmentation = thing["segmentation"]
+    # Crowds are stored as run lengths, other things as polygons.
     if thing["iscrowd"]:
         counts: list[float] = segmentation["counts"]
         return counts
@@ -123,6 +129,7 @@ class CocoDataset(
             return {}
         content = read_json("CocoDataset", path)
         with reading("CocoDataset", path, "'categories'"):
+            # Only Panoptic files say whether a class is a thing.
             kinds = content["categories"]
             return {kind["name"]: [kind["id"], *([kind["isthing"]] * (task == "Panoptic"))] for kind in kinds}
 
@@ -141,6 +148,7 @@ def _voc_values(
 ) -> tuple[Path, bool, Path, dict[str, int] | None, bool, bool]:
     """(folder, whether boxes are read, the list of images, classes, decode, whether file names are read)."""
     boxes = task == "Detection"
+    # Masks hold classes as colors.
     if not boxes and given is not None:
         raise SporaxValueError(f"For '{where}', 'class_indexing' needs the task 'Detection', but got {task!r}.")
     listed = folder / "ImageSets" / ("Main" if boxes else "Segmentation") / f"{usage}.txt"
@@ -177,6 +185,7 @@ def _voc(
 
 
 def _voc_names(where: str, listed: Path) -> list[str]:
+    # Lists of classes have a flag behind the name.
     return parse_lines(where, listed, lambda line: line.split()[0])
 
 
@@ -195,6 +204,7 @@ def _voc_things(where: str, folder: Path, listed: Path) -> Iterator[tuple[str, l
         path = existing(where, folder / "Annotations" / f"{name}.xml")
         with reading(where, path):
             try:
+                # XML comes from the user's own data set, so entities are not a concern here.
                 root = ElementTree.fromstring(read_text(where, path))
             except ElementTree.ParseError as error:
                 raise ValueError(str(error)) from error
@@ -208,18 +218,21 @@ def _voc_thing(thing: ElementTree.Element) -> tuple[str, list[float]]:
             raise ValueError(f"an object has no <{path.split('/')[-1]}>")
         return float(text)
 
+    # A missing element means 0 where a default is given; positions have none.
     kind = thing.findtext("name")
     if kind is None:
         raise ValueError("an object has no <name>")
     left, top, right, bottom = (number(f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax"))
     if right < left or bottom < top:
         raise ValueError(f"an object's box ends before it begins: {left}, {top}, {right}, {bottom}")
+    # MindSpore's boxes are (left, top, width, height), VOC's the four sides.
     return kind, [left, top, right - left, bottom - top, number("difficult", "0"), number("truncated", "0")]
 
 
 def _voc_classes(where: str, folder: Path, listed: Path, given: dict[str, int] | None) -> dict[str, int]:
     if given is not None:
         return given
+    # Labels follow the classes of the list that is read, in alphabetical order, as in MindSpore.
     kinds = sorted({kind for _, things in _voc_things(where, folder, listed) for kind, _ in things})
     return {kind: label for label, kind in enumerate(kinds)}
 
@@ -293,6 +306,7 @@ _KITTI = {
 
 def _kitti_row(line: str) -> tuple[str, list[float]]:
     kind, *fields = line.split()
+    # Results of detectors have a score behind the 14 fields.
     if len(fields) < 14:
         raise ValueError(f"15 fields expected, found {len(fields) + 1}")
     return kind, [float(field) for field in fields[:14]]
@@ -310,8 +324,10 @@ def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, S
         return columns
     marks = folder / "data_object_label_2" / place / "label_2"
     files = [parse_lines(where, existing(where, marks / f"{path.stem}.txt"), _kitti_row) for path in paths]
+    # Classes of all files, so that labels do not depend on the sampled rows.
     kinds = sorted({kind for rows in files for kind, _ in rows})
     columns["label"] = [np.array([[kinds.index(kind)] for kind, _ in rows], np.uint32) for rows in files]
+    # An image without objects has (0, 14).
     tables = [np.array([values for _, values in rows]).reshape(-1, 14) for rows in files]
     for name, (dtype, fields) in _KITTI.items():
         # "occluded" of DontCare is -1, which wraps.
@@ -346,10 +362,12 @@ _FACE_FIELDS = ("blur", "expression", "illumination", "invalid", "occlusion", "p
 
 def _wider_faces(where: str, path: Path) -> Iterator[tuple[str, Sequence[list[int]]]]:
     """(image, faces): a line with its name, one with their number, one for each. An image without faces has one line of 0."""
+    # One iterator for all: a face list is read on from the line of its number.
     numbered = lines(where, path)
     for number, name in numbered:
         with reading(where, path, f"line {number}"):
             count = int(_line_behind(numbered, name))
+            # Even 0 faces have a line.
             faces = [[int(field) for field in _line_behind(numbered, name).split()] for _ in range(max(count, 1))]
             if any(len(face) != 10 for face in faces):
                 raise ValueError("a face must have 10 numbers")
@@ -377,7 +395,9 @@ def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Mapping[s
         for name, faces in _wider_faces(where, existing(where, split / f"wider_face_{kind}_bbx_gt.txt")):
             paths.append(folder / f"WIDER_{kind}" / "images" / name)
             tables.append(np.array(faces, np.int32))
+    # A copy: a view would keep the whole table alive for each column.
     columns: dict[str, Stored] = {"image": images(where, paths, decoded), "bbox": [t[:, :4].copy() for t in tables]}
+    # Fields 4 to 9 behind the box.
     for place, name in enumerate(_FACE_FIELDS, 4):
         columns[name] = [table[:, place].copy() for table in tables]
     return columns

@@ -45,12 +45,14 @@ def _at(content: Any, place: str) -> Any:
         content = content[key]
     if isinstance(content, str):
         return content
+    # Numbers are uint32 in MindSpore; lists occur with strings only.
     return np.array(content, np.str_) if isinstance(content, list) else np.array(content, np.uint32)
 
 
 def _places(task: str, usage: str) -> dict[str, str]:
     """Column -> where it is in an object, in alphabetical order."""
     labelled, unlabelled = _CLUE[task]
+    # MindSpore gives columns in the order of a map, which is alphabetical.
     return dict(sorted((unlabelled if usage == "test" else labelled).items()))
 
 
@@ -63,6 +65,7 @@ def _clue(where: str, paths: Sequence[Path], task: str, usage: str) -> Table:
 
     def parse(path: Path) -> Columns:
         rows = parse_lines(where, path, lambda line: [_at(json.loads(line), place) for place in places.values()])
+        # The line is parsed once per column; a row has at most eight.
         return {name: [row[i] for row in rows] for i, name in enumerate(places)}
 
     return FileTable(where, paths, parse)

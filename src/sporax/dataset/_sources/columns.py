@@ -51,6 +51,7 @@ class Texts(StoredColumn):
 
     def gather(self, indices: Indices) -> Column:
         """See StoredColumn."""
+        # One array per row: each string has its own length in the dtype.
         return [np.array(self._values[index], np.str_) for index in indices]
 
 
@@ -73,6 +74,7 @@ class Files(StoredColumn):
 
     def gather(self, indices: Indices) -> Column:
         """See StoredColumn."""
+        # Read when requested: a data set of images does not fit into memory.
         values = []
         for index in indices:
             try:
@@ -88,6 +90,7 @@ class Files(StoredColumn):
 
     def _one(self, path: Path) -> Array:
         try:
+            # A file may vanish between the listing and the row.
             content = path.read_bytes()
         except OSError as error:
             raise SporaxRuntimeError(f"For '{self._where}', the file {str(path)!r} cannot be read: {error}") from error
@@ -124,4 +127,5 @@ def _pixels(content: bytes, path: Path) -> Array:
 
 
 def _content(content: bytes, path: Path) -> Array:
+    # A copy, since `frombuffer` gives an array that cannot be changed.
     return np.frombuffer(content, np.uint8).copy()

@@ -71,13 +71,16 @@ class FileSampler(BuiltinSampler):
         """`labels` are the numbers of the files the rows come from."""
         order = np.arange(num_rows)
         if self.shuffle is Shuffle.FILES and labels is not None and num_rows:
+            # `shared`: all ranks must agree on the order before it is cut into shards.
             files = run.shuffler(shared=True).permutation(int(labels[-1]) + 1)
             order = np.concatenate([np.flatnonzero(labels == file) for file in files])
         if self.shards is not None and num_rows:
             count, rank = self.shards
+            # Rounded up: the last shards wrap, so that all ranks take equally many steps.
             share = -(-num_rows // count)
             order = order[(rank * share + np.arange(share)) % num_rows]
         if self.shuffle is Shuffle.GLOBAL:
+            # Ranks with shards shuffle by the shared seed: their shares must come from one permutation.
             return run.shuffler(shared=self.shards is not None).permutation(order)
         return order if labels is None else _taken_in_turn(order, labels[order], self._workers)
 
@@ -90,10 +93,12 @@ def _taken_in_turn(order: Order, files: NDArray[Any], workers: int) -> Order:
         files: the file of each.
         workers: how many take part.
     """
+    # A run is a stretch of rows of one file; each goes to the next worker.
     run = np.concatenate([[0], np.cumsum(np.diff(files) != 0)])
     worker = run % workers
     turn = np.empty(len(order), np.int64)
     for number in range(min(workers, int(run[-1]) + 1 if len(order) else 0)):
         own = worker == number
         turn[own] = np.arange(np.count_nonzero(own))
+    # First all first rows in order of workers, then the second ones, and so on.
     return order[np.lexsort((worker, turn))]

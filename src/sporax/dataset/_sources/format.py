@@ -137,6 +137,7 @@ def constructor(owner: type, row: Format) -> Callable[..., None]:
     def build(self: SpecifiedDataset, /, *positional: Any, **named: Any) -> None:
         try:
             bound = signature.bind(self, *positional, **named)
+        # MindSpore's errors about arguments are TypeErrors with the name of the API.
         except TypeError as error:
             names = ", ".join(argument.name for argument in row.arguments)
             raise SporaxTypeError(f"For '{where}', the arguments are {names}, but got: {error}.") from None
@@ -145,6 +146,7 @@ def constructor(owner: type, row: Format) -> Callable[..., None]:
         values = tuple(check(where, name, value) for check, name, value in checked if check is not None)
         self._values = values if row.prepare is None else row.prepare(where, *values)
         columns = row.columns(where, *self._values) if callable(row.columns) else row.columns
+        # Files are read at the first row, so that describing a pipeline is cheap.
         read = functools.partial(row.read, where, *self._values)
         self._open(where, columns, read, {name: value for check, name, value in checked if check is None})
 
@@ -155,6 +157,7 @@ def constructor(owner: type, row: Format) -> Callable[..., None]:
     )
     build.__doc__ = "See the class for what the arguments mean."
     build.__annotations__ = {argument.name: argument.annotation for argument in row.arguments} | {"return": None}
+    # `vars`, since the type checker knows no such attribute of functions.
     vars(build)["__signature__"] = signature
     return build
 
@@ -165,6 +168,7 @@ def _documentation(text: str | None, row: Format) -> str:
         textwrap.fill(f"{a.name}: {a.doc}", 116, initial_indent=" " * 4, subsequent_indent=" " * 8)
         for a in row.arguments
     ]
+    # The errors are written once, in the base class.
     errors = inspect.cleandoc(SpecifiedDataset.__doc__ or "").partition("Raises:")
     return "\n".join([inspect.cleandoc(text or ""), "", "Args:", *lines, "", errors[1] + errors[2]])
 
@@ -178,6 +182,7 @@ def opened(where: str, columns: Sequence[str], read: Callable[[], Rows]) -> Tabl
     rows = read()
     if isinstance(rows, Table):
         return rows
+    # Readers may give more columns than the task has.
     table = ArrayTable({name: rows[name] for name in columns})
     if not table.size:
         raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
@@ -192,6 +197,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
+        # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
             raise SporaxValueError(
                 f"For '{where}', 'class_column' of PKSampler must be 'label', but got {sampler.class_column!r}."
@@ -205,4 +211,5 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
 def label_column(table: Table) -> Any:
     """The class of every row, for PKSampler; None where a row has no single number."""
     label = table.columns["label"] if isinstance(table, ArrayTable) else None
+    # Images with several labels have no class to sample by.
     return label if isinstance(label, np.ndarray) and label.ndim == 1 else None

@@ -14,10 +14,14 @@ import numpy as np
 from sporax.dataset._rows import Array
 from sporax.ir.errors import SporaxRuntimeError
 
+# 0x803: bytes in 3 dims.
 IMAGES_MAGIC = 2051
+# 0x801: bytes in 1 dim.
 LABELS_MAGIC = 2049
+# 0xC02: int32 in 2 dims.
 INT_TABLE_MAGIC = 3074
 
+# Third byte of the magic number: type of the elements.
 _DTYPES: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 12: np.dtype(">i4")}
 
 
@@ -29,6 +33,7 @@ def read_bytes(where: str, path: Path) -> bytes:
     """
     try:
         content = path.read_bytes()
+        # By name and not by content: MindSpore's readers do not unpack, but downloads are packed.
         return gzip.decompress(content) if path.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error) as error:
         raise SporaxRuntimeError(f"For '{where}', the file {str(path)!r} cannot be read: {error}") from error
@@ -46,6 +51,7 @@ def read_idx(where: str, path: Path, magic: int) -> Array:
         SporaxRuntimeError: not such a file, or not as long as its header says.
     """
     content = read_bytes(where, path)
+    # Low byte of the magic number: number of dimensions.
     dims, dtype = magic & 0xFF, _DTYPES[magic >> 8]
     header = 4 * (1 + dims)
     if len(content) < header:
@@ -58,6 +64,7 @@ def read_idx(where: str, path: Path, magic: int) -> Array:
             f"For '{where}', the magic number of {str(path)!r} at offset 0 must be {magic}, but got {first}."
         )
     have = len(content) - header
+    # Bytes behind the data are ignored, as in MindSpore.
     if have < math.prod(shape) * dtype.itemsize:
         record = math.prod(shape[1:]) * dtype.itemsize
         raise SporaxRuntimeError(

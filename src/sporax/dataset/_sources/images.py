@@ -28,6 +28,7 @@ def labelled_images(where: str, labelled: Labelled, decoded: bool, dtype: Any = 
 
 
 def images_by_folder(where: str, folders: Sequence[Path]) -> Labelled:
+    # Empty folders keep their number.
     """The images of every folder, with the number of the folder."""
     for label, folder in enumerate(folders):
         for path in files_in(where, folder, *IMAGE_ENDINGS):
@@ -36,6 +37,7 @@ def images_by_folder(where: str, folders: Sequence[Path]) -> Labelled:
 
 def _classes(folder: Path, given: dict[str, int] | None) -> dict[str, int]:
     if given is not None:
+        # MindSpore refuses nothing here: folders that are not listed are left out.
         return given
     return {path.name: label for label, path in enumerate(folders_in("ImageFolderDataset", folder))}
 
@@ -44,11 +46,14 @@ def _class_folders(
     where: str, folder: Path, endings: tuple[str, ...] | None, given: dict[str, int] | None, decoded: bool
 ) -> Mapping[str, Stored]:
     pairs: list[tuple[Path, int]] = []
+    # By name, as MindSpore orders rows, even where the user's labels have another order.
     for name, label in sorted(_classes(folder, given).items()):
         place = folder / name
         inside = (
+            # A listed class may have no folder.
             [path for path in sorted(place.iterdir()) if path.name.endswith(endings or "")] if place.is_dir() else []
         )
+        # A folder inside has usually been unpacked to the wrong place.
         inner = next((path for path in inside if path.is_dir()), None)
         if inner is not None:
             raise SporaxRuntimeError(
@@ -113,6 +118,7 @@ class Caltech256Dataset(
 
 def _sun397(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
     names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
+    # Names begin with a slash.
     return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
 
 
@@ -131,6 +137,7 @@ class SUN397Dataset(
 
 
 def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+    # The folder is called "valid", the argument "val".
     parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
     pairs = [
         pair
@@ -194,6 +201,7 @@ def _lsun_folders(where: str, folder: Path, part: str, classes: tuple[str, ...] 
     folders = [path for path in folders_in(where, folder) if path.name.endswith(endings)]
     if classes is None:
         return folders
+    # All endings of the part must be there for each class.
     names = {f"{name}{ending}" for name in classes for ending in endings}
     missing = sorted(names - {path.name for path in folders})
     if missing:
@@ -234,7 +242,9 @@ class LSUNDataset(
 
 
 def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded: bool) -> Mapping[str, Stored]:
+    # None means the default, True.
     alphabets = folders_in(where, folder / ("images_evaluation" if background is False else "images_background"))
+    # Characters are counted over all alphabets.
     characters = [place for alphabet in alphabets for place in folders_in(where, alphabet)]
     return labelled_images(where, images_by_folder(where, characters), decoded, np.int32)
 
@@ -268,6 +278,7 @@ def _places_columns(where: str, folder: Path, part: str, small: bool, decoded: b
     path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
 
     def row(line: str) -> tuple[Path, int]:
+        # From the right, since names may have spaces.
         name, label = line.rsplit(" ", 1)
         return place / name.lstrip("/"), int(label)
 

@@ -40,15 +40,18 @@ class ArrayTable(Table):
 
     def origin(self, index: int) -> str:
         """See Table."""
+        # Only files can say where a row comes from.
         files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
         return ", ".join(filter(None, files)) or f"number {index} of the source"
 
 
 def _rows_of(column: Stored, indices: Indices) -> Column:
     if isinstance(column, np.ndarray):
+        # Indexing with an array copies.
         return column[indices]
     if isinstance(column, StoredColumn):
         return column.gather(indices)
+    # So that a row that is changed in place does not change the source.
     return [column[i].copy() for i in indices]
 
 
@@ -92,6 +95,7 @@ class NumpySlicesDataset(MappableDataset):
         Raises:
             SporaxRuntimeError: there is no such row.
         """
+        # Through the table and not the data: the column may be a list or stored.
         row = row_of(self._source("[]").store().gather(np.array([self._row_number(index)])))
         return tuple(opened(row[name]) for name in self._node.columns)
 
@@ -126,6 +130,7 @@ def _as_column(part: Any) -> Column:
     items = [as_value(item) for item in part]
     if any(item.dtype == object for item in items):
         raise SporaxTypeError("For 'NumpySlicesDataset', 'data' must hold numbers or strings, but got Python objects.")
+    # One array is faster to gather from; rows of several shapes stay a list.
     if len({item.shape for item in items}) == 1:
         return np.stack(items)
     return items
@@ -193,14 +198,18 @@ class GeneratorDataset(MappableDataset):
             raise SporaxValueError(f"For '{where}', the argument 'column_names' is required, but got None.")
         names = _checks.check_names(where, "column_names", column_names)
         workers = _checks.check_workers(where, num_parallel_workers) or 1
+        # One worker is a thread: a process would only add copies.
         processes = _checks.check_bool(where, "python_multiprocessing", python_multiprocessing) and workers > 1
         form = _RowForm(names, _checked_types(column_types, names))
         given = (num_samples, sampler, shuffle, num_shards, shard_id)
         _checks.check_batch_sampler(where, batch_sampler, collate_fn, given)
+        # MindSpore decides by these two methods whether rows can be picked.
         if hasattr(source, "__getitem__"):
             if not hasattr(source, "__len__"):
                 raise SporaxRuntimeError(f"For '{where}', a source with __getitem__ must have __len__ as well.")
+            # With one worker a lock keeps the source to one thread.
             table = _ObjectTable(source, form, parallel=workers > 1)
+            # Checked even where a batch sampler is given, so that wrong arguments are found.
             chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
             if isinstance(chosen, PKSampler):
                 raise SporaxValueError(f"For '{where}', PKSampler is not supported: the source has no class labels.")
@@ -209,6 +218,7 @@ class GeneratorDataset(MappableDataset):
                 return
             super().__init__(Source(names, lambda: table, chosen, python=True, workers=workers, processes=processes))
             return
+        # These would be ignored silently otherwise.
         _refuse_random_access(sampler=sampler, num_shards=num_shards, shard_id=shard_id, batch_sampler=batch_sampler)
         if shuffle is not None:
             _checks.check_bool(where, "shuffle", shuffle)
@@ -222,6 +232,7 @@ class GeneratorDataset(MappableDataset):
         """
         number = self._row_number(index)
         try:
+            # The source's own value, as MindSpore gives it.
             return self.source[number]
         except Exception as error:
             raise SporaxRuntimeError(
@@ -250,6 +261,7 @@ class _RowForm:
         Raises:
             SporaxRuntimeError: another number of values than columns, another dtype, or a Python object.
         """
+        # A str or array is iterable, but is one value.
         values = [item] if _is_value(item) else list(item) if isinstance(item, Iterable) else [item]
         if len(values) != len(self.names):
             raise SporaxRuntimeError(
@@ -258,6 +270,7 @@ class _RowForm:
             )
         row = {name: as_value(value) for name, value in zip(self.names, values, strict=True)}
         for i, (name, value) in enumerate(row.items()):
+            # Dicts are the only objects that batches can hold.
             if value.dtype == object and not isinstance(opened(value), dict):
                 raise SporaxRuntimeError(
                     f"For 'GeneratorDataset', column {name!r} must hold numbers, strings, bytes or dicts, "
@@ -273,10 +286,12 @@ class _RowForm:
 
 def _same_dtype(dtype: np.dtype[Any], expected: np.dtype[Any]) -> bool:
     """Equal; strings have a length each, which does not count."""
+    # Length is part of numpy's dtype of strings.
     return dtype == expected or dtype.kind == expected.kind == "U"
 
 
 def _is_value(item: Any) -> bool:
+    # Tensors by their method, without importing them.
     return isinstance(item, (int, float, complex, str, bytes, dict, np.ndarray, np.generic)) or hasattr(item, "asnumpy")
 
 
@@ -287,10 +302,12 @@ class _ObjectTable(Table):
         self._source = source
         self._form = form
         self._parallel = parallel
+        # Most users' objects are not written for threads.
         self._lock = contextlib.nullcontext() if parallel else threading.Lock()
         self.size = len(source)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # A lock cannot be pickled.
         return _ObjectTable, (self._source, self._form, self._parallel)
 
     def gather(self, indices: Indices) -> Block:
@@ -315,12 +332,14 @@ class _ObjectTable(Table):
 
 
 def _sequential_source(source: Any, form: _RowForm, limit: int | None) -> Node:
+    # They run once only, and every epoch needs them again.
     if inspect.isgenerator(source) or isinstance(source, zip):
         source = _Replayed(source)
     if not callable(source) and not isinstance(source, Iterable):
         raise _checks.type_error(
             "GeneratorDataset", "source", "a callable, an iterable or a random-access object", source
         )
+    # A length saves reading the source to count rows.
     size = getattr(source, "__len__", None)
 
     def start(run: Pass) -> Iterator[Row]:
@@ -336,10 +355,12 @@ def _sequential_source(source: Any, form: _RowForm, limit: int | None) -> Node:
 def _read(source: Any, form: _RowForm, limit: int | None) -> Iterator[Row]:
     number = 0
     try:
+        # A callable is called again in each epoch, an iterable is iterated again.
         for item in iter(source if isinstance(source, Iterable) else source()):
             yield form.row(item)
             number += 1
             if number == limit:
+                # Not after the next row: the source may be endless or slow.
                 return
     except SporaxError:
         raise

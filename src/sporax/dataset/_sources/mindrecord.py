@@ -54,6 +54,7 @@ class MindRecordTable(Table):
         self.size = self._starts[-1] + num_padded
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Processes open the files themselves.
         return MindRecordTable, (self._shards, self._columns, self._padding, self._num_padded)
 
     def gather(self, indices: Indices) -> Block:
@@ -70,10 +71,12 @@ class MindRecordTable(Table):
     def files(self) -> NDArray[np.int64]:
         """For every row the number of its file; rows to fill up with count as another file."""
         sizes = [*(shard.size for shard in self._shards), self._num_padded]
+        # Rows to fill up with must not be shuffled among those of a file.
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def classes(self, column: str) -> NDArray[Any]:
         """For every row the value of a column of numbers or strings, for PKSampler."""
+        # Reads all rows once; only PKSampler asks for classes.
         values = [shard.read(number, [column]).get(column) for shard in self._shards for number in range(shard.size)]
         return np.array(values)
 
@@ -84,6 +87,7 @@ class MindRecordTable(Table):
     def _row(self, index: int) -> Row:
         if index >= self._starts[-1]:
             assert self._padding is not None
+            # A new dict, since `map` replaces columns in it.
             return dict(self._padding)
         shard, number = self._place(index)
         row = shard.read(number, self._columns)
@@ -92,6 +96,7 @@ class MindRecordTable(Table):
 
 def _value(shard: Shard, number: int, field: Field, value: Any) -> Array:
     try:
+        # Numbers in the file may exceed the schema's type.
         return as_column(field, value)
     except OverflowError as error:
         raise SporaxRuntimeError(
@@ -107,6 +112,7 @@ def as_column(field: Field, value: Any) -> Array:
         OverflowError: a number is too large for its type.
     """
     if field.kind == "bytes":
+        # A copy, since `frombuffer` gives an array that cannot be changed.
         return np.frombuffer(value, np.uint8).copy()
     if field.kind == "string":
         return np.array(value, np.str_)
@@ -126,6 +132,7 @@ class _FileOrder(BuiltinSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         assert labels is not None  # numbers of files
+        # Shared: files are permuted before shards are cut.
         rng = run.shuffler(shared=True)
         groups = [np.flatnonzero(labels == file) for file in np.unique(labels)]
         if self._shuffle is Shuffle.FILES:
@@ -139,6 +146,7 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
     shuffle, sampler = sampling["shuffle"], sampling["sampler"]
     by_file = shuffle in (Shuffle.FILES, Shuffle.INFILE)
     if isinstance(shuffle, Shuffle):
+        # FILES and INFILE become a child sampler; the one on top only shards or limits.
         shuffle = False if by_file else shuffle is not Shuffle.FALSE
     elif shuffle is not None and not isinstance(shuffle, bool):
         raise _checks.type_error(where, "shuffle", "a bool or a Shuffle", shuffle)
@@ -150,6 +158,7 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
         )
     chosen = select_sampler(where, count, sampler, shuffle, num_shards, shard_id)
     if by_file:
+        # Without shards the order of the child is taken as it is.
         chosen = chosen if isinstance(chosen, DistributedSampler) else SequentialSampler()
         chosen.add_child(_FileOrder(sampling["shuffle"]))
     return chosen
@@ -157,11 +166,13 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
 
 def _labels(table: Table, sampler: BuiltinSampler) -> NDArray[Any]:
     assert isinstance(table, MindRecordTable)
+    # A PKSampler may be below another sampler.
     link: BuiltinSampler | None = sampler
     while link is not None:
         if isinstance(link, PKSampler):
             return table.classes(link.class_column)
         link = link.get_child()
+    # Numbers of files serve the shuffles by file.
     return table.files()
 
 
@@ -199,6 +210,7 @@ def _prepare(
         )
     fields = [field.name for field in schema.fields]
     _checks.check_columns_exist(where, columns or (), fields)
+    # Any of them without the others would be ignored.
     if (sample is None) != (num_padded == 0) or (sample is not None and columns is None):
         raise SporaxRuntimeError(
             f"For '{where}', 'padded_sample', 'num_padded' and 'columns_list' must be given together, but got "
@@ -218,6 +230,7 @@ def _prepare(
 def _padding_value(where: str, field: Field, value: Any) -> Array:
     try:
         column = as_column(field, value)
+        # Bytes and strings have no shape.
         return column if field.shape is None else column.reshape(field.shape)
     except (OverflowError, TypeError, ValueError) as error:
         raise SporaxRuntimeError(
@@ -278,12 +291,14 @@ class MindDataset(
     2.3.
     """
 
+    # Not the base's: shuffling by file and labels of any column are special.
     def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
         cache = check_cache(where, sampling["cache"])
         sampler = _sampler(where, sampling)
         shards, _, _, num_padded = self._values
         shares = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
         total = sum(shard.size for shard in shards) + num_padded
+        # Otherwise ranks would take different numbers of steps.
         if num_padded and shares is not None and total % shares[0]:
             raise SporaxRuntimeError(
                 f"For '{where}', the number of rows with 'num_padded' must be divisible by 'num_shards', but got {total} and "

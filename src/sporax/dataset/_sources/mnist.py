@@ -19,6 +19,7 @@ _PREFIXES = {"train": "train", "test": "t10k", "all": ""}
 
 
 _QMNIST = {"train": ["qmnist-train"], "test": ["qmnist-test"], "nist": ["xnist"]}
+# Both parts of the test set are slices of one file.
 _QMNIST |= {"test10k": _QMNIST["test"], "test50k": _QMNIST["test"]}
 _QMNIST["all"] = _QMNIST["train"] + _QMNIST["test"] + _QMNIST["nist"]
 
@@ -29,13 +30,16 @@ def _qmnist_columns(where: str, folder: Path, part: str, classes: bool) -> Mappi
         for stem in _QMNIST[part]
     ]
     image, label = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    # The parts are fixed by the publishers: the first 10,000 images were in MNIST.
     kept = {"test10k": slice(10000), "test50k": slice(10000, None)}.get(part, slice(None))
     label = label[kept].astype(np.uint32)
+    # The first of the eight numbers is the class.
     return {"image": image[kept, ..., None], "label": label[:, 0] if classes else label}
 
 
 def _byte_columns(where: str, folder: Path, prefix: str) -> Mapping[str, Stored]:
     """The columns of all files whose names hold `prefix`."""
+    # By parts of names: MindSpore finds files like this, with whatever is around.
     images, labels = _find(folder, prefix, _IMAGES), _find(folder, prefix, _LABELS)
     if len(images) != len(labels) or not images:
         raise SporaxRuntimeError(
@@ -43,6 +47,7 @@ def _byte_columns(where: str, folder: Path, prefix: str) -> Mapping[str, Stored]
             f"*{prefix}{_LABELS}*, at least one, but got {len(images)} and {len(labels)}."
         )
     pairs = [_pair(where, *pair) for pair in zip(images, labels, strict=True)]
+    # Arrays of one shape can be concatenated without a copy per row.
     shapes = {image.shape[1:] for image, _ in pairs}
     if len(shapes) > 1:
         raise SporaxRuntimeError(f"For '{where}', all files must hold images of one size, but got {shapes}.")
@@ -65,6 +70,7 @@ def _find(folder: Path, prefix: str, kind: str) -> list[Path]:
 
 
 def _one_file(where: str, folder: Path, name: str) -> Path:
+    # The unpacked file first, as it is faster to read.
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
@@ -72,6 +78,7 @@ def _one_file(where: str, folder: Path, name: str) -> Path:
 
 
 def _pair(where: str, images: Path, labels: Path) -> tuple[Array, Array]:
+    # QMNIST's labels are tables of integers, MNIST's bytes.
     magic = INT_TABLE_MAGIC if "idx2-int" in labels.name else LABELS_MAGIC
     image, label = read_idx(where, images, IMAGES_MAGIC), read_idx(where, labels, magic)
     if len(image) != len(label):

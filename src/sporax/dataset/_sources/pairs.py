@@ -17,6 +17,7 @@ from sporax.dataset._sources.format import Format, FormatDataset
 from sporax.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_mat, reading
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
+# Downgrade -> the scales that were published.
 _SCALES = {"bicubic": (2, 3, 4, 8), "unknown": (2, 3, 4), "mild": (4,), "difficult": (4,), "wild": (4,)}
 
 
@@ -31,11 +32,13 @@ def _known_scale(where: str, folder: Path, part: str, kind: str, scale: int, dec
 def _div2k_columns(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> Mapping[str, Stored]:
     high, low = [], []
     for name in ("train", "valid") if part == "all" else (part,):
+        # Scale 8 exists once, without a kind in its names.
         if scale == 8:
             place, ending = folder / f"DIV2K_{name}_LR_x8", "x8"
         elif kind in ("bicubic", "unknown"):
             place, ending = folder / f"DIV2K_{name}_LR_{kind}" / f"X{scale}", f"x{scale}"
         else:
+            # The three tracks of 2018 are marked by the first letter: m, d, w.
             place, ending = folder / f"DIV2K_{name}_LR_{kind}", f"x4{kind[0]}"
         paths = files_in(where, folder / f"DIV2K_{name}_HR", ".png")
         high += paths
@@ -80,6 +83,7 @@ _CITY_TASKS = {
 def _city_values(where: str, folder: Path, part: str, quality: str, task: str, decoded: bool) -> tuple[Any, ...]:
     """(folder, the parts, the folder of annotations, the ending of their names, decode)."""
     part = _checks.check_choice(where, "usage", part, _CITY_PARTS[quality])
+    # "all" is last and stands for the others.
     parts = _CITY_PARTS[quality][:-1] if part == "all" else (part,)
     return folder, parts, f"gt{quality.title()}", _CITY_TASKS[task], decoded
 
@@ -94,9 +98,11 @@ def _city_columns(
         for path in files_in(where, city, "_leftimg8bit.png")
     ]
     targets = [
+        # Annotations have the same folders and stems as the images.
         existing(where, folder / kind / path.parent.parent.name / path.parent.name / f"{_stem(path)}_{kind}_{ending}")
         for path in paths
     ]
+    # Polygons are text, the other tasks images.
     polygons = ending.endswith(".json")
     column = Files(where, targets, _polygons) if polygons else images(where, targets, decoded)
     return {"image": images(where, paths, decoded), "task": column}
@@ -108,6 +114,7 @@ def _stem(path: Path) -> str:
 
 def _polygons(content: bytes, path: Path) -> Array:
     with reading("CityscapesDataset", path):
+        # MindSpore gives the text in the form of its JSON library: sorted keys, no spaces.
         text = json.dumps(json.loads(content), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return np.array(text, np.str_)
 
@@ -144,11 +151,13 @@ def _sbd_columns(where: str, folder: Path, kind: str, part: str, decoded: bool) 
     names = [name for path in lists for name in parse_lines(where, path, str.strip)]
 
     def target(content: bytes, path: Path) -> Array:
+        # scipy imports slowly, so files are opened with the row.
         (truth,) = read_mat(where, path, ("GTcls",))
         with reading(where, path):
             value = truth[0][0][kind]
             if kind == "Segmentation":
                 return np.ascontiguousarray(value, np.uint8)
+            # Boundaries are sparse matrices, one for each of 20 classes.
             return np.stack([boundary[0].toarray() for boundary in value]).astype(np.uint8)
 
     return {
@@ -181,6 +190,7 @@ class SBDataset(
 
 
 def _flickr_columns(where: str, folder: Path, path: Path, decoded: bool) -> Mapping[str, Stored]:
+    # Images in the order in which the file names them first.
     captions: dict[str, list[str]] = {}
     for name, text in parse_lines(where, path, _caption):
         captions.setdefault(name, []).append(text)
@@ -197,6 +207,7 @@ def _flickr_columns(where: str, folder: Path, path: Path, decoded: bool) -> Mapp
 
 def _caption(line: str) -> tuple[str, str]:
     name, text = line.split("\t")
+    # ``name.jpg#0``; names may have a # of their own.
     return name[: name.rindex("#")], text
 
 
@@ -234,6 +245,7 @@ def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
             f"and {len(texts)} captions."
         )
     paths = [folder / "sbu_images" / name for name in names]
+    # Many addresses are dead by now, so a missing image is no error.
     pairs = [(path, text) for path, text in zip(paths, texts, strict=True) if path.is_file()]
     return {
         "image": images(where, [path for path, _ in pairs], decoded),

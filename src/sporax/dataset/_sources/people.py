@@ -20,10 +20,12 @@ from sporax.ir.errors import SporaxRuntimeError
 def _celeba_columns(
     where: str, folder: Path, part: str, decoded: bool, endings: tuple[str, ...] | None
 ) -> Mapping[str, Stored]:
+    # Two lines come first: the count and the names of the attributes.
     rows = parse_lines(where, existing(where, folder / "list_attr_celeba.txt"), _attributes, skip=2)
     if part != "all":
         code = ("train", "valid", "test").index(part)
         listed = parse_lines(where, existing(where, folder / "list_eval_partition.txt"), _numbered)
+        # A set, since the list has 200,000 names.
         kept = {name for name, number in listed if number == code}
         rows = [row for row in rows if row[0] in kept]
     rows = [row for row in rows if row[0].endswith(endings or "")]
@@ -42,6 +44,7 @@ def _attributes(line: str) -> tuple[str, list[bool]]:
     name, *fields = line.split()
     if len(fields) != 40:
         raise ValueError(f"40 attributes expected, found {len(fields)}")
+    # The file has 1 and -1, MindSpore gives 1 and 0.
     return name, [int(field) > 0 for field in fields]
 
 
@@ -66,11 +69,13 @@ class CelebADataset(
 
 
 _FUNNELED = {"original": "lfw", "funneled": "lfw_funneled", "deepfunneled": "lfw-deepfunneled"}
+# Endings of the names of lists.
 _LFW_PARTS = {"10fold": [""], "train": ["DevTrain"], "test": ["DevTest"], "all": ["DevTrain", "DevTest"]}
 
 
 def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], decoded: bool) -> Mapping[str, Stored]:
     names = parse_lines(where, existing(where, folder / "lfw-names.txt"), lambda line: line.split()[0])
+    # The number of a person is the line in this list.
     numbers = {name: number for number, name in enumerate(names)}
     rows = [row for path in lists for row in parse_lines(where, existing(where, path), _person) if row is not None]
     unknown = next((name for name, _ in rows if name not in numbers), None)
@@ -78,6 +83,7 @@ def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], de
         raise SporaxRuntimeError(
             f"For '{where}', every person must be in lfw-names.txt, but {unknown!r} of {str(lists[0])!r} is not."
         )
+    # Images are counted from 1.
     faces = [(_face(place, name, i), numbers[name]) for name, count in rows for i in range(1, count + 1)]
     return labelled_images(where, faces, decoded)
 
@@ -85,6 +91,7 @@ def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], de
 def _person(line: str) -> tuple[str, int] | None:
     """(name, number of images); None for a line that only counts those behind it."""
     fields = line.split()
+    # 10-fold lists have a count in front of each fold.
     return None if len(fields) == 1 else (fields[0], int(fields[1]))
 
 
@@ -102,6 +109,7 @@ def _two_faces(line: str) -> tuple[str, int, str, int] | None:
     fields = line.split()
     if len(fields) < 3:
         return None
+    # Three fields: two images of one person; four: of two people.
     first, one, *second, other = fields
     return first, int(one), second[0] if second else first, int(other)
 
@@ -157,6 +165,7 @@ def _flower_names(where: str, folder: Path, task: str, *options: object) -> tupl
 def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: bool) -> Mapping[str, Stored]:
     (labels,) = read_mat(where, existing(where, folder / "imagelabels.mat"), ("labels",))
     sets = read_mat(where, existing(where, folder / "setid.mat"), _FLOWER_PARTS[part])
+    # The matrix has all images, `setid` the numbers of a part's images.
     numbers = np.concatenate([part_numbers.reshape(-1) for part_numbers in sets])
     if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= labels.size:
         raise SporaxRuntimeError(
@@ -165,6 +174,7 @@ def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: boo
     return {
         "image": images(where, [folder / "jpg" / f"image_{number:05d}.jpg" for number in numbers], decoded),
         "segmentation": images(where, [folder / "segmim" / f"segmim_{number:05d}.jpg" for number in numbers], decoded),
+        # Stored from 1, given from 0.
         "label": labels.reshape(-1)[numbers - 1].astype(np.uint32) - np.uint32(1),
     }
 
@@ -188,6 +198,7 @@ class Flowers102Dataset(
     """
 
 
+# Folder of images -> folder of annotations, where the publishers named them differently.
 _ANNOTATED_AS = {
     "Faces": "Faces_2",
     "Faces_easy": "Faces_3",
@@ -209,11 +220,13 @@ def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Ma
     paths, classes, outlines = [], [], []
     for number, place in enumerate(_categories(folder)):
         annotated = folder / "Annotations" / _ANNOTATED_AS.get(place.name, place.name)
+        # The order of names is that of numbers.
         for path in sorted(place.glob("image_*.jpg")):
             paths.append(path)
             classes.append(number)
             outlines.append(annotated / f"{path.stem.replace('image', 'annotation')}.mat")
 
+    # Read when requested: one file per image.
     def outline(index: int) -> Array:
         contour: Array = read_mat(where, existing(where, outlines[index]), ("obj_contour",))[0]
         return contour
@@ -254,6 +267,7 @@ class Caltech101Dataset(
 def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[str]]]:
     def row(line: str) -> tuple[str, Path, list[str]]:
         content = json.loads(line)
+        # Other annotations, such as boxes, have no name.
         names = [mark["name"] for mark in content.get("annotation", ()) if "name" in mark]
         return content["usage"], Path(content["source"]), names
 
@@ -276,6 +290,7 @@ def _manifest_columns(
         for source, names in _manifest_rows(where, path, part)
     ]
     rows = [row for row in labelled if row[1]]
+    # One label per image makes a column of single numbers.
     single = all(len(labels) == 1 for _, labels in rows)
     arrays = [np.array(labels[0] if len(labels) == 1 else labels, np.int32) for _, labels in rows]
     return {

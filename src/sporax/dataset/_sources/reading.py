@@ -26,6 +26,7 @@ def reading(where: str, path: Path, place: str = "") -> Iterator[None]:
     Raises:
         SporaxRuntimeError: anything that parsing raised.
     """
+    # No exception of Python's may reach the user without file and line.
     try:
         yield
     except SporaxError:
@@ -53,8 +54,10 @@ def lines(where: str, path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file without their ends, numbered from 1."""
     text = read_text(where, path)
     parts = text.split("\n")
+    # A newline at the end does not begin another line.
     if parts and not parts[-1]:
         del parts[-1]
+    # Only the end, as `splitlines` would split at other characters too.
     return ((number, line.removesuffix("\r")) for number, line in enumerate(parts, 1))
 
 
@@ -62,6 +65,7 @@ def parse_lines(where: str, path: Path, parse: Callable[[str], T], skip: int = 0
     """`parse` of every line that is not empty, behind the first `skip` lines."""
     values: list[T] = []
     for number, line in lines(where, path):
+        # Numbered before lines are left out, so that messages agree with an editor.
         if number > skip and line:
             with reading(where, path, f"line {number}"):
                 values.append(parse(line))
@@ -70,9 +74,11 @@ def parse_lines(where: str, path: Path, parse: Callable[[str], T], skip: int = 0
 
 def parse_csv(where: str, path: Path, width: int, delimiter: str = ",") -> list[list[str]]:
     """The records of a file of comma-separated values, each of `width` fields."""
+    # "" keeps line ends inside of quoted fields.
     reader = csv.reader(io.StringIO(read_text(where, path), newline=""), delimiter=delimiter)
     records: list[list[str]] = []
     try:
+        # Empty lines give empty records, which MindSpore skips.
         for record in reader:
             if record and len(record) != width:
                 raise SporaxRuntimeError(
@@ -123,7 +129,9 @@ def existing(where: str, path: Path) -> Path:
 
 def files_in(where: str, folder: Path, *endings: str) -> list[Path]:
     """The files of a folder that end so (any, without endings), by name."""
+    # Sorted, since the order of a folder depends on the file system.
     paths = sorted(path for path in existing(where, folder).iterdir() if path.is_file())
+    # Endings in any case: cameras write .JPG.
     return [path for path in paths if not endings or path.name.lower().endswith(endings)]
 
 

@@ -72,12 +72,14 @@ class TFRecordDataset(FileDataset):
         shards = _checks.check_shards(where, num_shards, shard_id)
         equal = _checks.check_bool(where, "shard_equal_rows", shard_equal_rows)
         packed = _checks.check_choice(where, "compression_type", compression_type or "", ("", "GZIP", "ZLIB"))
+        # MindSpore deals out whole files unless equal rows are asked for.
         own_files = shards is not None and not equal
         if shards is not None and own_files:
             paths, shards = _own_files(paths, *shards), None
         columns = _columns_of(where, paths, described, chosen, packed)
         count, rank = shards or (None, None)
         sampling = {
+            # A schema may limit the rows, but the user's number counts first.
             "num_samples": num_samples or (None if described is None else described.num_rows),
             "num_parallel_workers": num_parallel_workers,
             "shuffle": shuffle,
@@ -90,11 +92,13 @@ class TFRecordDataset(FileDataset):
 
 
 def _own_files(paths: Sequence[Path], count: int, rank: int) -> list[Path]:
+    # A rank without a file would have nothing to read.
     if len(paths) < count:
         raise SporaxRuntimeError(
             f"For 'TFRecordDataset', there must be at least as many files as 'num_shards' unless 'shard_equal_rows' is set, but "
             f"got {len(paths)} and {count}."
         )
+    # In turn, so that files of growing size are shared evenly.
     return list(paths[rank::count])
 
 
@@ -105,14 +109,18 @@ def _columns_of(
     if schema is not None:
         columns: dict[str, SchemaColumn | None] = {column.name: column for column in schema.columns}
     elif chosen is not None:
+        # Without a schema, columns that the user names are taken as they are stored.
         return dict.fromkeys(chosen)
     else:
         path, first = next(
-            ((p, records[0]) for p in paths if (records := find_records(where, p, packed))), (paths[0], None)
+            # The first file with a record shows the features.
+            ((p, records[0]) for p in paths if (records := find_records(where, p, packed))),
+            (paths[0], None),
         )
         if first is None:
             raise SporaxRuntimeError(f"For '{where}', the files must hold records, but {str(path)!r} … hold none.")
         with reading(where, path, "record 0"):
+            # Alphabetical, as MindSpore's map gives them.
             columns = dict.fromkeys(sorted(parse_example(content_of(first))))
     missing = [name for name in chosen or () if name not in columns]
     if missing:
@@ -134,6 +142,7 @@ class RecordTable(Table):
     ) -> None:
         files = [find_records(where, path, packed) for path in paths]
         self._arguments = (where, paths, columns, packed)
+        # Views into mapped files: contents are looked at when rows are requested.
         self._records = [record for records in files for record in records]
         self._starts = np.cumsum([0, *map(len, files)])
         self.files = np.repeat(np.arange(len(paths)), [len(records) for records in files])
@@ -156,6 +165,7 @@ class RecordTable(Table):
         where, paths, columns, _ = self._arguments
         file = int(self.files[index])
         with reading(where, paths[file], f"record {index - self._starts[file]}"):
+            # The checksum is compared here, with the row's number at hand.
             features = parse_example(content_of(self._records[index]))
             return {name: _value(name, features, column) for name, column in columns.items()}
 
@@ -167,6 +177,7 @@ def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | Non
     if isinstance(values, list):
         value = _of_bytes(values, column)
     else:
+        # A schema may ask for another width than the file's int64 and float32.
         value = values if column is None else values.astype(column.dtype)
     return value if column is None or column.shape is None else value.reshape(column.shape)
 
@@ -174,6 +185,7 @@ def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | Non
 def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:
     if column is not None and column.kind == "string":
         return np.array([value.decode() for value in values], np.str_)
+    # Byte strings of one row are put together; MindSpore fills them with spaces.
     longest = max(map(len, values), default=0)
     joined = b"".join(value.ljust(longest) for value in values)
     return np.frombuffer(joined, np.uint8 if column is None else column.dtype).copy()
@@ -185,8 +197,10 @@ _RANDOM_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "
 
 
 def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> list[SchemaColumn]:
+    # MindSpore makes up columns as well; here always the same ones.
     chosen = names or [f"c{i}" for i in range(int(rng.integers(1, 5)))]
     return [
+        # Up to three dimensions of up to eight elements: small, as the content does not matter.
         SchemaColumn(name, str(rng.choice(_RANDOM_TYPES)), tuple(rng.integers(1, 9, rng.integers(0, 4)).tolist()))
         for name in chosen
     ]
@@ -194,12 +208,14 @@ def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> 
 
 def _random_rows(where: str, columns: Sequence[SchemaColumn], count: int) -> Mapping[str, Stored]:
     def column_of(place: int, column: SchemaColumn) -> Computed:
+        # -1 in a schema is any size.
         shape = tuple(max(size, 1) for size in column.shape or ())
 
         def value(row: int) -> Array:
             rng = np.random.default_rng((place, row))
             if column.dtype.kind == "f":
                 return np.asarray(rng.random(shape), column.dtype)
+            # 127 fits in every integer type.
             limit = 2 if column.dtype.kind == "b" else 127
             return np.asarray(rng.integers(0, limit, shape), column.dtype)
 
@@ -212,6 +228,7 @@ def _random_values(
     where: str, total_rows: int | None, schema: Schema | None, names: tuple[str, ...] | None
 ) -> tuple[list[SchemaColumn], int]:
     """The columns, and the number of rows."""
+    # A fixed seed, so that two runs have equal columns.
     rng = np.random.default_rng(0)
     columns = _random_columns(names, rng) if schema is None else schema.columns
     if schema is not None and names is not None:
@@ -281,9 +298,11 @@ class PaddedDataset(GeneratorDataset):
             raise SporaxTypeError(
                 f"For '{where}', 'padded_samples' must be a list of dict, but got {padded_samples!r}."
             )
+        # Rows of several forms could not be batched.
         if not padded_samples or any(row.keys() != padded_samples[0].keys() for row in padded_samples):
             raise SporaxValueError(f"For '{where}', 'padded_samples' must hold rows of the same columns, at least one.")
         names = list(padded_samples[0])
         rows = [tuple(row[name] for name in names) for row in padded_samples]
+        # In the given order: they are put behind other rows.
         super().__init__(rows, names, shuffle=False)
         self.padded_samples = padded_samples

@@ -62,6 +62,7 @@ class Schema:
         try:
             self.from_json(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, AttributeError, KeyError) as error:
+            # Errors of ours are ValueErrors as well, and say more.
             if isinstance(error, (SporaxValueError, SporaxRuntimeError)):
                 raise
             raise SporaxRuntimeError(f"For 'Schema', the file {str(path)!r} is no JSON of columns: {error}") from error
@@ -88,9 +89,11 @@ class Schema:
         else:
             raise _checks.type_error("Schema.parse_columns", "columns", "a dict or a list of dict", columns)
         for item in items:
+            # Before `add_column`, whose message would not show the entry.
             missing = next((key for key in ("name", "type") if key not in item), None)
             if missing is not None:
                 raise SporaxRuntimeError(f"For 'Schema', a column must have '{missing}', but got {item!r}.")
+            # A file says a scalar by its rank, since it has no shape to give.
             rank_0 = item.get("rank") == 0
             self.add_column(item["name"], item["type"], [] if rank_0 else item.get("shape"))
 
@@ -116,6 +119,7 @@ class Schema:
     def to_json(self) -> str:
         """The columns as JSON text."""
         columns = [
+            # The shape of an empty list is not written, its rank 0 says it.
             {"name": column.name, "rank": 1 if column.shape is None else len(column.shape), "type": column.kind}
             | ({} if not column.shape else {"shape": list(column.shape)})
             for column in self.columns
@@ -127,7 +131,9 @@ class Schema:
 
 
 def _kind(value: Any) -> str:
+    # Sporax dtypes carry numpy's; classes such as np.int32 are accepted too.
     name = str(getattr(value, "np_dtype", value)).lower() if not isinstance(value, type) else np.dtype(value).name
+    # "<u0" is how numpy prints str.
     name = {"string": "string", "str": "string", "<u0": "string"}.get(name, name)
     if name not in _TYPES:
         raise SporaxTypeError(

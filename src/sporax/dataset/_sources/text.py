@@ -32,8 +32,10 @@ def _records(path: Path, delimiter: str, width: int, header: bool) -> list[tuple
     records: list[tuple[int, list[str]]] = []
     try:
         with path.open(newline="", encoding="utf-8") as file:
+            # "strict": a broken quotation would otherwise swallow the rest of the file.
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             for record in reader:
+                # Of `line_num` and not of a counter: a record may cover several lines.
                 if not record or (header and reader.line_num == 1):
                     continue
                 if len(record) != width:
@@ -50,13 +52,16 @@ def _records(path: Path, delimiter: str, width: int, header: bool) -> list[tuple
 
 
 def _typed(name: str, column: Sequence[tuple[int, str]], kind: Any, path: Path) -> Sequence[Any] | NDArray[Any]:
+    # Strings stay lists, each with its own length.
     if kind is str:
         return [field for _, field in column]
+    # MindSpore's types of columns: int32 and float32.
     dtype, parse = (np.int32, int) if kind is int else (np.float32, float)
     values = np.empty(len(column), dtype)
     for i, (line, field) in enumerate(column):
         try:
             values[i] = parse(field)
+        # int32 overflows raise in numpy.
         except (ValueError, OverflowError) as error:
             raise SporaxRuntimeError(
                 f"For 'CSVDataset', column {name!r} must hold {np.dtype(dtype)}, but line {line} of {str(path)!r} has "
@@ -66,6 +71,7 @@ def _typed(name: str, column: Sequence[tuple[int, str]], kind: Any, path: Path) 
 
 
 def _header(path: Path, delimiter: str) -> tuple[str, ...]:
+    # Only the first file's header; others are assumed to be equal.
     with path.open(newline="", encoding="utf-8") as file:
         first = next(csv.reader(file, delimiter=delimiter), None)
     if not first:
@@ -79,6 +85,7 @@ def _column_kinds(where: str, name: str, value: object) -> list[type]:
     if not isinstance(value, list):
         raise _checks.type_error(where, name, "a list", value)
     for item in value:
+        # `type` and not `isinstance`, as bool is an int.
         if type(item) not in (int, float, str):
             raise SporaxTypeError(f"For '{where}', '{name}' must hold int, float or str, but got {item!r}.")
     return [type(item) for item in value]
@@ -104,6 +111,7 @@ class TextFileDataset(
 
 def _delimiter(where: str, name: str, value: object) -> str:
     delimiter = _checks.check_str(where, name, value)
+    # csv treats these as quotation and line ends.
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise SporaxValueError(f"For '{where}', the argument '{name}' must be one character, but got {delimiter!r}.")
     return delimiter
@@ -118,6 +126,7 @@ def _csv_values(
         raise SporaxValueError(
             f"For '{where}', 'column_defaults' must have one value per column, but got {len(kinds)} for {len(columns)}."
         )
+    # A header is skipped only where it was read for the names.
     return paths, delimiter, columns, kinds or [str] * len(columns), names is None
 
 

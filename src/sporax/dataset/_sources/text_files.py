@@ -46,12 +46,14 @@ class FileDataset(SpecifiedDataset, Dataset):
         """See SpecifiedDataset. `own_files`: the files are one rank's share already."""
         cache = check_cache(where, sampling["cache"])
         shuffle = sampling["shuffle"]
+        # None means the default, as in MindSpore.
         if isinstance(shuffle, bool) or shuffle is None:
             shuffle = Shuffle.FALSE if shuffle is False else Shuffle.GLOBAL
         if not isinstance(shuffle, Shuffle):
             raise _checks.type_error(where, "shuffle", "a bool or a Shuffle", shuffle)
         if shuffle is Shuffle.INFILE:
             raise SporaxValueError(f"For '{where}', 'shuffle' must not be Shuffle.INFILE: only MindDataset has it.")
+        # Both save memory in MindSpore; all rows are in memory here anyway.
         if shuffle in (Shuffle.ADAPTIVE, Shuffle.PARTIAL):
             shuffle = Shuffle.GLOBAL
         shards = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
@@ -63,6 +65,7 @@ class FileDataset(SpecifiedDataset, Dataset):
 
 
 def _file_numbers(table: Table) -> NDArray[np.int64]:
+    # Every table of a text data set has this attribute; the type of the base has not.
     files: NDArray[np.int64] = vars(table)["files"]
     return files
 
@@ -83,8 +86,10 @@ class FileTable(ArrayTable):
     """
 
     def __init__(self, where: str, paths: Sequence[Path], parse: Callable[[Path], Columns]) -> None:
+        # All files at once, at the first use: any row may be asked for.
         parts = [parse(path) for path in paths]
         counts = [len(next(iter(part.values()))) for part in parts]
+        # An empty data set would fail later, with a message about a shape.
         if not sum(counts):
             raise SporaxRuntimeError(
                 f"For '{where}', the files must hold rows, but {[str(p) for p in paths]} hold none."
@@ -92,6 +97,7 @@ class FileTable(ArrayTable):
         self._paths = paths
         self._starts = np.cumsum([0, *counts])
         self.files = np.repeat(np.arange(len(paths)), counts)
+        # Empty files have no dtype to join.
         super().__init__({name: _joined([part[name] for part in parts if len(part[name])]) for name in parts[0]})
 
     def origin(self, index: int) -> str:
@@ -104,6 +110,7 @@ def _joined(parts: Sequence[Sequence[Any] | NDArray[Any]]) -> Stored:
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts)
     values = list(itertools.chain.from_iterable(parts))
+    # `Texts` keeps one str per row instead of an array as wide as the longest.
     return Texts(values) if isinstance(values[0], str) else values
 
 
@@ -122,6 +129,7 @@ class LineTable(Table):
     def __init__(self, where: str, paths: Sequence[Path], keep_empty: bool = False) -> None:
         self._where = where
         self._paths = paths
+        # Bytes and not text: lines are decoded when asked for, and offsets stay valid.
         self._contents = [read_bytes(where, path) for path in paths]
         bounds = [_line_bounds(content, keep_empty) for content in self._contents]
         self.files = np.repeat(np.arange(len(paths)), [len(starts) for starts, _ in bounds])
@@ -154,6 +162,7 @@ def _line_bounds(content: bytes, keep_empty: bool) -> tuple[NDArray[np.int64], N
     stops = np.append(ends, len(content))
     starts = np.append(0, ends + 1)
     if keep_empty:
+        # A newline at the end does not begin another line.
         last = len(starts) - (starts[-1] == len(content))
         return starts[:last], stops[:last]
     filled = stops > starts
@@ -171,12 +180,14 @@ def find_files(where: str, dataset_files: object) -> list[Path]:
         raise _checks.type_error(where, "dataset_files", "str or list[str]", dataset_files)
     if not patterns:
         raise SporaxValueError(f"For '{where}', the argument 'dataset_files' must not be empty.")
+    # A set: patterns may name a file twice.
     paths: set[str] = set()
     for pattern in patterns:
         names = [name for name in glob.glob(_checks.check_str(where, "dataset_files", pattern)) if Path(name).is_file()]
         if not names:
             raise SporaxValueError(f"For '{where}', {pattern!r} must name at least one file, but there is none.")
         paths.update(names)
+    # Alphabetical over all patterns, as in MindSpore.
     return [Path(name) for name in sorted(paths)]
 
 

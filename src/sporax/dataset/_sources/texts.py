@@ -31,6 +31,7 @@ from sporax.ir.errors import SporaxRuntimeError
 
 def _files_of(where: str, folder: Path, part: str, names: Mapping[str, str]) -> list[Path]:
     """The files of a part; `names` has the pattern of each part's name."""
+    # "all" reads the files in the order of the table, as MindSpore orders them.
     return files_named(where, folder, list(names.values()) if part == "all" else [names[part]])
 
 
@@ -158,8 +159,10 @@ def _squad_columns(where: str, path: Path) -> Columns:
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
                     with reading(where, path, f"question {len(rows)}"):
+                        # SQuAD 2.0 has questions without answers; a row needs at least one.
                         answers = asked["answers"] or [{"text": "", "answer_start": -1}]
                         texts = np.array([answer["text"] for answer in answers], np.str_)
+                        # Through int64: -1 becomes 2**32 - 1, as in MindSpore.
                         starts = np.array([answer["answer_start"] for answer in answers], np.int64).astype(np.uint32)
                         rows.append((paragraph["context"], asked["question"], texts, starts))
     return {name: [row[i] for row in rows] for i, name in enumerate(_SQUAD_COLUMNS)}
@@ -193,12 +196,14 @@ def _sentences(where: str, path: Path, columns: Sequence[str], separator: str) -
     for number, line in lines(where, path):
         fields = line.split(separator)
         if line and len(fields) != len(columns):
+            # Empty lines end a sentence.
             raise SporaxRuntimeError(
                 f"For '{where}', every word must have {len(columns)} fields, but line {number} of {str(path)!r} has "
                 f"{len(fields)}."
             )
         if line:
             sentences[-1].append(fields)
+        # Several empty lines are one end.
         elif sentences[-1]:
             sentences.append([])
     return {
@@ -241,6 +246,7 @@ def _imdb(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
     pairs = [
         (path, label)
         for name in (("train", "test") if part == "all" else (part,))
+        # Positive reviews first, as MindSpore orders them.
         for kind, label in (("pos", 1), ("neg", 0))
         for path in files_in(where, folder / name / kind, ".txt")
     ]

@@ -21,7 +21,9 @@ from sporax.ir.errors import SporaxRuntimeError
 
 Values = list[bytes] | Array
 
+# Bytes per step: the tables take 1 KiB for each of them, 4 MiB in all.
 _BLOCK = 4096
+# The polynomial of CRC-32C (Castagnoli), bits reversed.
 _POLYNOMIAL = 0x82F63B78
 
 
@@ -31,6 +33,7 @@ def _crc_tables() -> Array:
     values = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         values = (values >> np.uint32(1)) ^ np.where(values & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+    # Row k: the byte's effect after k zero bytes, so that a block is one XOR over a look-up.
     tables = np.empty((_BLOCK, 256), np.uint32)
     tables[0] = values
     for k in range(1, _BLOCK):
@@ -44,9 +47,11 @@ def crc32c(data: bytes | memoryview) -> int:
     value = 0xFFFFFFFF
     content = np.frombuffer(data, np.uint8)
     for start in range(0, len(content), _BLOCK):
+        # A copy, since the state goes into the first four bytes.
         block = content[start : start + _BLOCK].copy()
         head = min(4, len(block))
         block[:head] ^= np.frombuffer(struct.pack("<I", value), np.uint8)[:head]
+        # A block of less than four bytes keeps the state's high bytes.
         rest = 0 if head == 4 else value >> 8 * head
         value = int(np.bitwise_xor.reduce(tables[np.arange(len(block) - 1, -1, -1), block])) ^ rest
     return value ^ 0xFFFFFFFF
@@ -55,6 +60,7 @@ def crc32c(data: bytes | memoryview) -> int:
 def masked_crc32c(data: bytes | memoryview) -> int:
     """The checksum as TFRecord files hold it."""
     value = crc32c(data)
+    # TensorFlow's mask: a rotation by 15 bits and a constant, so that a checksum of checksums stays useful.
     return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -80,6 +86,7 @@ def find_records(where: str, path: Path, compression: str) -> list[memoryview]:
                 f"For '{where}', {str(path)!r} is no whole TFRecord file: record {len(records)} at offset {start} {fault}."
             )
         (length,) = struct.unpack_from("<Q", view, start)
+        # A view, not a copy: a mapped file is read when the row is.
         records.append(view[start : start + length + 16])
         start += length + 16
     return records
@@ -91,6 +98,7 @@ def _content(where: str, path: Path, compression: str) -> memoryview:
             content = path.read_bytes()
             return memoryview(gzip.decompress(content) if compression == "GZIP" else zlib.decompress(content))
         with path.open("rb") as file:
+            # An empty file cannot be mapped.
             empty = not path.stat().st_size
             return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, EOFError, zlib.error) as error:
@@ -104,6 +112,7 @@ def _fault(view: memoryview, start: int) -> str:
     length, checksum = struct.unpack_from("<QI", view, start)
     if checksum != masked_crc32c(view[start : start + 8]):
         return "has a length that does not fit its checksum"
+    # 12 bytes of header in front, 4 of checksum behind.
     if len(view) - start - 16 < length:
         return f"must have {length} bytes, but only {max(len(view) - start - 16, 0)} are left"
     return ""
@@ -115,6 +124,7 @@ def content_of(record: memoryview) -> memoryview:
     Raises:
         ValueError: it does not fit its checksum.
     """
+    # Checked when a row is read: checking all at the start would read the whole file.
     content = record[12:-4]
     if struct.unpack("<I", record[-4:])[0] != masked_crc32c(content):
         raise ValueError("the content does not fit its checksum")
@@ -131,6 +141,7 @@ def parse_example(message: memoryview) -> dict[str, Values]:
     for number, content in _fields(message):
         if number == 1:
             for entry in (value for inner, value in _fields(_message(content)) if inner == 1):
+                # `dict`: in protobuf the last of repeated fields counts.
                 parts = dict(_fields(_message(entry)))
                 features[bytes(_message(parts.get(1, memoryview(b"")))).decode()] = _feature(
                     _message(parts.get(2, memoryview(b"")))
@@ -142,13 +153,16 @@ def _feature(message: memoryview) -> Values:
     for number, content in _fields(message):
         items = [value for inner, value in _fields(_message(content)) if inner == 1]
         if number == 1:
+            # The number says the type: 1 bytes, 2 floats, 3 integers.
             return [bytes(_message(item)) for item in items]
         if number == 2:
             return np.concatenate(
+                # Packed or one by one: writers may choose.
                 [np.frombuffer(_four_bytes(item), "<f4") for item in items] or [np.zeros(0, np.float32)]
             )
         if number == 3:
             values = [value for item in items for value in ([item] if isinstance(item, int) else _varints(item))]
+            # Negative numbers are stored as 64-bit two's complement.
             return np.array(values, np.uint64).astype(np.int64)
     return []
 
@@ -168,6 +182,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
+        # Low three bits: how the content is stored; the rest is the field's number.
         kind = key & 7
         if kind == 0:
             value, at = _varint(message, at)
@@ -182,6 +197,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
         if at + size > len(message):
             raise ValueError(f"a field ends {at + size - len(message)} bytes behind its message")
         content = message[at : at + size]
+        # Kind 5 is a single float, which `_four_bytes` puts back.
         yield key >> 3, int.from_bytes(content, "little") if kind == 5 else content
         at += size
 
@@ -195,6 +211,7 @@ def _varints(message: memoryview) -> Iterator[int]:
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
     value = 0
+    # 64 bits are at most ten groups of seven.
     for shift in range(0, 70, 7):
         if at >= len(message):
             raise ValueError("a number is cut off")

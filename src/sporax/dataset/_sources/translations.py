@@ -36,7 +36,9 @@ def _translations(
     where: str, pairs: Sequence[tuple[Path, Path]], read: Callable[[str, Path], list[str]] | None = None
 ) -> Table:
     """The lines of files and of their translations."""
+    # The table knows one path per part; the other is found by it.
     others = dict(pairs)
+    # Empty lines count on neither side.
     read = read or (lambda where, path: [line for _, line in lines(where, path) if line])
 
     def parse(path: Path) -> Columns:
@@ -85,6 +87,7 @@ _SETS = ("dev2010", "tst2010", "tst2011", "tst2012", "tst2013", "tst2014")
 
 def _talks(where: str, path: Path) -> list[str]:
     """The sentences of talks: plain lines between marked ones, or the segments of an XML file."""
+    # Test sets are XML, training sets text with a few marked lines.
     if path.suffix == ".xml":
         segments = [text.strip() for text in _SEGMENT.findall(read_text(where, path))]
         if not segments:
@@ -98,6 +101,7 @@ def _talk_files(place: Path, prefix: str, pair: tuple[str, str], sets: Sequence[
     joined = "-".join(pair)
 
     def path(name: str, language: str) -> Path:
+        # Only training files have the languages at the end without a suffix.
         file = f"train.tags.{joined}.{language}" if name == "train" else f"{prefix}.{name}.{joined}.{language}.xml"
         return place / file
 

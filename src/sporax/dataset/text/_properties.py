@@ -16,6 +16,7 @@ from functools import cache
 
 from sporax.ir.errors import SporaxValueError
 
+# From Unicode's Scripts.txt, version 15, "Han".
 _HAN = (
     *((0x2E80, 0x2E99), (0x2E9B, 0x2EF3), (0x2F00, 0x2FD5), (0x3005, 0x3005), (0x3007, 0x3007), (0x3021, 0x3029)),
     *((0x3038, 0x303B), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFA6D), (0xFA70, 0xFAD9), (0x16FE2, 0x16FE3)),
@@ -30,6 +31,7 @@ _CATEGORIES = frozenset(
     ("L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "Mn", "Mc", "Me", "N", "Nd", "Nl", "No", "P", "Pc", "Pd", "Ps", "Pe")
     + ("Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z", "Zs", "Zl", "Zp", "C", "Cc", "Cf", "Cs", "Co", "Cn")
 )
+# A property, an escape, or the begin or end of a set: escapes are matched so that ``\[`` opens nothing.
 _PROPERTY = re.compile(r"\\([pP])\{\^?([^}]*)\}|\\.|\[\^?\]?|\]", re.DOTALL)
 Ranges = tuple[tuple[int, int], ...]
 
@@ -52,6 +54,7 @@ def without_properties(where: str, name: str, pattern: str) -> str:
         text, letter = match.group(), match.group(1)
         if letter is None:
             if text[0] in "[]":
+                # Only the outermost set matters; `re` has no nested sets.
                 is_in_set = text[0] == "["
             return text
         ranges = _ranges(match.group(2).strip())
@@ -61,9 +64,11 @@ def without_properties(where: str, name: str, pattern: str) -> str:
                 f"For '{where}', '{name}' must have Unicode properties that are general categories such as L or Lu, or "
                 f"one of the scripts {scripts}, but got {text}."
             )
+        # ``\P{…}`` and ``\p{^…}`` both negate, and together they cancel.
         if (letter == "P") != text.startswith("^", 3):
             ranges = _others(ranges)
         characters = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
+        # Inside of a set the ranges join it; outside they need one of their own.
         return characters if is_in_set else f"[{characters}]"
 
     return _PROPERTY.sub(written_out, pattern)
@@ -72,10 +77,12 @@ def without_properties(where: str, name: str, pattern: str) -> str:
 @cache
 def _ranges(name: str) -> Ranges | None:
     """The characters that have a property; None if it is not known."""
+    # ICU's spellings: ``\p{Script=Han}``, ``\p{IsHan}``, ``\p{gc=Lu}``.
     plain = re.sub(r"^(?:script|sc|general_?category|gc)\s*=\s*|^is(?=.)", "", name, flags=re.IGNORECASE).strip()
     if plain.lower() in ("han", "hani"):
         return _HAN
     if plain.lower() in _SCRIPTS:
+        # Names begin with the script, for forms of other widths after a word for that.
         beginning = re.compile(rf"(?:HALFWIDTH |FULLWIDTH )?{plain.upper()}[ -]")
         return _runs(lambda c: unicodedata.category(c)[0] in "LM" and bool(beginning.match(unicodedata.name(c, ""))))
     if plain in _CATEGORIES:
@@ -86,6 +93,7 @@ def _ranges(name: str) -> Ranges | None:
 def _runs(has: Callable[[str], bool]) -> Ranges:
     def runs() -> Iterator[tuple[int, int]]:
         start = None
+        # One code beyond the last, so that a run up to the end is closed.
         for code in range(sys.maxunicode + 2):
             is_one = code <= sys.maxunicode and has(chr(code))
             if is_one and start is None:
@@ -98,6 +106,7 @@ def _runs(has: Callable[[str], bool]) -> Ranges:
 
 
 def _others(ranges: Ranges) -> Ranges:
+    # The complement of sorted ranges: each gap between an end and the next begin.
     edges = [0, *(edge for first, last in ranges for edge in (first, last + 1)), sys.maxunicode + 1]
     gaps = zip(edges[::2], edges[1::2], strict=True)
     return tuple((start, stop - 1) for start, stop in gaps if start < stop)

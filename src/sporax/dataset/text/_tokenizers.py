@@ -47,6 +47,7 @@ class Tokenizer(Transform):
         if len(values) != 1:
             raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
         text = check_string(self.name, values[0])
+        # An empty text gives one empty piece, as in MindSpore.
         spans = list(self._spans(text)) or [(0, 0)]
         pieces = np.array([text[start:stop] for start, stop in spans])
         if not self._with_offsets:
@@ -63,6 +64,7 @@ class Tokenizer(Transform):
 class WhitespaceTokenizer(Tokenizer):
     """Pieces between white space."""
 
+    # `\S+` of Unicode, as ICU's white space.
     def _spans(self, text: str) -> Iterator[Span]:
         return (match.span() for match in re.finditer(r"\S+", text))
 
@@ -91,6 +93,7 @@ class UnicodeScriptTokenizer(Tokenizer):
     def _spans(self, text: str) -> Iterator[Span]:
         start = 0
         kinds = [_script(character) for character in text]
+        # One step past the end closes the last piece.
         for i in range(1, len(text) + 1):
             if i == len(text) or kinds[i] != kinds[start]:
                 if self._keep_whitespace or kinds[start] != "space":
@@ -101,6 +104,7 @@ class UnicodeScriptTokenizer(Tokenizer):
 def _script(character: str) -> str:
     if character.isspace():
         return "space"
+    # Digits, punctuation and symbols: Unicode's "Common".
     if not character.isalpha():
         return "common"
     return unicodedata.name(character, "UNKNOWN").split(" ")[0].removesuffix("-")
@@ -124,10 +128,12 @@ class RegexTokenizer(Tokenizer):
     def _spans(self, text: str) -> Iterator[Span]:
         start = 0
         for match in self._delimiter.finditer(text):
+            # A delimiter of length 0 would cut between all characters.
             if match.end() == match.start():
                 continue
             if match.start() > start:
                 yield start, match.start()
+            # The whole expression: a part of a delimiter is no piece.
             if self._keep is not None and self._keep.fullmatch(match.group()):
                 yield match.span()
             start = match.end()
@@ -183,13 +189,16 @@ class WordpieceTokenizer(OneToOne):
     def cut(self, word: str) -> list[str]:
         """The pieces of one word."""
         unknown = [self._unknown or word]
+        # The limit counts bytes, as its name says.
         if len(word.encode()) > self._limit:
             return unknown
         pieces, start = [], 0
         while start < len(word):
             marks = self._suffix if start else ""
+            # Longest first, as in BERT.
             stop = next((k for k in range(len(word), start, -1) if marks + word[start:k] in self._pieces), None)
             if stop is None:
+                # One missing piece makes the whole word unknown.
                 return unknown
             pieces.append(marks + word[start:stop])
             start = stop
@@ -210,6 +219,7 @@ class PythonTokenizer(OneToOne):
             return np.array(list(self._tokenizer(text)), np.str_)
         except SporaxError:
             raise
+        # User code in worker threads: its traceback alone does not name the API.
         except Exception as error:
             raise SporaxRuntimeError(
                 f"For 'PythonTokenizer', the tokenizer failed with {type(error).__name__}: {error}"

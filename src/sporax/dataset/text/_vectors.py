@@ -17,6 +17,7 @@ from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 class Vectors:
     """Vectors of words, read by `from_file`: one line for each word, its numbers behind it, separated by spaces."""
 
+    # Pattern of the file's name, which MindSpore checks.
     _file_name = "*"
 
     def __init__(self, table: dict[str, Array], dim: int) -> None:
@@ -45,10 +46,13 @@ class Vectors:
         dim = 0
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
+                # Only single spaces separate: some words are other white space.
                 word, *texts = line.rstrip().split(" ")
+                # fastText's header: how many vectors, and their length.
                 if number == 1 and len(texts) == 1:
                     continue
                 dim = dim or len(texts)
+                # The first of several vectors of a word counts, as in MindSpore.
                 table.setdefault(word, cls._numbers(texts, dim, f"{path}, line {number}"))
                 if len(table) == limit:
                     break
@@ -97,6 +101,7 @@ class CharNGram(Vectors):
             f"{n}gram-{''.join(marks[start : start + n])}" for n in (2, 3, 4) for start in range(len(marks) - n + 1)
         ]
         vectors = [self._table[name] for name in names if name in self._table]
+        # Runs without a vector do not count in the mean.
         return np.asarray(np.mean(vectors, 0, dtype=np.float32)) if vectors else None
 
 
@@ -134,6 +139,7 @@ class ToVectors(OneToOne):
 
     def _of(self, word: str) -> Array:
         vector = self._vectors.find(word)
+        # The word as it is comes first: case may matter.
         if vector is None and self._lower:
             vector = self._vectors.find(word.lower())
         return self._unknown if vector is None else vector

@@ -34,8 +34,10 @@ class Vocab:
             raise type_error("Vocab.from_dict", "word_dict", "a dict of str -> int", word_dict)
         vocab = cls()
         for word, number in word_dict.items():
+            # MindSpore's numbers are int32.
             number = check_int("Vocab.from_dict", "word_id", number, 0, INT32_MAX)
             vocab._ids[check_str("Vocab.from_dict", "word", word)] = number
+            # The first word of a number; a second one shows in the comparison below.
             vocab._words.setdefault(number, word)
         if len(vocab._words) != len(vocab._ids):
             raise SporaxValueError("For 'Vocab.from_dict', every word must have a number of its own.")
@@ -58,6 +60,7 @@ class Vocab:
         words, special = list(word_list), list(special_tokens or [])
         first = check_bool("Vocab.from_list", "special_first", special_first)
         ordered = special + words if first else words + special
+        # `Counter` keeps the order, so the first repeated word is named.
         double = next((word for word, count in collections.Counter(ordered).items() if count > 1), None)
         if double is not None:
             raise SporaxValueError(f"For 'Vocab.from_list', every word must occur once, but {double!r} occurs again.")
@@ -84,6 +87,7 @@ class Vocab:
         if delimiter:
             words = [line.split(delimiter)[0] for line in words]
         limit = None if vocab_size is None else check_int("Vocab.from_file", "vocab_size", vocab_size, 1)
+        # Empty lines are no words; the limit counts words of the file only.
         return cls.from_list([word for word in words if word][:limit], special_tokens, special_first)
 
     @classmethod
@@ -111,6 +115,7 @@ class Vocab:
         """
         names = list(dataset.column_names if columns is None else check_names("Vocab.from_dataset", "columns", columns))
         counts: collections.Counter[str] = collections.Counter()
+        # `output_numpy`: Tensors cannot hold strings.
         for row in dataset.create_tuple_iterator(columns=names, num_epochs=1, output_numpy=True):
             for name, value in zip(names, row, strict=True):
                 if value.dtype.kind != "U":
@@ -120,6 +125,7 @@ class Vocab:
                 counts.update(value.reshape(-1).tolist())
         low, high = (None, None) if freq_range is None else freq_range
         kept = [word for word, n in counts.items() if (low is None or n >= low) and (high is None or n <= high)]
+        # The alphabet decides among equals, so that the result does not depend on the order of rows.
         kept.sort(key=lambda word: (-counts[word], word))
         limit = None if top_k is None else check_int("Vocab.from_dataset", "top_k", top_k, 1)
         return cls.from_list(kept[:limit], special_tokens, special_first)
@@ -130,6 +136,7 @@ class Vocab:
 
     def tokens_to_ids(self, tokens: str | list[str]) -> int | list[int]:
         """The number of a word, or of several; -1 for a word that is not there."""
+        # Arrays of numpy strings become Python's, which the dictionary holds.
         items = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
         if isinstance(items, str):
             return self._ids.get(items, -1)
@@ -166,6 +173,7 @@ class Lookup(OneToOne):
         self._ids = vocab.vocab()
         self._dtype = numpy_dtype("Lookup", "data_type", data_type)
         self._unknown: int | None = None
+        # Looked up once, so that a wrong token is an error at the user's line.
         if unknown_token is not None:
             if check_str("Lookup", "unknown_token", unknown_token) not in self._ids:
                 raise SporaxValueError(
@@ -176,6 +184,7 @@ class Lookup(OneToOne):
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
             raise SporaxRuntimeError(f"For 'Lookup', the input must be str, but got {value.dtype}.")
+        # None marks an unknown word; 0 is a number like others.
         ids = [self._ids.get(word, self._unknown) for word in value.reshape(-1).tolist()]
         if None in ids:
             word = value.reshape(-1)[ids.index(None)]

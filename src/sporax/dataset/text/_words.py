@@ -35,6 +35,7 @@ class StringTransform(OneToOne):
         if value.dtype.kind != "U":
             raise SporaxRuntimeError(f"For '{self.name}', the input must be str, but got {value.dtype}.")
         changed = [self._change(text) for text in value.reshape(-1).tolist()]
+        # Built from a list: numpy finds the longest string.
         return np.array(changed, np.str_).reshape(value.shape)
 
     @abc.abstractmethod
@@ -46,10 +47,12 @@ class CaseFold(StringTransform):
     """Lower case, in the sense that makes words comparable."""
 
     def _change(self, text: str) -> str:
+        # Folding may leave forms that differ in composition only.
         return unicodedata.normalize("NFKC", text.casefold())
 
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+# Letters and digits beyond ASCII fall out, as in Mahoney's script for enwik9.
 _PLAIN = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 _PLAIN |= {ord(str(digit)): f" {word} " for digit, word in enumerate(_DIGITS)}
 
@@ -64,6 +67,7 @@ class FilterWikipediaXML(StringTransform):
     def _change(self, text: str) -> str:
         if "#redirect" in text.lower():
             return ""
+        # Greedy: from the first < to the last > of the line.
         shown = re.sub(r"&[^;]*;", " ", re.sub(r"<.*>", "", text))
         return " ".join(re.findall(r"[a-z]+", shown.translate(_PLAIN)))
 
@@ -96,6 +100,7 @@ class RegexReplace(StringTransform):
     def __init__(self, pattern: str, replace: str, replace_all: bool = True) -> None:
         self._pattern = compiled("RegexReplace", "pattern", pattern)
         self._replace = check_str("RegexReplace", "replace", replace)
+        # `re.sub` takes 0 for all matches.
         self._count = 0 if check_bool("RegexReplace", "replace_all", replace_all) else 1
 
     def _change(self, text: str) -> str:
@@ -114,12 +119,14 @@ class ToNumber(OneToOne):
 
     def __init__(self, data_type: Any) -> None:
         self._dtype = numpy_dtype("ToNumber", "data_type", data_type)
+        # bool and strings have no parse of numbers.
         if self._dtype.kind not in "iuf":
             raise type_error("ToNumber", "data_type", "a numeric dtype", data_type)
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
             raise SporaxRuntimeError(f"For 'ToNumber', the input must be str, but got {value.dtype}.")
+        # `int` refuses "1.5", which must not be rounded silently.
         kind = float if self._dtype.kind == "f" else int
         try:
             numbers = [kind(text) for text in value.reshape(-1).tolist()]
@@ -153,6 +160,7 @@ class TruncateSequencePair(Transform):
                 f"For 'TruncateSequencePair', the input must be two columns (n,), but got {[v.shape for v in values]}."
             )
         first, second = (len(value) for value in values)
+        # One by one, as lengths meet: the longer one first, the second one where they are equal.
         while first + second > self._length:
             if first > second:
                 first -= 1
@@ -210,8 +218,10 @@ class Ngram(OneToOne):
             raise SporaxRuntimeError(f"For 'Ngram', the input must be words (n,), but got {value.dtype} {value.shape}.")
         runs: list[str] = []
         for n in self._lengths:
+            # More padding than n - 1 would make runs of padding alone.
             left, right = ([word] * min(count, n - 1) for word, count in (self._left, self._right))
             words = [*left, *value.tolist(), *right]
+            # Fewer words than n: one empty run, so that the row is not empty.
             runs += [self._separator.join(words[i : i + n]) for i in range(len(words) - n + 1)] or [""]
         return np.array(runs, np.str_)
 
@@ -235,4 +245,5 @@ class SlidingWindow(OneToOne):
             raise SporaxRuntimeError(f"For 'SlidingWindow', the input must have the shape (n,), but got {value.shape}.")
         if len(value) < self._width:
             return np.zeros((0, self._width), value.dtype)
+        # A copy: the view overlaps with itself and must not be written to.
         return np.lib.stride_tricks.sliding_window_view(value, self._width).copy()

@@ -31,6 +31,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
         raise SporaxRuntimeError(f"For '{where}', two columns, image and boxes, are needed, but got {len(values)}.")
     image, boxes = values
     check_image(where, image, (3,))
+    # MindSpore's boxes are float32 and may carry more columns behind the four.
     if boxes.ndim != 2 or boxes.shape[1] < 4 or boxes.dtype != np.float32:
         raise SporaxRuntimeError(
             f"For '{where}', boxes must be (n, 4 or more) float32, but got {boxes.shape} {boxes.dtype}."
@@ -38,11 +39,13 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     height, width = sides(image)
     x, y, wide, tall = boxes[:, :4].T
     bad = (boxes[:, :4] < 0).any(1) | (x + wide > width) | (y + tall > height)
+    # A box that only touches the edge is valid.
     if bad.any():
         raise SporaxRuntimeError(
             f"For '{where}', boxes (x, y, width, height) must lie within the image {height} x {width}, but got "
             f"{boxes[bad][0, :4].tolist()}."
         )
+    # A copy: boxes are changed in place below.
     return image, boxes.copy()
 
 
@@ -51,18 +54,20 @@ def _cropped(boxes: Array, top: int, left: int, height: int, width: int) -> Arra
 
     Where none is left, one of zeros stands for them, as in MindSpore.
     """
+    # Corners relative to the part, clipped to it.
     low = np.maximum(boxes[:, :2] - (left, top), 0)
     high = np.minimum(boxes[:, :2] + boxes[:, 2:4] - (left, top), (width, height))
-    seen = (high > low).all(1)
-    if not seen.any():
+    inside = (high > low).all(1)
+    if not inside.any():
         return np.zeros((1, boxes.shape[1]), np.float32)
-    kept = boxes[seen]
-    kept[:, :2], kept[:, 2:4] = low[seen], (high - low)[seen]
+    kept = boxes[inside]
+    kept[:, :2], kept[:, 2:4] = low[inside], (high - low)[inside]
     return kept
 
 
 def _scaled(boxes: Array, before: tuple[int, int], after: tuple[int, int]) -> Array:
     (height, width), (new_height, new_width) = before, after
+    # float32 factors, as MindSpore computes them.
     across, down = np.float32(new_width / width), np.float32(new_height / height)
     boxes[:, :4] *= np.array([across, down, across, down], np.float32)
     return boxes
@@ -87,7 +92,9 @@ class _RandomFlipWithBBox(Transform):
         image, boxes = _columns(self.name, values)
         if rng.random() >= self._prob:
             return image, boxes
+        # `_axis` counts x and y, which are the reverse of the image's axes.
         length = image.shape[1 - self._axis]
+        # The far edge becomes the near one.
         boxes[:, self._axis] = length - boxes[:, self._axis] - boxes[:, self._axis + 2]
         return self._flip._one(image), boxes
 
@@ -163,6 +170,7 @@ class RandomCropWithBBox(_RandomWithBBox):
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
         top, left, *_ = choice
+        # Boxes count from the image, the part from the image with its border.
         border_left, border_top = self._random.border(*sides(image))
         boxes[:, :2] += np.array([border_left, border_top], np.float32)
         return _cropped(boxes, top, left, *sides(result))
@@ -182,6 +190,7 @@ class RandomResizedCropWithBBox(_RandomWithBBox):
         self._random = RandomResizedCrop(size, scale, ratio, interpolation, max_attempts)
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
+        # In two steps, as the image: the part, then its size.
         return _scaled(_cropped(boxes, *choice), choice[2:], sides(result))
 
 
@@ -206,15 +215,19 @@ class BoundingBoxAugment(Transform):
         """See Operation."""
         image, boxes = _columns("BoundingBoxAugment", values)
         result = image.copy()
+        # Rounded up, as in MindSpore: at least one box for any positive share.
         count = int(np.ceil(len(boxes) * self._ratio))
         for index in rng.choice(len(boxes), count, replace=False):
+            # Pixels: fractions are cut off.
             x, y, wide, tall = (int(number) for number in boxes[index, :4])
             part = window(result, y, x, tall, wide)
+            # A copy, since the transform may keep its argument.
             (changed,) = self.operations[0].on_row((part.copy(),), rng)
             if changed.shape != part.shape:
                 raise SporaxValueError(
                     f"For 'BoundingBoxAugment', the transform must keep the size of an image, but {part.shape} became "
                     f"{changed.shape}."
                 )
+            # `part` is a view into the result.
             part[...] = changed
         return result, boxes

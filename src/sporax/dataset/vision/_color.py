@@ -17,7 +17,9 @@ from sporax.dataset.vision._images import check_pixels
 from sporax.dataset.vision._pillow import ByPillow, pillow
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
+# ITU-R BT.601, in the order RGB.
 _RGB_TO_GRAY = np.array([0.299, 0.587, 0.114])
+# OpenCV works in fixed point for bytes, which rounds differently from floats.
 _IN_FIXED_POINT = np.array([4899, 9617, 1868])  # the same times 2 ** 14
 
 
@@ -37,6 +39,7 @@ def check_rgb(where: str, value: Array) -> None:
 
 def rounded(value: Array, dtype: Any) -> Array:
     """Back to the image's dtype; bytes are rounded and kept within [0, 255]."""
+    # `rint` rounds halves to even, as OpenCV's saturating cast does.
     if dtype == np.uint8:
         return np.clip(np.rint(value), 0, 255).astype(np.uint8)
     return value.astype(dtype)
@@ -46,16 +49,19 @@ def gray(value: Array) -> Array:
     """Luminance (…, H, W, 1) of an RGB image."""
     if value.dtype != np.uint8:
         return value @ _RGB_TO_GRAY.astype(value.dtype)[:, None]
+    # 8192 is half of 2 ** 14: rounds to nearest.
     return (((value.astype(np.int32) @ _IN_FIXED_POINT) + 8192) >> 14).astype(np.uint8)[..., None]
 
 
 def brightness(value: Array, factor: float) -> Array:
     """Every value times `factor`."""
+    # float32: OpenCV scales bytes in single precision.
     return rounded(value * np.float32(factor), value.dtype)
 
 
 def contrast(value: Array, factor: float) -> Array:
     """Between a plain gray (factor 0) and the image (1), or beyond."""
+    # The mean is rounded half up to a whole level.
     level = np.floor(gray(value).mean((-3, -2, -1), keepdims=True) + 0.5)
     return rounded(value * np.float64(factor) + (1 - factor) * level, value.dtype)
 
@@ -71,10 +77,12 @@ def hue(value: Array, turn: float) -> Array:
     red, green, blue = np.moveaxis(value.astype(np.float64) / scale, -1, 0)
     high, low = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
     spread = high - low
+    # Gray pixels have no hue; any divisor does, as their spread is 0.
     safe = np.where(spread == 0, 1, spread)
     sector = np.select(
         [high == red, high == green], [(green - blue) / safe, 2 + (blue - red) / safe], 4 + (red - green) / safe
     )
+    # In sixths of the circle, for the piecewise linear form below.
     position = (sector / 6 + turn) % 1.0 * 6
     # Each channel is at its peak for a third of the circle and falls off linearly on both sides.
     channels = [
@@ -149,11 +157,13 @@ class RandomColorAdjust(RandomTransform):
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[tuple[int, float]]:
         factors = [float(rng.uniform(*limits)) for limits in self._ranges]
+        # The order of the four is drawn as well, as in MindSpore.
         return [(int(step), factors[step]) for step in rng.permutation(4)]
 
     def _apply(self, value: Array, choice: list[tuple[int, float]]) -> Array:
         check_rgb("RandomColorAdjust", value)
         for step, factor in choice:
+            # A neutral range is skipped: even factor 1 would round.
             if self._ranges[step] != (_NEUTRAL[step],) * 2:
                 value = _STEPS[step](value, factor)
         return value
@@ -167,6 +177,7 @@ def _factor_range(name: str, value: Any) -> tuple[float, float]:
     if isinstance(value, (list, tuple)):
         return _pair(name, value, 0, float("inf"))
     width = check_number("RandomColorAdjust", name, value, 0)
+    # A width of more than 1 must not make the factor negative.
     return max(0.0, 1 - width), 1 + width
 
 
@@ -198,6 +209,7 @@ class Posterize(Elementwise):
     """Only the highest `bits` (0 to 8) of every byte are kept."""
 
     def __init__(self, bits: int) -> None:
+        # 0xFF00 shifted leaves the highest bits of a byte.
         self._mask = np.uint8(0xFF00 >> check_int("Posterize", "bits", bits, 0, 8) & 0xFF)
 
     def _one(self, value: Array) -> Array:
@@ -230,6 +242,7 @@ class Equalize(ByPillow, OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_bytes("Equalize", value)
+        # Pillow's own rounding differs in the last bit from OpenCV's.
         if self.by_pillow:
             equalize = importlib.import_module("PIL.ImageOps").equalize
             return np.array(equalize(pillow("Equalize").fromarray(value)))
@@ -240,10 +253,12 @@ class Equalize(ByPillow, OneToOne):
 
 def _equalized(plane: Array) -> Array:
     counts = np.bincount(plane.ravel(), minlength=256)
+    # The darkest value maps to 0, so its count does not take part.
     first = int(np.flatnonzero(counts)[0])
     rest = plane.size - int(counts[first])
     if not rest:
         return plane.copy()
     counts[first] = 0
+    # float32 as in OpenCV; halves to even.
     table = np.rint(np.cumsum(counts).astype(np.float32) * np.float32(255.0 / rest)).astype(np.uint8)
     return np.asarray(table[plane])

@@ -19,6 +19,7 @@ def _luminance(value: Array) -> Array:
     """Gray (H, W) of bytes as Pillow rounds it."""
     if value.dtype != np.uint8:
         return gray(value)[..., 0]
+    # 0x8000 is half of 2 ** 16.
     return ((value.astype(np.int64) @ _PILLOW_GRAY + 0x8000) >> 16).astype(np.uint8)
 
 
@@ -66,10 +67,12 @@ class _OfChannels(OneToOne):
         self._axis = -1 if check_bool(self.name, "is_hwc", is_hwc) else -3
 
     def _one(self, value: Array) -> Array:
+        # Both layouts have three axes, so only the size of the channel axis can tell a mistake.
         if value.ndim not in (3, 4) or value.shape[self._axis] != 3 or value.dtype.kind in "USO":
             layout = "(…, H, W, 3)" if self._axis == -1 else "(…, 3, H, W)"
             raise SporaxTypeError(f"For '{self.name}', an image must be {layout}, but got {value.shape} {value.dtype}.")
         planes = np.moveaxis(value, self._axis, 0)
+        # Integers compute in double precision; floats stay as they are.
         dtype = value.dtype if value.dtype.kind == "f" else np.float64
         return np.ascontiguousarray(np.stack(self._mapped(*planes.astype(dtype)), self._axis))
 
@@ -89,6 +92,7 @@ class RgbToHsv(_OfChannels):
     def _mapped(self, first: Array, second: Array, third: Array) -> tuple[Array, Array, Array]:
         high, low = np.maximum(np.maximum(first, second), third), np.minimum(np.minimum(first, second), third)
         spread = high - low
+        # Gray pixels: the sector is 0 by the first case, whatever the divisor.
         safe = np.where(spread == 0, 1, spread)
         sector = np.select(
             [spread == 0, high == first, high == second],
@@ -126,6 +130,7 @@ class ConvertColor(OneToOne):
     def __init__(self, convert_mode: ConvertMode) -> None:
         if not isinstance(convert_mode, ConvertMode):
             raise type_error("ConvertColor", "convert_mode", "a ConvertMode", convert_mode)
+        # "COLOR_RGB2BGRA": the names of the modes say both sides.
         self._source, self._target = convert_mode.name.removeprefix("COLOR_").split("2")
 
     def _one(self, value: Array) -> Array:
@@ -137,9 +142,12 @@ class ConvertColor(OneToOne):
                 f"For 'ConvertColor', a {self._source} image must have {count} channels, but got the shape {value.shape}."
             )
         if self._target == "GRAY":
+            # By name, since BGR and RGB differ in the order only.
             return gray(value[..., [self._source.index(channel) for channel in "RGB"]])[..., 0]
         planes = value.reshape(*value.shape[:2], count)
+        # Opaque alpha is the largest value of the dtype's range.
         opaque = np.full(value.shape[:2], 255 if value.dtype == np.uint8 else 1, value.dtype)
+        # A gray image gives its plane to all three colors.
         named = dict.fromkeys("RGB", planes[..., 0]) if count == 1 else {}
         named |= {"A": opaque} | {channel: planes[..., i] for i, channel in enumerate(self._source) if count > 1}
         return np.stack([named[channel] for channel in self._target], -1)

@@ -69,6 +69,7 @@ class TenCrop(FiveCrop):
         self._vertical = check_bool("TenCrop", "use_vertical_flip", use_vertical_flip)
 
     def _parts(self, value: Array) -> Values:
+        # A bool adds one to the axis: the width follows the height.
         flipped = np.flip(value, height_axis(value) + (not self._vertical))
         return super()._parts(value) + super()._parts(flipped)
 
@@ -113,6 +114,7 @@ class RandomCropDecodeResize(RandomResizedCrop):
     """`Decode`, then `RandomResizedCrop`, whose arguments these are. Needs Pillow."""
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+        # Decoded here and again for the result, so that a choice holds no pixels.
         return super()._draw(_decoded(value), rng)
 
     def _apply(self, value: Array, choice: Any) -> Array:
@@ -134,9 +136,11 @@ class RandomResize(RandomTransform):
         size: see `Resize`.
     """
 
+    # The kinds that MindSpore draws from.
     _KINDS = (Inter.LINEAR, Inter.NEAREST, Inter.CUBIC, Inter.AREA)
 
     def __init__(self, size: Any) -> None:
+        # Made once: checks of arguments are not repeated per row.
         self._ways = [Resize(size, kind) for kind in self._KINDS]
 
     def _draw(self, value: Array, rng: np.random.Generator) -> int:
@@ -163,6 +167,7 @@ class PadToSize(OneToOne):
         self, size: Any, offset: Any = None, fill_value: Any = 0, padding_mode: Border = Border.CONSTANT
     ) -> None:
         self._size = check_size("PadToSize", size)
+        # None and empty lists both mean the middle.
         self._offset = None if offset is None or offset == () or offset == [] else _offset(offset)
         self._fill = check_fill("PadToSize", fill_value)
         self._mode = check_border("PadToSize", padding_mode)
@@ -172,6 +177,7 @@ class PadToSize(OneToOne):
         height, width = sides(value)
         down, across = self._size[0] - height, self._size[1] - width
         top, left = (down // 2, across // 2) if self._offset is None else self._offset
+        # Any side that would be negative: the image is too large, or the offset moves it out.
         if min(top, left, down - top, across - left) < 0:
             raise SporaxRuntimeError(
                 f"For 'PadToSize', an image of {height} x {width} must fit on {self._size[0]} x {self._size[1]} at "

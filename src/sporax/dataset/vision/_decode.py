@@ -29,15 +29,19 @@ def decode(content: bytes, where: str, row: int | None = None) -> Array:
         SporaxImportError: Pillow is not installed.
         SporaxRuntimeError: not an image.
     """
+    # Imported before the `try`, so that a missing Pillow is not taken for a broken image.
     image_module = pillow(where)
     subject = f"{len(content)} bytes" if row is None else f"{len(content)} bytes of row {row}"
     try:
         with image_module.open(io.BytesIO(content)) as image:
+            # Palettes, gray and alpha all become RGB, as MindSpore decodes.
             return np.array(image.convert("RGB"))
+    # Pillow's limit against small files that claim huge sizes.
     except image_module.DecompressionBombError as error:
         raise SporaxRuntimeError(
             f"For '{where}', the image of {subject} claims more pixels than are decoded: {error}"
         ) from error
+    # All that Pillow's plugins raise for broken files.
     except (OSError, SyntaxError, ValueError, MemoryError, OverflowError) as error:
         reason = str(error).split("<_io.")[0].strip()  # Pillow shows the object it reads from
         raise SporaxRuntimeError(f"For '{where}', the {subject} are not an image: {reason}.") from error
@@ -57,6 +61,7 @@ class Decode(OneToOne):
     def __init__(self, to_pil: bool = False) -> None:
         self.gives_pillow = check_bool("Decode", "to_pil", to_pil)
 
+    # Row by row, to name the row in messages.
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """See Operation."""
         if len(columns) != 1:
@@ -83,6 +88,7 @@ class ToPIL(OneToOne):
 
     only_pillow = True
 
+    # The value stays an array; what applies the transform makes the image of it.
     gives_pillow = True
 
     def _one(self, value: Array) -> Array:
@@ -97,6 +103,7 @@ class ToPIL(OneToOne):
 class ToNumpy(OneToOne):
     """A Pillow image, or an array, as an array."""
 
+    # What applies the transform has handed over the pixels already.
     keeps_pillow = False
 
     def _one(self, value: Array) -> Array:

@@ -69,11 +69,13 @@ class CutOut(RandomTransform):
             raise SporaxRuntimeError(
                 f"For 'CutOut', 'length' must not be larger than the image {height} x {width}, but got {self._length}."
             )
+        # `+ 1`: MindSpore's corner may be at the very edge, where nothing is visible.
         return rng.integers(0, (height + 1, width + 1), (self._count, 2))
 
     def _apply(self, value: Array, choice: Array) -> Array:
         check_image("CutOut", value, (3,))
         result = value.copy()
+        # A view with channels last; writing to it changes `result`.
         pixels = result if self._is_hwc else result.transpose(1, 2, 0)
         for top, left in choice:
             pixels[top : top + self._length, left : left + self._length] = 0
@@ -122,12 +124,15 @@ class RandomErasing(RandomTransform):
         for _ in range(self._max_attempts):
             area = rng.uniform(*self._scale) * height * width
             ratio = rng.uniform(*self._ratio)
+            # From area a and ratio r = h / w: h = sqrt(a r), w = sqrt(a / r).
             tall, wide = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
+            # Strictly smaller, as in the paper's code.
             if tall < height and wide < width:
                 top, left = int(rng.integers(height - tall + 1)), int(rng.integers(width - wide + 1))
                 shape = (channels, tall, wide)
                 fill = rng.normal(size=shape) if self._value is None else np.reshape(self._value, (-1, 1, 1))
                 return (top, left, tall, wide), fill
+        # No fitting draw: the image stays, as in MindSpore.
         return None
 
     def _apply(self, value: Array, choice: tuple[Box, Array] | None) -> Array:
@@ -135,10 +140,12 @@ class RandomErasing(RandomTransform):
             return value
         (top, left, tall, wide), fill = choice
         result = value.copy()
+        # Cast to the image's dtype by the assignment.
         result[:, top : top + tall, left : left + wide] = fill
         return result
 
 
 def _warn_inplace(where: str, inplace: object) -> None:
     if check_bool(where, "inplace", inplace):
+        # The user's line: behind this function and the constructor.
         warnings.warn(f"For '{where}', inplace=True changes nothing: the input is never written to.", stacklevel=3)

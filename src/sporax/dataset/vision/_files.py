@@ -15,6 +15,7 @@ from sporax.dataset.vision._pillow import pillow
 from sporax.dataset.vision.enums import ImageReadMode
 from sporax.ir.errors import SporaxRuntimeError
 
+# Pillow's modes; UNCHANGED has none.
 _MODES = {ImageReadMode.GRAYSCALE: "L", ImageReadMode.COLOR: "RGB"}
 
 
@@ -29,8 +30,10 @@ def read_file(filename: str) -> Array:
         content = path.read_bytes()
     except OSError as error:
         raise SporaxRuntimeError(f"For 'read_file', the file '{path}' cannot be read: {error.strerror}.") from error
+    # MindSpore refuses empty files as well.
     if not content:
         raise SporaxRuntimeError(f"For 'read_file', the file '{path}' must not be empty.")
+    # A copy, since arrays over bytes are read-only.
     return np.frombuffer(content, np.uint8).copy()
 
 
@@ -59,10 +62,12 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
     image_module = pillow("read_image")
     try:
         with image_module.open(check_str("read_image", "filename", filename)) as image:
+            # A palette is no pixel value, so those images become RGB.
             mode_read = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
             pixels = np.array(image.convert(mode_read) if mode_read else image)
     except (OSError, SyntaxError, ValueError) as error:
         raise SporaxRuntimeError(f"For 'read_image', the file '{filename}' cannot be read: {error}.") from error
+    # MindSpore gives the channel of gray images, too.
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
@@ -110,6 +115,7 @@ def get_image_num_channels(image: Any) -> int:
 
 
 def _image(where: str, image: Any) -> Array:
+    # numpy would make an array of nearly everything.
     if isinstance(image, (int, float, str, bytes, list, tuple)) or image is None:
         raise type_error(where, "image", "an array or a Pillow image", image)
     value = as_value(image)
@@ -139,6 +145,7 @@ def _encoded(where: str, image: Any, file_format: str, **options: int) -> bytes:
     if pixels.ndim == 3 and pixels.shape[2] not in (1, 3):
         raise SporaxRuntimeError(f"For '{where}', 'image' must have 1 or 3 channels, but got {pixels.shape}.")
     file = io.BytesIO()
+    # Pillow wants (H, W) for gray.
     pillow(where).fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(file, file_format, **options)
     return file.getvalue()
 

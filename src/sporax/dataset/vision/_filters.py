@@ -25,15 +25,18 @@ def sharpened(value: Array, factor: float) -> Array:
     Softened is the mean of the pixel, five times, and its eight neighbours.
     """
     check_image("AdjustSharpness", value)
+    # No pixel has all eight neighbours.
     if min(value.shape[:2]) < 3:
         return value.copy()
     wide = value.astype(np.float32)
     height, width = value.shape[:2]
+    # 4 + 1 times the middle, since the loop adds it once.
     total = 4 * wide[1:-1, 1:-1]
     for top in range(3):
         for left in range(3):
             total += wide[top : top + height - 2, left : left + width - 2]
     soft = wide.copy()
+    # Rounded before mixing, as Pillow and MindSpore do it in two steps.
     soft[1:-1, 1:-1] = rounded(total / np.float32(13), value.dtype)
     return rounded(soft * np.float32(1 - factor) + wide * np.float32(factor), value.dtype)
 
@@ -89,6 +92,7 @@ class GaussianBlur(OneToOne):
         defaults = [0.15 * size + 0.35 for size in self._sizes]
         widths = defaults if sigma is None else _pair("sigma", sigma)
         self._sigmas = [check_number("GaussianBlur", "sigma", width, 0) for width in widths]
+        # A sigma of 0 means the default, as in OpenCV.
         self._sigmas = [given or default for given, default in zip(self._sigmas, defaults, strict=True)]
 
     def _one(self, value: Array) -> Array:
@@ -96,7 +100,9 @@ class GaussianBlur(OneToOne):
         across, down = (_gaussian(size, width) for size, width in zip(self._sizes, self._sigmas, strict=True))
         if value.dtype != np.uint8:
             return _convolved(_convolved(value.astype(np.float64), across, 1), down, 0).astype(value.dtype)
+        # Across first, then down: each row sums to 2**16 in all.
         whole = _convolved(_convolved(value.astype(np.int64), _fixed(across), 1), _fixed(down), 0)
+        # Half of 2**16 rounds to nearest.
         return ((whole + _ONE * _ONE // 2) // (_ONE * _ONE)).astype(np.uint8)
 
 
@@ -131,6 +137,8 @@ def _convolved(image: Array, weights: Array, axis: int) -> Array:
     reach = len(weights) // 2
     around = [(0, 0)] * image.ndim
     around[axis] = (reach, reach)
+    # OpenCV's BORDER_REFLECT_101; one pixel has nothing to mirror.
     wide = np.pad(image, around, mode="reflect" if image.shape[axis] > 1 else "edge")
+    # Shifted copies in place of a loop over pixels.
     parts = [np.take(wide, range(i, i + image.shape[axis]), axis) * weight for i, weight in enumerate(weights)]
     return np.asarray(sum(parts))

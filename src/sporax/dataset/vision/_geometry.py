@@ -32,12 +32,15 @@ def padded(value: Array, padding: Padding, fill: tuple[int, ...], mode: Border) 
     if not any(padding):
         return value
     around = [(0, 0)] * value.ndim
+    # Batches and stacks keep their leading dimensions.
     axis = height_axis(value)
     around[axis], around[axis + 1] = (top, bottom), (left, right)
     if mode is not Border.CONSTANT:
         return np.pad(value, around, mode=cast(Any, mode.value))
     result = np.pad(value, around, constant_values=fill[0])
+    # Colored borders: first one value, then the three where the border is.
     if len(fill) == 3 and value.ndim > 2 and value.shape[-1] == 3:
+        # True inside, so that the mask covers any leading dimensions.
         inside = np.pad(np.ones(sides(value), bool), [(top, bottom), (left, right)])
         result[..., ~inside, :] = np.array(fill, value.dtype)
     return result
@@ -55,6 +58,7 @@ class HorizontalFlip(OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_pixels("HorizontalFlip", value)
+        # Contiguous: later copies of views with negative strides are slow.
         return np.ascontiguousarray(np.flip(value, height_axis(value) + 1))
 
 
@@ -84,6 +88,7 @@ class _RandomFlip(RandomTransform):
         return self._flip._one(value) if choice else value
 
     def _apply_many(self, values: Array, choices: list[bool]) -> Array | None:
+        # All of a block have one shape, so one check does.
         check_pixels(self.name, values[0])
         chosen = np.array(choices, bool)
         result = values.copy()
@@ -156,9 +161,11 @@ class CenterCrop(ByPillow, OneToOne):
     def _one(self, value: Array) -> Array:
         check_pixels("CenterCrop", value)
         missing = [max(want - have, 0) for want, have in zip(self._size, sides(value), strict=True)]
+        # The odd pixel goes to the upper left, as in MindSpore.
         top, left = (missing[0] + 1) // 2, (missing[1] + 1) // 2
         whole = padded(value, (left, top, missing[1] - left, missing[0] - top), (0,), Border.CONSTANT)
         height, width = sides(whole)
+        # Rounded down, as OpenCV's integer division does.
         start = (height - self._size[0]) // 2, (width - self._size[1]) // 2
         if self.by_pillow:  # rounded, a half to an even number
             start = round((height - self._size[0]) / 2), round((width - self._size[1]) / 2)
@@ -216,6 +223,7 @@ class RandomCrop(RandomTransform):
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
         check_pixels("RandomCrop", value)
+        # With borders, since the part may begin in them.
         height, width = self._whole_size(*sides(value))
         if height < self._size[0] or width < self._size[1]:
             raise SporaxRuntimeError(
@@ -230,6 +238,7 @@ class RandomCrop(RandomTransform):
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
         check_pixels("RandomCrop", value)
         top, left, height, width = choice
+        # Masks must have the image's size, or the same place would show something else.
         if self._whole_size(*sides(value)) != (height, width):
             raise SporaxRuntimeError(
                 f"For 'RandomCrop', all columns must be of one size, but got {(height, width)} and "
@@ -240,24 +249,29 @@ class RandomCrop(RandomTransform):
     def _apply_many(self, values: Array, choices: list[tuple[int, int, int, int]]) -> Array | None:
         """With a plain border, only the part is copied, not the whole image with its border."""
         height, width = sides(values[0])
+        # Other borders depend on the image's edge, so they need the whole.
         if self._mode is not Border.CONSTANT or values.ndim > 4 or self._whole_size(height, width) != choices[0][2:]:
             return None
         border_left, border_top = self.border(height, width)
         tall, wide = self._size
+        # Three values are colors only for RGB.
         fill = self._fill if values.shape[-1:] == (3,) and values.ndim == 4 else self._fill[:1]
         result = np.empty((len(values), tall, wide, *values.shape[3:]), values.dtype)
         result[...] = np.array(fill, values.dtype)
+        # The part of each image that is visible is copied to its place; the rest keeps the fill.
         for value, part, (top, left, *_) in zip(values, result, choices, strict=True):
+            # In coordinates of the image without borders.
             row, column = top - border_top, left - border_left
             first_row, first_column = max(row, 0), max(column, 0)
-            seen = value[first_row : max(row + tall, 0), first_column : max(column + wide, 0)]
+            region = value[first_row : max(row + tall, 0), first_column : max(column + wide, 0)]
             down, across = first_row - row, first_column - column
-            part[down : down + seen.shape[0], across : across + seen.shape[1]] = seen
+            part[down : down + region.shape[0], across : across + region.shape[1]] = region
         return result
 
     def _with_border(self, value: Array) -> Array:
         whole = padded(value, self._padding, self._fill, self._mode)
         height, width = self._missing(*sides(value))
+        # The same on both sides, as in MindSpore.
         return padded(whole, (width, height, width, height), self._fill, self._mode)
 
     def _missing(self, height: int, width: int) -> tuple[int, int]:
@@ -310,11 +324,13 @@ class RandomResizedCrop(ByPillow, RandomTransform):
         height, width = sides(value)
         for _ in range(self._max_attempts):
             area = rng.uniform(*self._scale) * height * width
+            # Uniform in the logarithm, so that 3:4 and 4:3 are equally likely.
             ratio = np.exp(rng.uniform(*np.log(self._ratio)))
             part_width, part_height = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
             if 0 < part_width <= width and 0 < part_height <= height:
                 top, left = rng.integers(height - part_height + 1), rng.integers(width - part_width + 1)
                 return int(top), int(left), part_height, part_width
+        # MindSpore's fallback: the largest part of a valid ratio in the middle.
         ratio = np.clip(width / height, *self._ratio)
         part_width = min(width, max(1, round(height * ratio)))
         part_height = min(height, max(1, round(part_width / ratio)))

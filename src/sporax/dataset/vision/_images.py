@@ -11,6 +11,7 @@ from sporax.dataset._checks import INT32_MAX, check_int, type_error
 from sporax.dataset._rows import Array
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
+# Pixels; OpenCV's limit, by which MindSpore checks sizes.
 MAX_SIDE = 16777216
 
 
@@ -38,6 +39,7 @@ def check_pixels(where: str, value: Array) -> None:
 
 def height_axis(value: Array) -> int:
     """The axis of H, counted from the end; W follows."""
+    # From the end, so that stacks of images need no other code.
     return -2 if value.ndim == 2 else -3
 
 
@@ -78,6 +80,7 @@ def check_padding(where: str, padding: Any) -> tuple[int, int, int, int]:
         raise SporaxValueError(
             f"For '{where}', the argument 'padding' must have 2 or 4 numbers, but got {len(numbers)}."
         )
+    # Two numbers: left-and-right, top-and-bottom.
     left, top, *rest = numbers
     right, bottom = rest or (left, top)
     return left, top, right, bottom

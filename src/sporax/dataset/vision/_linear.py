@@ -30,6 +30,7 @@ class NormalizePad(OneToOne):
         self._normalize = Normalize(mean, std, is_hwc)
         self._channels = len(mean)
         self._dtype = check_choice("NormalizePad", "dtype", dtype, ("float32", "float16"))
+        # One channel of zeros behind the colors makes four, which Ascend's convolutions want.
         self._axis = 2 if is_hwc else 0
 
     def _one(self, value: Array) -> Array:

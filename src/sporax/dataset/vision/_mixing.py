@@ -26,6 +26,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
 
 def _along(weights: Array, array: Array) -> Array:
     """Weights (N,) so that they multiply an array (N, …)."""
+    # Ones for all other dimensions, so that broadcasting multiplies rows.
     return weights.reshape(-1, *[1] * (array.ndim - 1))
 
 
@@ -59,6 +60,7 @@ class MixUp(Transform):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         images, labels = _columns("MixUp", values)
+        # The weights are drawn for a fixed number.
         if len(images) != self._batch_size:
             raise SporaxRuntimeError(
                 f"For 'MixUp', a batch must have {self._batch_size} images, but got {len(images)}; use "
@@ -66,6 +68,7 @@ class MixUp(Transform):
             )
         share = rng.beta(self._alpha, self._alpha, self._batch_size)
         return tuple(
+            # Rolled by one: each image is mixed with the next, labels alike.
             _along(share, batch) * batch + _along(1 - share, batch) * np.roll(batch, -1, 0)
             for batch in (images, labels)
         )
@@ -91,6 +94,7 @@ class MixUpBatch(Transform):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         images, labels = _columns("MixUpBatch", values)
+        # float32: weights of double precision would promote the images.
         share = np.float32(rng.beta(self._alpha, self._alpha))
         others = rng.permutation(len(images))
         mixed, targets = (batch * share + batch[others] * (1 - share) for batch in (images, labels))
@@ -124,16 +128,20 @@ class CutMixBatch(Transform):
         """See Operation."""
         images, labels = _columns("CutMixBatch", values)
         result, targets = images.copy(), labels.astype(np.float32)
+        # Views with channels last; writing to `target` changes `result`.
         source, target = (batch.transpose(0, 2, 3, 1) if self._planes_first else batch for batch in (images, result))
         height, width = source.shape[1:3]
         for i, other in enumerate(rng.permutation(len(images))):
             if rng.random() >= self._prob:
                 continue
+            # The share of area that is replaced is 1 - lambda; its square root is the side.
             side = np.sqrt(1 - rng.beta(self._alpha, self._alpha))
             tall, wide = int(height * side), int(width * side)
+            # Around a random center, so parts may reach beyond the edge.
             row, column = int(rng.integers(height)) - tall // 2, int(rng.integers(width)) - wide // 2
             box = (slice(max(row, 0), max(row + tall, 0)), slice(max(column, 0), max(column + wide, 0)))
             target[i][box] = source[other][box]
+            # By the area that is really covered, after clipping at the edge.
             kept = np.float32(1 - target[i][box][..., 0].size / (height * width))
             targets[i] = labels[i] * kept + labels[other] * (1 - kept)
         return result, targets

@@ -34,6 +34,7 @@ class ByPillow(Transform):
 
     def for_pillow(self) -> Transform:
         """See Transform."""
+        # A copy: the same transform may be applied to arrays at the same time.
         other = copy.copy(self)
         other.by_pillow = True
         return other

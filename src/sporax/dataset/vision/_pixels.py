@@ -34,10 +34,13 @@ class Rescale(Elementwise):
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO":
             raise SporaxRuntimeError(f"For 'Rescale', an image must be numeric, but got {value.dtype}.")
+        # Without a shift a product rounds once anyway, so no table is needed.
         if value.dtype == np.uint8 and self._shift:
             return self._of_byte[value]
+        # float64 is computed in double precision and rounded at the end.
         if self._shift or value.dtype == np.float64:
             return self._fused(value)
+        # "unsafe", so that integers are read as float32 in the loop itself, without a copy.
         return np.multiply(value, self._factor, dtype=np.float32, casting="unsafe")
 
     def _fused(self, value: Array) -> Array:
@@ -75,6 +78,7 @@ class Normalize(OneToOne):
         return self._apply(value, value.ndim)
 
     def _many(self, values: Array) -> Array | None:
+        # Stacks of (H, W) would be taken for one image with channels.
         return None if values.ndim < 3 else self._apply(values, values.ndim - 1)
 
     def _apply(self, value: Array, dims: int) -> Array:
@@ -114,6 +118,7 @@ class HWC2CHW(OneToOne):
             return None
         rows, height, width, channels = values.shape
         if channels == 1:
+            # One channel: the order in memory is the same already.
             return values.reshape(rows, 1, height, width)
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2))
 
@@ -139,6 +144,7 @@ class ToTensor(OneToOne):
             return super().__call__(*inputs)
         pixels = np.array(inputs[0])
         planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+        # C order: the transposed input would give its own order to the result.
         return np.divide(planes, 255.0, dtype=np.float64, casting="unsafe", order="C").astype(self._dtype)
 
     def _one(self, value: Array) -> Array:
@@ -152,6 +158,7 @@ class ToTensor(OneToOne):
         return self._scaled(values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2))
 
     def _scaled(self, planes: Array) -> Array:
+        # Times 1/255 in single precision, as MindSpore computes it; a division differs in the last bit.
         scaled = np.multiply(planes, _F(1 / 255), dtype=np.float32, casting="unsafe", order="C")
         return scaled.astype(self._dtype, copy=False)
 
@@ -203,6 +210,7 @@ class SlicePatches(Transform):
         image = values[0]
         check_image("SlicePatches", image)
         height, width = self._side(image.shape[0], self._num_height), self._side(image.shape[1], self._num_width)
+        # How much is missing to equal patches; negative with DROP, where nothing is padded.
         missing = (height * self._num_height - image.shape[0], width * self._num_width - image.shape[1])
         if self._pad and any(missing):
             image = np.pad(
@@ -211,6 +219,7 @@ class SlicePatches(Transform):
                 constant_values=self._fill,
             )
         return tuple(
+            # Contiguous: patches leave the row one by one.
             np.ascontiguousarray(image[i * height : (i + 1) * height, j * width : (j + 1) * width])
             for i in range(self._num_height)
             for j in range(self._num_width)

@@ -49,17 +49,22 @@ def _space(
     up_to = {"ShearX": shear, "ShearY": shear, "TranslateX": shift[0], "TranslateY": shift[1], "Rotate": turn}
     up_to |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), change)
     space = {name: (np.linspace(0.0, top, bins), True) for name, top in up_to.items()}
+    # Bits that are kept: 8 less those that are lost.
     space["Posterize"] = (8 - np.rint(np.linspace(0, fewer_bits, bins)), False)
+    # A lower threshold is the stronger effect.
     space["Solarize"] = (np.linspace(255.0, 0.0, bins), False)
     return space | dict.fromkeys(("AutoContrast", "Equalize"), _NOTHING)
 
 
 def _sheared(value: Array, x: float, y: float, inter: Inter, fill: tuple[int, ...]) -> Array:
+    # A shear by x is an angle of arctan(x) for the transform below.
     angles = (float(np.rad2deg(np.arctan(x))), float(np.rad2deg(np.arctan(y))))
+    # Around the upper left corner, as in torchvision, whose ranges these are.
     return moved(value, 0.0, (0.0, 0.0), 1.0, angles, inter, fill, center=(0.0, 0.0))
 
 
 def _shifted(value: Array, x: float, y: float, inter: Inter, fill: tuple[int, ...]) -> Array:
+    # Whole pixels, as in the papers.
     return moved(value, 0.0, (float(int(x)), float(int(y))), 1.0, (0.0, 0.0), inter, fill)
 
 
@@ -90,6 +95,7 @@ class _Policy(RandomTransform):
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[Step]:
         check_rgb(self.name, value)
+        # Strengths are tuned on bytes.
         check_bytes(self.name, value)
         return self._steps(sides(value), rng)
 
@@ -131,6 +137,7 @@ class AutoAugment(_Policy):
 
     def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
         height, width = size
+        # The policies were learnt on images of 331 pixels with shifts of up to 150.
         space = _space(10, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {"Invert": _NOTHING}
         pair = self._pairs[int(rng.integers(len(self._pairs)))]
         return [_signed(space, name, index, rng) for name, prob, index in pair if rng.random() < prob]
@@ -214,6 +221,7 @@ class UniformAugment(Transform):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         for index in rng.choice(len(self.operations), self._count, replace=False):
+            # Drawn against a drawn probability, as UniformAugment's paper does.
             if rng.random() < rng.random():
                 values = self.operations[index].on_row(values, rng)
         return values

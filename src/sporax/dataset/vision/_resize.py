@@ -20,6 +20,7 @@ from sporax.dataset.vision.enums import Inter
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 
 _ONE = 2048  # 1.0 in fixed point
+# OpenCV's constant of the cubic kernel; Pillow's is -0.5.
 _CUBIC_A = -0.75
 
 Taps = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -54,6 +55,7 @@ class Resize(ByPillow, OneToOne):
         if not self._keep_aspect:
             return self._size
         side = self._size[0]
+        # The smaller side becomes `side`; the other one is rounded down, as in MindSpore.
         return (side, side * width // height) if height < width else (side * height // width, side)
 
 
@@ -74,14 +76,17 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
     Raises:
         SporaxTypeError: ANTIALIAS of an array, or AREA of a Pillow image.
     """
+    # Each library has a kind that the other one lacks.
     if interpolation is (Inter.AREA if by_pillow else Inter.ANTIALIAS):
         kind = "a Pillow image" if by_pillow else "an array"
         raise SporaxTypeError(f"For 'Resize', 'interpolation' must not be {interpolation.name} for {kind}.")
     if by_pillow:
         image = pillow("Resize").fromarray(value)
+        # Pillow takes (width, height); its numbers of kinds are those of `Inter`.
         return np.array(image.resize((size[1], size[0]), int(interpolation)))
     if value.dtype not in (np.uint8, np.float32, np.float64):
         raise SporaxRuntimeError(f"For 'Resize', an image must be uint8, float32 or float64, but got {value.dtype}.")
+    # OpenCV copies without resampling as well.
     if sides(value) == size:
         return value.copy()
     image = value[..., None] if value.ndim == 2 else value
@@ -96,7 +101,9 @@ def _resampled(image: Array, size: tuple[int, int], interpolation: Inter) -> Arr
         rows, columns = _nearest(height, size[0]), _nearest(width, size[1])
         return image[..., rows[:, None], columns, :]
     shrinks = size[0] <= height and size[1] <= width
+    # OpenCV computes halves of a linear resize as means of four.
     halves = (height, width) == (2 * size[0], 2 * size[1])
+    # Only a true reduction has areas; enlarging AREA is a linear variant.
     if (interpolation == Inter.AREA and shrinks) or (interpolation == Inter.LINEAR and halves):
         return _area_mean(image, size)
     kind = {Inter.AREA: _area_linear, Inter.LINEAR: _linear, Inter.CUBIC: _cubic}[interpolation]
@@ -115,10 +122,12 @@ def _blend(image: Array, rows: Taps, columns: Taps) -> Array:
     fixed_rows, fixed_columns = _fixed(rows[1]), _fixed(columns[1])
     wide = _weighted(image.astype(np.int32), columns[0], fixed_columns, -2)
     if rows[0].shape[1] == 2:
+        # Two taps: linear kinds; four taps: cubic, which has products of its own width.
         # OpenCV keeps 32-bit products in range by dropping 4 bits before and 16 bits after each of the two products.
         top, bottom = (((wide[..., rows[0][:, k], :, :] >> 4) * fixed_rows[:, k, None, None]) >> 16 for k in (0, 1))
         blended = (top + bottom + 2) >> 2
     else:
+        # Half of 2**22, the product of two 11-bit weights.
         blended = (_weighted(wide, rows[0], fixed_rows, -3) + (1 << 21)) >> 22
     return np.clip(blended, 0, 255).astype(np.uint8)
 
@@ -138,15 +147,18 @@ def _fixed(weights: NDArray[np.float32]) -> NDArray[np.int32]:
 
 def _scale(length: int, size: int) -> float:
     """Input pixels per output pixel, rounded as OpenCV rounds it."""
+    # Twice inverted as in OpenCV; `length / size` may differ in the last bit.
     return 1.0 / (size / length)
 
 
 def _nearest(length: int, size: int) -> NDArray[np.int64]:
+    # The last position may round beyond the edge.
     return np.minimum(np.floor(np.arange(size) * _scale(length, size)).astype(np.int64), length - 1)
 
 
 def _positions(length: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Input pixel left of each output pixel's centre, and how far beyond it the centre is."""
+    # Centers of pixels are at .5.
     centre = ((np.arange(size) + 0.5) * _scale(length, size) - 0.5).astype(np.float32)
     left = np.floor(centre).astype(np.int64)
     return left, centre - left.astype(np.float32)
@@ -167,6 +179,7 @@ def _area_linear(length: int, size: int) -> Taps:
 
 
 def _two_taps(left: NDArray[np.int64], beyond: NDArray[np.float32], length: int) -> Taps:
+    # Both taps are clipped, so that edges repeat.
     taps = np.clip(np.stack([left, left + 1], 1), 0, length - 1)
     return taps, np.stack([1 - beyond, beyond], 1).astype(np.float32)
 
@@ -177,6 +190,7 @@ def _cubic(length: int, size: int) -> Taps:
     first = ((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a
     second = ((a + 2) * x - (a + 3)) * x * x + 1
     third = ((a + 2) * (1 - x) - (a + 3)) * (1 - x) * (1 - x) + 1
+    # The fourth weight by difference, so that weights add up to 1.
     weights = np.stack([first, second, third, 1 - first - second - third], 1).astype(np.float32)
     return np.clip(left[:, None] + np.arange(-1, 3), 0, length - 1), weights
 
@@ -190,6 +204,7 @@ def _area_mean(image: Array, size: tuple[int, int]) -> Array:
     kind: Any = np.float64 if image.dtype == np.float64 else np.float32
     rows, columns = (_coverage(n, k).astype(kind) for n, k in zip(image.shape[-3:-1], size, strict=True))
     mean = np.einsum("ih,...hwc,jw->...ijc", rows, image.astype(kind), columns, optimize=True)
+    # Rows, columns and channels in one product; `optimize` contracts the larger axis first.
     return np.clip(np.rint(mean), 0, 255).astype(np.uint8) if image.dtype == np.uint8 else mean.astype(image.dtype)
 
 

@@ -15,6 +15,7 @@ from sporax.dataset.vision.enums import Inter
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 
 Matrix = NDArray[np.float64]
+# Fractional bits of positions, OpenCV's AB_BITS.
 _BITS = 10
 
 
@@ -29,10 +30,13 @@ def warp(value: Array, back: Matrix, size: tuple[int, int], interpolation: Inter
         fill: one value, or one per channel.
     """
     one = 1 << _BITS
+    # Linear keeps 5 bits, steps of 1/32 of a pixel.
     drop = _BITS if interpolation == Inter.NEAREST else _BITS - 5
+    # Half of what is dropped: rounds to nearest.
     half = 1 << (drop - 1)
     x, y = np.arange(size[1]), np.arange(size[0])[:, None]
     source = [
+        # Column and row parts are rounded separately, as OpenCV does it.
         (np.rint(row[0] * x * one).astype(np.int64) + np.rint((row[1] * y + row[2]) * one).astype(np.int64) + half)
         >> drop
         for row in back
@@ -50,6 +54,7 @@ def look_up(image: Array, x: Array, y: Array, blank: Array) -> Array:
     """The pixels at x and y, `blank` outside the image (H, W, C)."""
     height, width = image.shape[:2]
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    # Clipped first, as negative indices would wrap.
     picked = image[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)]
     return np.where(inside[..., None], picked, blank)
 
@@ -58,10 +63,12 @@ def blended(image: Array, x: Array, y: Array, blank: Array) -> Array:
     """As `look_up`, between pixels: positions come in 1/32 of one."""
     left, top = x >> 5, y >> 5
     right_share, bottom_share = (x & 31)[..., None], (y & 31)[..., None]
+    # Sums of four products of bytes and 10-bit shares need more than 16 bits.
     total = np.zeros((*x.shape, image.shape[-1]), np.int64 if image.dtype == np.uint8 else np.float64)
     for i, row_share in ((0, 32 - bottom_share), (1, bottom_share)):
         for j, column_share in ((0, 32 - right_share), (1, right_share)):
             total += look_up(image, left + j, top + i, blank) * (row_share * column_share)
+    # 512 is half of 32 * 32.
     return ((total + 512) >> 10).astype(np.uint8) if image.dtype == np.uint8 else (total / 1024).astype(image.dtype)
 
 
@@ -76,6 +83,7 @@ def rotated(
     """An image turned counter-clockwise about its centre, or about `center` (x, y)."""
     check_image("Rotate", value)
     height, width = sides(value)
+    # The middle of pixels, not of the image's area.
     cx, cy = ((width - 1) / 2, (height - 1) / 2) if center is None else center
     angle = np.deg2rad(degrees)
     cos, sin = np.cos(angle), np.sin(angle)
@@ -87,6 +95,7 @@ def rotated(
         shift = (extent - (width, height)) / 2
     turn = np.array([[cos, -sin], [sin, cos]])
     middle = np.array([cx, cy])
+    # Backwards: where each pixel of the result comes from.
     back = np.column_stack([turn, middle - turn @ (middle + shift)])
     return warp(value, back, size, interpolation, fill)
 

@@ -33,6 +33,7 @@ class AdjustGamma(Elementwise):
             )
         if value.dtype == np.uint8:
             # The whole range of the result is cut into 256 equal parts, as Pillow's users do it.
+            # 256 - 1e-3: so that 1.0 falls into the last part.
             table = np.clip(self._curve(np.arange(256) / 255) * (256 - 1e-3), 0, 255).astype(np.uint8)
             return table[value]
         return np.clip(self._curve(value), 0, 1).astype(value.dtype)
@@ -51,6 +52,7 @@ class AutoContrast(OneToOne):
 
     def __init__(self, cutoff: float = 0.0, ignore: int | Sequence[int] | None = None) -> None:
         self._cutoff = check_number("AutoContrast", "cutoff", cutoff, 0, 50)
+        # The check above includes its upper end, MindSpore's range does not.
         if self._cutoff == 50:
             raise SporaxValueError("For 'AutoContrast', the argument 'cutoff' must be in [0, 50), but got 50.")
         values = [] if ignore is None else ignore if isinstance(ignore, (list, tuple)) else [ignore]
@@ -66,11 +68,15 @@ class AutoContrast(OneToOne):
         counts = np.bincount(plane.ravel(), minlength=256)
         counts[self._ignore] = 0
         cut = int(counts.sum() * np.float32(self._cutoff) // 100)
-        seen = np.flatnonzero(_without_first(_without_first(counts, cut)[::-1], cut)[::-1])
-        if not len(seen) or seen[0] == seen[-1]:
+        # From both ends: reversed, cut and reversed again.
+        levels = np.flatnonzero(_without_first(_without_first(counts, cut)[::-1], cut)[::-1])
+        # One value only, or none: the identity.
+        if not len(levels) or levels[0] == levels[-1]:
             return np.arange(256, dtype=np.uint8)
-        scale = np.float32(255.0 / (seen[-1] - seen[0]))
-        return np.clip(np.arange(256, dtype=np.float32) * scale - np.float32(seen[0]) * scale, 0, 255).astype(np.uint8)
+        scale = np.float32(255.0 / (levels[-1] - levels[0]))
+        return np.clip(np.arange(256, dtype=np.float32) * scale - np.float32(levels[0]) * scale, 0, 255).astype(
+            np.uint8
+        )
 
 
 def _without_first(counts: Array, number: int) -> Array:
@@ -152,6 +158,7 @@ class RandomSolarize(RandomTransform):
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[int]:
         if self._low == self._high:
+            # Equal ends mean a range up to white, as in MindSpore.
             return [self._low, 255]
         return sorted(int(end) for end in rng.integers(self._low, self._high + 1, 2))
 
@@ -184,6 +191,7 @@ class RandomLighting(RandomTransform):
         alpha: standard deviation of the components' weights, >= 0.
     """
 
+    # Of ImageNet's RGB values, from the paper.
     _EIGENVALUES = np.array([55.46, 4.794, 1.148])
     _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 

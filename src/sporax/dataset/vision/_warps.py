@@ -47,12 +47,15 @@ def moved(
     middle = np.array(((width - 1) / 2, (height - 1) / 2) if center is None else center)
     turn, along, down = np.deg2rad(degrees), *np.deg2rad(shear)
     shape = np.array(
+        # Turn after shear, written out as one matrix.
         [
             [np.cos(turn - down), -np.cos(turn - down) * np.tan(along) - np.sin(turn) * np.cos(down)],
             [np.sin(turn - down), -np.sin(turn - down) * np.tan(along) + np.cos(turn) * np.cos(down)],
         ]
     )
+    # Inverted: `warp` asks where pixels come from.
     back = np.linalg.inv(scale * shape / np.cos(down))
+    # Around the middle, with the shift undone first.
     whole = np.column_stack([back, middle - back @ (middle + shift)])
     return warp(value, whole, (height, width), interpolation, fill)
 
@@ -128,6 +131,7 @@ class RandomAffine(RandomTransform):
         self._how = check_warp("RandomAffine", resample), check_fill("RandomAffine", fill_value)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[float, list[float], float, list[float]]:
+        # Drawn in a fixed order, so that equal seeds give equal images.
         shift, shear = ([float(rng.uniform(*limits)) for limits in both] for both in (self._shift, self._shear))
         return float(rng.uniform(*self._degrees)), shift, float(rng.uniform(*self._scale)), shear
 
@@ -135,6 +139,7 @@ class RandomAffine(RandomTransform):
         degrees, (along, down), scale, (shear_x, shear_y) = choice
         check_image("RandomAffine", value)
         height, width = sides(value)
+        # Whole pixels, as in MindSpore.
         shift = float(round(along * width)), float(round(down * height))
         return moved(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
 
@@ -154,6 +159,7 @@ def _ranges(
     pairs = [(ends[i], ends[i + 1]) for i in range(0, len(ends), 2)]
     if any(first > last for first, last in pairs):
         raise SporaxValueError(f"For 'RandomAffine', '{name}' must be increasing, but got {value!r}.")
+    # The second range is zero where only x is given.
     return [*pairs, (0.0, 0.0)][:2]
 
 
@@ -161,6 +167,7 @@ def _projection(start: Array, end: Array) -> Matrix:
     """(3, 3) that takes the four points `start` to the points `end`; the last element is 1."""
     rows = []
     for (x, y), (u, v) in zip(start, end, strict=True):
+        # Two linear equations per point, with the ninth coefficient fixed to 1.
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
     try:
         solution = np.linalg.solve(np.array(rows, np.float64), end.ravel())
@@ -183,15 +190,20 @@ class Perspective(OneToOne):
     def __init__(self, start_points: Any, end_points: Any, interpolation: Inter = Inter.BILINEAR) -> None:
         self._start, self._end = _points("start_points", start_points), _points("end_points", end_points)
         self._interpolation = check_warp("Perspective", interpolation, "interpolation")
+        # Inverted once: the points belong to the transform and not to the image.
         self._back = np.linalg.inv(_projection(self._start, self._end))
 
     def _one(self, value: Array) -> Array:
         check_image("Perspective", value)
         height, width = sides(value)
+        # Homogeneous coordinates of all pixels.
         grid = np.stack(np.broadcast_arrays(np.arange(width), np.arange(height)[:, None], 1.0), -1)
         x, y, depth = np.moveaxis(grid @ self._back.T, -1, 0)
+        # `blended` takes positions in 1/32 of a pixel.
         unit = 1 if self._interpolation == Inter.NEAREST else 32
+        # Points at infinity come from nowhere.
         scale = unit / np.where(depth == 0, np.inf, depth)
+        # Clipped before the cast, which is undefined beyond int64.
         source = [np.rint(np.clip(place * scale, -(2**31), 2**31 - 1)).astype(np.int64) for place in (x, y)]
         image = value[..., None] if value.ndim == 2 else value
         blank = np.zeros(image.shape[-1], image.dtype)
@@ -236,8 +248,10 @@ class RandomPerspective(RandomTransform):
             return None
         height, width = sides(value)
         corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float64)
+        # Each corner moves towards the inside.
         inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
         reach = np.floor(self._scale * np.array([width // 2, height // 2])).astype(np.int64)
+        # From moved corners to the corners: Pillow asks where pixels come from.
         return _projection(corners + inwards * rng.integers(0, reach + 1, (4, 2)), corners)
 
     def _apply(self, value: Array, choice: Array | None) -> Array:
@@ -245,7 +259,9 @@ class RandomPerspective(RandomTransform):
             return value
         image = pillow("RandomPerspective")
         kind = {Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}.get(self._interpolation, "BICUBIC")
+        # Pillow wants (H, W) for gray.
         source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
         method = image.Transform.PERSPECTIVE
+        # Eight coefficients; the ninth is 1 in Pillow as well.
         result = source.transform(source.size, method, choice.ravel()[:8].tolist(), image.Resampling[kind])
         return np.array(result).reshape(value.shape)

@@ -10,6 +10,7 @@ class Inter(enum.IntEnum):
 
     NEAREST = 0
     ANTIALIAS = 1
+    # Two names for one kind, as in MindSpore.
     BILINEAR = 2
     LINEAR = 2
     BICUBIC = 3
@@ -38,6 +39,7 @@ class ConvertMode(enum.IntEnum):
     """From which channels to which `ConvertColor` goes."""
 
     COLOR_BGR2BGRA = 0
+    # RGB and BGR share a number where only alpha changes.
     COLOR_RGB2RGBA = 0
     COLOR_BGRA2BGR = 1
     COLOR_RGBA2RGB = 1

@@ -15,6 +15,7 @@ from sporax.nn.optim.momentum import SGD, Momentum
 from sporax.nn.optim.optax import OptaxOptimizer
 from sporax.nn.optim.rmsprop import RMSProp
 from sporax.nn.optim.rprop import Rprop
+from sporax.nn.optim.thor import thor
 
 __all__ = [
     "Optimizer",
@@ -37,4 +38,5 @@ __all__ = [
     "ASGD",
     "AdaFactor",
     "OptaxOptimizer",
+    "thor",
 ]

@@ -23,6 +23,7 @@ from sporax.runtime.point_to_point import Exchange, Message
 
 def sizes(value: Any) -> tuple[int, ...]:
     """Sizes given as ints, nested lists of ints, or a Tensor."""
+    # The values are needed now: they are shapes of the program.
     return tuple(np.ravel(value.asnumpy() if isinstance(value, Tensor) else value).astype(int).tolist())
 
 
@@ -39,6 +40,7 @@ class AllGatherV(CommunicationPrimitive):
                 f"but got {array.shape}."
             )
         longest = max(lengths)
+        # One collective over padded tensors is faster than many messages of different lengths.
         padded = jnp.pad(array, (0, longest - own))
         rows = collectives.run(collectives.AllGather(self.members), padded).reshape(-1, longest)
         return wrap(jnp.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)]))
@@ -59,6 +61,7 @@ class ReduceScatterV(CommunicationPrimitive):
         array = check_tensor(self.name, x).array
         longest, op = max(lengths), check_reduction(self.name, self.op)
         starts = [sum(lengths[:index]) for index in range(len(lengths))]
+        # Each piece is padded to the longest, since reduce-scatter has equal pieces.
         pieces = [
             jnp.pad(array[start : start + length], (0, longest - length))
             for start, length in zip(starts, lengths, strict=True)
@@ -99,6 +102,7 @@ class AlltoAllVC(CommunicationPrimitive):
     ints = ("block_size",)
 
     def __call__(self, x: Tensor, send_count_matrix: Any) -> Tensor:
+        # All ranks have the same matrix, so each reads its own row and column.
         """Entry i·n + j of the matrix is the length of the piece that i sends to j."""
         count, me = self.members.size, self.members.position(self.name)
         matrix = [length * self.block_size for length in sizes(send_count_matrix)]
@@ -129,10 +133,12 @@ def exchange_pieces(
         )
     row, dtype = tuple(array.shape[1:]), array.dtype
     starts = [sum(outgoing[:index]) for index in range(len(outgoing))]
+    # Empty pieces are no messages: both sides leave them out by the same lengths.
     pieces = [array[start : start + length] for start, length in zip(starts, outgoing, strict=True) if length]
     sends = [Message(rank, (length, *row), dtype) for rank, length in zip(ranks, outgoing, strict=True) if length]
     receives = [Message(rank, (length, *row), dtype) for rank, length in zip(ranks, incoming, strict=True) if length]
     arrived = point_to_point.run(Exchange(tuple(sends), tuple(receives)), pieces)
+    # A rank may receive nothing.
     return jnp.concatenate(arrived) if arrived else jnp.zeros((0, *row), dtype)
 
 
@@ -153,6 +159,7 @@ def exchange_rows(
     primitive.name = name
     array, count = tensor.array, primitive.members.size
     for shape, split in ((array.shape, input_split_sizes), (output_shape, output_split_sizes)):
+        # Without sizes all pieces are equal.
         if not shape or tuple(shape[1:]) != tuple(array.shape[1:]) or (not split and shape[0] % count):
             raise SporaxValueError(
                 f"For '{name}', both shapes must agree behind dim 0, which without sizes must be divisible by {count}, "
@@ -185,6 +192,7 @@ class Send(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """Returns the tensor, so that something can depend on it."""
         array = check_tensor(self.name, x).array
+        # Kept out of the message: MindSpore's tag only tells messages of one pair apart.
         message = Message(self.world_rank(self.dest_rank), tuple(array.shape), array.dtype)
         return wrap(point_to_point.send(message, array))
 
@@ -206,6 +214,7 @@ class Receive(CommunicationPrimitive):
     def __call__(self, x: Tensor | None = None) -> Tensor:
         """The input, if there is one, says after what to receive; the derivative is sent back when it has one."""
         message = Message(self.world_rank(self.src_rank), tuple(self.shape), dtypes.to_dtype(self.dtype).np_dtype)
+        # With an input the receive has a place in the order of the step, and a gradient.
         if x is not None:
             return wrap(point_to_point.receive(message, check_tensor(self.name, x).array))
         return wrap(point_to_point.run(Exchange((), (message,)), [])[0])
@@ -225,6 +234,7 @@ class NeighborExchange(CommunicationPrimitive):
 
     def __call__(self, tensor: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of tensors out."""
+        # Checked against the declared shapes, as the other rank relies on them.
         arrays = [check_tensor(self.name, element).array for element in tensor]
         shapes = [tuple(shape) for shape in self.send_shapes]
         if [tuple(array.shape) for array in arrays] != shapes or len(shapes) != len(self.send_rank_ids):
@@ -262,6 +272,7 @@ class BatchISendIRecv(CommunicationPrimitive):
         for name in ("op_types", "remote_ranks", "receive_shapes", "receive_dtypes"):
             if not isinstance(getattr(self, name), tuple | list):
                 raise SporaxTypeError(f"For '{self.name}', '{name}' must be a tuple or list.")
+        # Every mistake is found at construction: at the call it would stop this rank only, and others would wait.
         num_receives = list(self.op_types).count("irecv")
         if len(self.op_types) != len(self.remote_ranks) or not (
             len(self.receive_shapes) == len(self.receive_dtypes) == num_receives
@@ -290,6 +301,7 @@ class BatchISendIRecv(CommunicationPrimitive):
             for rank, shape, dtype in zip(incoming, self.receive_shapes, self.receive_dtypes, strict=True)
         )
         arrived = iter(point_to_point.run(Exchange(sends, receives), arrays))
+        # Positions of sends must be filled, since results are given by operation.
         return tuple(wrap(next(arrived) if kind == "irecv" else jnp.zeros((), jnp.float32)) for kind in self.op_types)
 
 
@@ -329,6 +341,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
                 f"For '{self.name}', the input must have 4 dimensions, but its shape is {array.shape}."
             )
         batch, height, width = tuple(array.shape[:2]), array.shape[2], array.shape[3]
+        # Borders of the own tile go out; the frame around it is filled from others.
         outgoing = _tiles(self.send_lens, height, width, inside=True)
         incoming = _tiles(self.recv_lens, height, width, inside=False)
         pieces, sends, receives, places = [], [], [], []
@@ -341,8 +354,10 @@ class NeighborExchangeV2(CommunicationPrimitive):
                 shape = (*batch, rows.stop - rows.start, columns.stop - columns.start)
                 receives.append(Message(self.world_rank(rank), shape, array.dtype))
                 places.append((rows, columns))
+        # One exchange for all directions, so that no two ranks wait for each other.
         arrived = point_to_point.run(Exchange(tuple(sends), tuple(receives)), pieces)
         top, bottom, left, right = self.recv_lens
+        # Zeros first: directions without a sender stay 0.
         whole = jnp.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
         for (rows, columns), piece in zip(places, arrived, strict=True):
             whole = whole.at[:, :, rows, columns].set(piece)
@@ -360,6 +375,7 @@ def _tiles(lens: Sequence[int], height: int, width: int, inside: bool) -> list[t
         first, last = slice(0, top), slice(top + height, top + height + bottom)
         west, east = slice(0, left), slice(left + width, left + width + right)
     rows, columns = slice(down, down + height), slice(across, across + width)
+    # In MindSpore's order: clockwise from the top.
     return [
         (first, columns),
         (first, east),

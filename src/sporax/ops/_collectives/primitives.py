@@ -39,8 +39,10 @@ class CommunicationPrimitive(Primitive):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # None is the group of all, as in MindSpore's functions.
         if self._attributes["group"] is None:
             self._attributes["group"] = WORLD
+        # Only checked here: a group may be made of other ranks later, so it is looked up at each call.
         groups.find(self.group, self.name)
 
     def _check(self, name: str, value: Any) -> None:
@@ -156,6 +158,7 @@ class Reduce(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """Any shape, the same on all members."""
         check_tensor(self.name, x)
+        # The rank is checked on all members, so that all fail together.
         self.world_rank(self.dest_rank)
         op = check_reduction(self.name, self.op)
         return wrap(collectives.run(collectives.Reduce(self.members, op, self.dest_rank), x.array))
@@ -280,6 +283,7 @@ class Barrier(CommunicationPrimitive):
     def __call__(self) -> None:
         """Returns when all are there; in a compiled step, at that place of the step."""
         total = collectives.run(collectives.Barrier(self.members))
+        # Outside of a step the call itself must wait.
         if not isinstance(total, jax.core.Tracer):
             total.block_until_ready()
 

@@ -20,6 +20,7 @@ from sporax.ops._collectives.primitives import check_int, check_member
 from sporax.runtime import groups, point_to_point
 from sporax.runtime.point_to_point import Exchange, Message
 
+# Requests of this process in the order they were made; emptied by the first wait.
 _pending: list[P2POp] = []
 
 
@@ -49,6 +50,7 @@ class P2POp:
         *,
         recv_dtype: DType | None = None,
     ) -> None:
+        # MindSpore takes the functions `isend` and `irecv` themselves.
         name = op if isinstance(op, str) else getattr(op, "__name__", "")
         if name not in ("isend", "irecv"):
             raise SporaxTypeError(f"For 'P2POp', 'op' must be 'isend' or 'irecv', but got {op!r}.")
@@ -59,6 +61,7 @@ class P2POp:
         self.tag = check_int(name, "tag", tag)
         self.tensor = tensor
         if isinstance(tensor, Tensor):
+            # Shapes and dtypes of receives come from the tensor to be filled.
             self.message = Message(peer, tensor.shape, tensor.dtype.np_dtype)
         elif name == "irecv" and isinstance(tensor, tuple | list) and recv_dtype is not None:
             self.message = Message(peer, tuple(tensor), dtypes.to_dtype(recv_dtype).np_dtype)
@@ -98,13 +101,16 @@ class CommHandle:
 
     def wait(self) -> None:
         """Return when it is done."""
+        # Another handle may have carried it out.
         if self._request in _pending:
             _carry_out_pending()
+        # In a compiled step there is nothing to wait for.
         if self._result is not None and not isinstance(self._result.array, jax.core.Tracer):
             self._result.array.block_until_ready()
 
 
 def _carry_out_pending() -> None:
+    # Emptied first: an error must not leave requests that would be sent twice.
     requests, _pending[:] = list(_pending), []
     for request, tensor in zip(requests, exchange(requests), strict=True):
         if tensor is not None:
@@ -112,6 +118,7 @@ def _carry_out_pending() -> None:
 
 
 def exchange(operations: Sequence[P2POp]) -> list[Tensor | None]:
+    # Sends first in the list; the order on the wire is that of all ranks together.
     """Carry out sends and receives; what was received, None for each send."""
     sends = [operation for operation in operations if operation.op == "isend"]
     messages = (

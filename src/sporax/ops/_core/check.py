@@ -24,6 +24,7 @@ def describe(array: Any) -> str:
 def tensor(operator: str, **values: Any) -> None:
     """Raise SporaxTypeError unless every value is a tensor."""
     for name, value in values.items():
+        # numpy arrays pass: they are constants of the kernel, and JAX takes them as arrays.
         if not isinstance(value, jax.Array | np.ndarray):
             raise SporaxTypeError(
                 f"For '{operator}', '{name}' must be a Tensor, but got {type(value).__name__}: {value!r}."
@@ -34,6 +35,7 @@ def floating(operator: str, **arrays: jax.Array) -> None:
     """Raise SporaxTypeError unless every array is of a floating (or complex) dtype."""
     tensor(operator, **arrays)
     for name, array in arrays.items():
+        # `inexact` includes complex; MindSpore's floating operators take complex tensors as well.
         if not jnp.issubdtype(array.dtype, jnp.inexact):
             raise SporaxTypeError(
                 f"For '{operator}', the dtype of '{name}' must be floating point, but got {from_numpy(array.dtype)}."
@@ -77,6 +79,7 @@ def axis(operator: str, value: Any, ndim: int, name: str = "axis") -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise SporaxTypeError(f"For '{operator}', '{name}' must be an int, but got {type(value).__name__}: {value!r}.")
+    # MindSpore treats a scalar like a tensor of one dimension here.
     limit = max(ndim, 1)
     if not -limit <= value < limit:
         raise SporaxValueError(f"For '{operator}', '{name}' must be in range [{-limit}, {limit}), but got {value}.")
@@ -89,6 +92,7 @@ def axes(operator: str, value: Any, ndim: int, name: str = "axis") -> tuple[int,
     Raises:
         SporaxTypeError, SporaxValueError: as `axis`; also when an axis is named twice.
     """
+    # The empty tuple stands for all dims, as in MindSpore's reductions.
     if value is None or value == ():
         return None
     values = (value,) if isinstance(value, int | np.integer) else value
@@ -115,6 +119,7 @@ def broadcast(operator: str, *values: Any) -> tuple[int, ...]:
     shapes = [np.shape(value) for value in values]
     try:
         return np.broadcast_shapes(*shapes)
+    # `from None`: numpy's message repeats the shapes without their names.
     except ValueError:
         given = ", ".join(f"{name}.shape: {shape}" for name, shape in zip("xyzuvw", shapes, strict=False))
         raise SporaxValueError(f"For '{operator}', the shapes need to broadcast, but got {given}.") from None
@@ -126,6 +131,7 @@ def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
     Raises:
         SporaxTypeError: it is something else.
     """
+    # MindSpore takes lists for shapes as well, but JAX only tuples.
     value = tuple(value) if isinstance(value, list) else value
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, tuple) or any(
@@ -144,6 +150,7 @@ def one_of(operator: str, value: Any, allowed: Sequence[Any], name: str) -> None
 def only(operator: str, **settings: tuple[Any, Any]) -> None:
     """Raise SporaxNotImplementedError unless each setting has the one value that is offered: ``name=(value, offered)``."""
     for name, (value, offered) in settings.items():
+        # Identity first: comparing a tensor with the offered value would give a tensor. Types count, since 1 == True.
         if value is not offered and (
             isinstance(value, jax.Array) or type(value) is not type(offered) or value != offered
         ):

@@ -64,12 +64,14 @@ def pointwise(
         convert: applied to each operand, with the operator's name for messages.
         method, mint: as for `operator`.
     """
+    # Without a class form the function's name opens messages.
     name = primitive or function
     signature = inspect.Signature(
         [
             inspect.Parameter(
                 parameter,
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                # A single operand has to be a tensor; one of several may be a number.
                 annotation="Array" if len(parameters) == 1 else "Operand",
             )
             for parameter in parameters
@@ -77,9 +79,11 @@ def pointwise(
     )
 
     def kernel(*args: Any, **kwargs: Any) -> Array:
+        # `bind`, so that names work as well as places.
         operands = signature.bind(*args, **kwargs).args
         return compute(*(convert(name, operand) for operand in _agreed(name, operands)))
 
+    # What the operator's other forms, `help` and tracebacks show.
     kernel.__name__, kernel.__doc__, kernel.__module__ = function or name, doc, compute.__module__ or __name__
     kernel.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for
     return operator(primitive, function=function, method=method, mint=mint)(kernel)
@@ -90,5 +94,6 @@ def _agreed(name: str, operands: tuple[Any, ...]) -> tuple[Array, ...]:
     if len(operands) == 1:
         check.tensor(name, input=operands[0])
         return operands
+    # Shapes before dtypes, so that of two mistakes MindSpore's first one is named.
     check.broadcast(name, *operands)
     return promote.pair(name, *operands)

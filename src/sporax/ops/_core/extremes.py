@@ -32,10 +32,13 @@ LEAST_WEIGHT = 1e-30
 
 def largest(x: Array, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """Largest element over `axis`; not less than `initial`; only of the elements in the mask `where`."""
+    # Integers have no gradient, and JAX raises its own error for nothing to choose from.
     if not _is_smooth(x):
         return jnp.max(x, axis, keepdims=keepdims, initial=initial, where=where)
+    # Masked elements become neutral; so they can be an extreme only where all are masked.
     values = x if where is None else jnp.where(where, x, jnp.asarray(-jnp.inf if initial is None else initial, x.dtype))
     result = _largest(values, axis, keepdims)
+    # `initial` is an element like others and shares the gradient where it is equal.
     return result if initial is None else larger(result, initial)
 
 
@@ -79,6 +82,7 @@ def limited(x: Array, low: Any, high: Any) -> Array:
 
 
 def _alike(x: Array, y: Any) -> tuple[Array, Array]:
+    # Promoted before comparing: a derivative needs both tangents in one dtype.
     dtype = jnp.result_type(x, y)
     one, other = jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
     return one, other
@@ -87,6 +91,7 @@ def _alike(x: Array, y: Any) -> tuple[Array, Array]:
 def _of_numbers(extreme: Any, lowest: float, x: Array, axis: Axes, keepdims: bool) -> Array:
     if not _is_smooth(x):
         return extreme(x, axis, keepdims)
+    # Replaced and not compared: a NaN would win any comparison in XLA's maximum.
     result = extreme(jnp.where(jnp.isnan(x), jnp.asarray(lowest, x.dtype), x), axis, keepdims)
     return jnp.where(jnp.all(jnp.isnan(x), axis, keepdims=keepdims), jnp.asarray(jnp.nan, x.dtype), result)
 
@@ -108,6 +113,7 @@ def _smallest(x: Array, axis: Axes, keepdims: bool) -> Array:
 
 def _chosen(x: Array, extreme: Array, axis: Axes, upwards: bool) -> Array:
     """How the elements of `x` share the gradient of `extreme`: weights with sum 1 over `axis`."""
+    # Half precision cannot count more than 2048 equal elements.
     wide = jnp.promote_types(x.dtype, jnp.float32)
     distance = (extreme - x if upwards else x - extreme).astype(wide)
     equal = (x >= extreme if upwards else x <= extreme).astype(wide)
@@ -117,9 +123,11 @@ def _chosen(x: Array, extreme: Array, axis: Axes, upwards: bool) -> Array:
     mean = jnp.sum(jnp.where(finite, distance, 0), axis, keepdims=True) / jnp.sum(
         finite, axis, keepdims=True, dtype=wide
     )
+    # Relative to the nearest element, so that the largest exponent is 0 and nothing underflows as a whole.
     further = jnp.maximum(distance - jnp.min(distance, axis, keepdims=True), 0)
     near = jnp.where(finite, jnp.exp(-SHARPNESS * further / mean) + LEAST_WEIGHT, 0)
     weights = jnp.where(count > 0, equal, near) / jnp.where(count > 0, count, jnp.sum(near, axis, keepdims=True))
+    # Weights are constants of the derivative: the second derivative of an extreme is zero, as in MindSpore.
     return jax.lax.stop_gradient(weights).astype(x.dtype)
 
 
@@ -136,10 +144,12 @@ def _smallest_jvp(axis: Axes, keepdims: bool, primals: Any, tangents: Any) -> tu
 def _with_tangent(
     function: Any, upwards: bool, axis: Axes, keepdims: bool, x: Array, tangent: Array
 ) -> tuple[Array, Array]:
+    # With the reduced dims, so that it broadcasts against the operand.
     extreme = function(x, axis, True)
     total = jnp.sum(_chosen(x, extreme, axis, upwards) * tangent, axis, keepdims=True)
     if keepdims:
         return extreme, total
+    # Squeezed here: the weights need the dims, the result does not.
     squeezed = tuple(range(x.ndim)) if axis is None else axis
     return jnp.squeeze(extreme, squeezed), jnp.squeeze(total, squeezed)
 
@@ -155,6 +165,7 @@ def _smaller(x: Array, y: Array) -> Array:
 
 
 @_larger.defjvp
+# Compared with each other: the result may have been rounded in another fusion.
 def _larger_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     x, y = primals
     return _larger(x, y), _of_winner(x > y, x == y, *tangents)
@@ -167,7 +178,9 @@ def _smaller_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 def _of_winner(first: Array, both: Array, one: Array, other: Array) -> Array:
+    # Integers have no tangents.
     if one.dtype == jax.dtypes.float0:
         return one
     half = jnp.asarray(0.5, one.dtype)
+    # Half for each of two equal elements, as in MindSpore.
     return jnp.where(first, one, jnp.where(both, half * one + half * other, other))

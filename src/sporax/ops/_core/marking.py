@@ -1,4 +1,8 @@
-"""An operator inside a planned step: its tensors pass a mark at the entrance and one at the exit."""
+"""An operator inside a planned step: its tensors pass a mark at the entrance and one at the exit.
+
+A plan works on JAX's trace, which consists of JAX's own primitives. The marks say which of them are one operator of
+MindSpore's, and carry what the user said of it: strategy, layout, attributes.
+"""
 
 from __future__ import annotations
 
@@ -18,45 +22,45 @@ from sporax.lowering.marks import apply_mark, next_number
 from sporax.ops._core.forms import ClassForm, FunctionalForm
 
 
-class _Said(threading.local):
-    """What the surroundings say of operators that say nothing themselves."""
+class _Surroundings(threading.local):
+    """Marks of the surrounding code, for operators without marks of their own."""
 
     following: bool = False
     batch_parallel: bool = False
     strategy: tuple[Any, Any] | None = None
 
 
-_said = _Said()
+_surroundings = _Surroundings()
 
 
 @contextmanager
 def following() -> Iterator[None]:
     """Context in which operators without a strategy take their inputs as they come."""
-    before, _said.following = _said.following, True
+    before, _surroundings.following = _surroundings.following, True
     try:
         yield
     finally:
-        _said.following = before
+        _surroundings.following = before
 
 
 @contextmanager
 def kept_batch_parallel() -> Iterator[None]:
     """Context in which operators without a strategy are batch-parallel, also where a search decides (`set_data_parallel`)."""
-    before, _said.batch_parallel = _said.batch_parallel, True
+    before, _surroundings.batch_parallel = _surroundings.batch_parallel, True
     try:
         yield
     finally:
-        _said.batch_parallel = before
+        _surroundings.batch_parallel = before
 
 
 @contextmanager
 def next_operator(in_strategy: Any, out_strategy: Any) -> Iterator[None]:
     """Context in which the first operator that runs has this strategy."""
-    before, _said.strategy = _said.strategy, (in_strategy, out_strategy)
+    before, _surroundings.strategy = _surroundings.strategy, (in_strategy, out_strategy)
     try:
         yield
     finally:
-        _said.strategy = before
+        _surroundings.strategy = before
 
 
 def between_marks(
@@ -77,38 +81,45 @@ def between_marks(
     """
     if operator.composed:
         return _run_composed(operator, args, kwargs, constants, primitive)
+    # In the order of parameters, since marks say their tensors by position.
     kwargs = {name: kwargs[name] for name in sorted(kwargs, key=operator.place_of)}
     leaves, tree = jax.tree.flatten((args, list(kwargs.values())), is_leaf=_is_tensor)
     tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
-    said = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
-    if _said.following:
-        said["follow"] = True
-    if _said.batch_parallel:
-        said["strategy_gen_mode"] = "data_parallel"
-    if _said.strategy is not None:
-        (said["in_strategy"], said["out_strategy"]), _said.strategy = _said.strategy, None
+    marks = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
+    # Read in this order: the user's marks on the operator itself come first and are completed.
+    if _surroundings.following:
+        marks["follow"] = True
+    if _surroundings.batch_parallel:
+        marks["strategy_gen_mode"] = "data_parallel"
+    if _surroundings.strategy is not None:
+        # Taken: only the first operator of the context has it.
+        (marks["in_strategy"], marks["out_strategy"]), _surroundings.strategy = _surroundings.strategy, None
     if not any(isinstance(leaves[position].array, jax.core.Tracer) for position in tensors):
         # MindSpore folds constants before it reads strategies, so that of an operator on constants alone has no effect.
-        said = {name: value for name, value in said.items() if name not in ("in_strategy", "out_strategy")}
-    strategy = cuts_of(said.get("in_strategy"))
+        marks = {name: value for name, value in marks.items() if name not in ("in_strategy", "out_strategy")}
+    strategy = cuts_of(marks.get("in_strategy"))
     entrance = OperatorMark(
         operator.name,
         next_number(),
         Side.IN,
+        # Numbers among the operands are constants in the plan, so their entries are dropped.
         None if strategy is None else _of_tensors(operator, strategy, args, kwargs),
-        cuts_of(said.get("out_strategy")),
-        _attributes({**_named(operator, args, kwargs), **(primitive._attributes if primitive else {}), **said}),
+        cuts_of(marks.get("out_strategy")),
+        _attributes({**_named(operator, args, kwargs), **(primitive._attributes if primitive else {}), **marks}),
     )
     operands = [leaves[position].array for position in tensors]
     marked = apply_mark(operands, entrance)
+    # Integer tensors with slopes of their own are followed through the mark.
     _integer_slopes.follow(operands, marked)
     for position, array in zip(tensors, marked, strict=True):
         leaves[position] = wrap(array)
     args, values = jax.tree.unflatten(tree, leaves)
     kwargs = dict(zip(kwargs, values, strict=True))
-    result = operator.run_between_marks(args, kwargs, constants, said)
+    # Run between both marks: operators that compute something else under a mark look at it here.
+    result = operator.run_between_marks(args, kwargs, constants, marks)
     outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
     results = [output.array for output in outputs]
+    # The same mark with another side, so that a plan finds the pair by its number.
     arrays = apply_mark(results, replace(entrance, side=Side.OUT))
     _integer_slopes.follow(results, arrays)
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
@@ -132,6 +143,7 @@ def _run_composed(
     constants: tuple[Any, ...],
     primitive: ClassForm | None,
 ) -> Any:
+    # The strategy goes to the first operator inside; those after it follow its placement.
     strategy = primitive.attrs.get("in_strategy") if primitive is not None else None
     if primitive is None or strategy is None:
         return operator.run(args, kwargs, constants)
@@ -147,6 +159,7 @@ def _of_tensors(operator: FunctionalForm, strategy: Cuts, args: Sequence[Any], k
         for leaf in jax.tree.leaves(arg, is_leaf=_is_tensor)
         if _is_tensor(leaf) or (place in operator.operands and isinstance(leaf, int | float))
     ]
+    # A strategy of another length may speak of tensors only; the planner's message is the better one.
     if len(takes) != len(strategy):
         return strategy
     return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor)
@@ -157,9 +170,10 @@ def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]
     return {**dict(zip(operator.__signature__.parameters, args, strict=False)), **kwargs}
 
 
-def _attributes(said: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
+def _attributes(marks: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
     """Attributes and further marks, those that a plan can compare."""
-    plain = {name: value for name, value in said.items() if isinstance(value, str | int | float | bool | tuple)}
+    # Strategies are part of the mark already; unhashable values cannot be compared.
+    plain = {name: value for name, value in marks.items() if isinstance(value, str | int | float | bool | tuple)}
     hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
     return tuple(sorted(hashable.items()))
 
@@ -174,4 +188,5 @@ def _hashable(value: Any) -> bool:
         hash(value)
     except TypeError:
         return False
+    # A tuple of Tensors may be hashable, but its values are not known to a plan.
     return not (isinstance(value, tuple) and any(_is_tensor(item) for item in value))

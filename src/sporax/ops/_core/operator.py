@@ -1,4 +1,4 @@
-"""The mould every operator is cast in.
+"""How an operator is defined: one function on arrays, from which all of its forms are made.
 
 An operator is one plain function on `jax.Array`s, decorated with `operator`:
 
@@ -71,6 +71,7 @@ class _Hole:
         return "·"
 
 
+# A tensor (or number) of the program; several of them in a tuple.
 _ONE = _Hole()
 _MANY = _Hole()
 _NUMBER_TYPES = (float, int, bool, complex)
@@ -93,9 +94,11 @@ class Operator:
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
         self.__module__ = kernel.__module__
+        # Made once per operator: reading signatures takes longer than a small operator.
         self.parameters = Parameters(name, kernel)
         self.__signature__ = self.parameters.signature
         self.operands = self.parameters.operands
+        # One compiled function for each combination of attributes and kinds of arguments.
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -127,6 +130,7 @@ class Operator:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run the operator on positional and named arguments, and on constants given as parts of the key."""
+        # Eager calls outside of any frame, the most frequent case, skip all that follows.
         if state.current_frame() is None:
             return self.run_unmarked(args, kwargs, constants)
         if state.planning():
@@ -135,6 +139,7 @@ class Operator:
             result = self.run_unmarked(args, kwargs, constants)
         if not gradient_switch.is_on():
             result = _without_gradient(result)
+        # MindSpore folds constants while it compiles; a later question for the value computes it then.
         if state.compiling() and _are_constant((args, kwargs)):
             self._note_constants(result, args, kwargs, constants)
         return result
@@ -144,6 +149,7 @@ class Operator:
     ) -> None:
         """Say how to compute results that depend on constants only; nothing is computed before somebody asks."""
 
+        # In a closure: most constants are never asked for.
         def whole() -> Any:
             return self.run_unmarked(_known_form(args), _known_form(kwargs), attributes)
 
@@ -151,6 +157,7 @@ class Operator:
             note(result.array, lambda: whole().array)
             return
         for number, part in enumerate(result):
+            # `partial`, as a closure would see the last number only.
             note(part.array, functools.partial(lambda place: whole()[place].array, number))
 
     def run_between_marks(
@@ -165,6 +172,7 @@ class Operator:
         key: list[Any] = []
         for position, arg in enumerate(args):
             kind = type(arg)
+            # The fast path of eager calls: exact types, no `isinstance`.
             if kind is Tensor:
                 arrays.append(arg.raw)
                 key.append(_ONE)
@@ -176,12 +184,15 @@ class Operator:
             for name, arg in kwargs.items():
                 key.append((name, self._sort(name, arg, arrays)))
         try:
+            # The key is all that the compiled program depends on besides shapes and dtypes.
             whole = (*key, *constants)
             compiled = self._compiled.get(whole) or self._specialise(len(args), whole)
             result = _integer_slopes.run(compiled, arrays)
         except SporaxError as error:
+            # The traceback through JAX says nothing to users; the message has all.
             raise error.with_traceback(None) from None
         except (TypeError, ValueError, IndexError, NotImplementedError) as error:
+            # Reasons are found only now, so that calls that succeed pay nothing.
             raise self._explain(error, args, {**kwargs, **{name: part[1] for name, part in constants}}) from None
         kind = type(result)
         return tuple(map(wrap, result)) if kind is tuple or kind is list else wrap(result)
@@ -193,13 +204,16 @@ class Operator:
         if isinstance(arg, Tensor):
             arrays.append(arg.array)
             return _ONE
+        # A number at an operand's place is a value: a new number must not compile again.
         if isinstance(arg, jax.Array) or (isinstance(arg, _NUMBER_TYPES) and where in self.operands):
             arrays.append(arg)
             return _ONE
         if isinstance(arg, tuple | list):
             if any(isinstance(item, Tensor) for item in arg):
+                # A tuple is one value of the kernel, as for Concat.
                 arrays.append(tuple(item.array if isinstance(item, Tensor) else item for item in arg))
                 return _MANY
+            # A list of numbers where a tensor is expected becomes one.
             if where in self.operands and arg:
                 arrays.append(Tensor(arg).raw)
                 return _ONE
@@ -209,9 +223,11 @@ class Operator:
         """Compile the kernel for one pattern of values and attributes."""
         kernel, parameters = self.kernel, self.parameters
         names = [name for name, _ in key[num_args:]]
+        # Attributes come from the constructor and from the call, so a name may be there twice.
         if len(set(names)) < len(names):
             raise TypeError(f"got an argument twice: {', '.join(names)}")
 
+        # The parts of the key are constants of this closure; arrays come in the order of the key.
         def call(*arrays: Any) -> Any:
             remaining = iter(arrays)
 
@@ -220,27 +236,33 @@ class Operator:
 
             args = tuple(fill(part) for part in key[:num_args])
             kwargs = {name: fill(part) for name, part in key[num_args:]}
+            # While tracing, so once per compiled program.
             parameters.check_call(args, kwargs)
             return kernel(*args, **kwargs)
 
         call.__name__ = call.__qualname__ = self.name
+        # Kept even if the first call fails: the next one fails in tracing again.
         compiled = self._compiled[key] = jax.jit(call)
         return compiled
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
         """What JAX, numpy or Python refused, in the words of the operator's caller."""
+        # From the most likely mistake to the least: wrong names, wrong types, then what the kernel refused.
         try:
             self.__signature__.bind(*args, **kwargs)
         except TypeError as mismatch:
             return SporaxTypeError(f"For '{self.name}', {mismatch}; the signature is {self.usage}.")
         try:
+            # The compiled call has checked already, but it may have failed before that.
             self.parameters.check_call(
                 tuple(map(_unwrapped, args)), {name: _unwrapped(arg) for name, arg in kwargs.items()}
             )
         except SporaxError as mismatch:
             return mismatch
         given = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
+        # IndexErrors of JAX are about axes and positions, which are ValueErrors in MindSpore.
         kind = SporaxValueError if isinstance(error, ValueError | IndexError) else SporaxTypeError
+        # JAX's first line has the reason, further ones explain tracers.
         reason = str(error).split("\n")[0].rstrip(".")
         return kind(f"For '{self.name}', the arguments ({', '.join(given)}) do not fit: {reason}.")
 
@@ -255,8 +277,10 @@ class Composition(Operator):
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Call the kernel."""
+        # Constants carry their kinds in front, see `static`.
         settings = {**kwargs, **{name: part[1] for name, part in constants}}
         try:
+            # Python's own TypeError would name the kernel.
             self.__signature__.bind(*args, **settings)
         except TypeError as mismatch:
             raise self._explain(mismatch, args, settings) from None
@@ -277,6 +301,7 @@ def _are_constant(value: Any) -> bool:
     if kind is dict:
         return all(map(_are_constant, value.values()))
     if isinstance(value, Tensor):
+        # Parameters are subclasses of Tensor, and change.
         return kind is Tensor and is_constant(value.array)
     return is_constant(value)
 
@@ -284,6 +309,7 @@ def _are_constant(value: Any) -> bool:
 def _known_form(value: Any) -> Any:
     """The arguments of a call with values in the place of tracers."""
     if isinstance(value, tuple | list):
+        # Lists stay lists: kernels may tell them from tuples.
         return type(value)(map(_known_form, value))
     if isinstance(value, dict):
         return {name: _known_form(entry) for name, entry in value.items()}
@@ -341,12 +367,14 @@ def operator(
 
     def register(kernel: Callable[..., Any]) -> Operator:
         class_name, constructor = _parse(primitive or "")
+        # The name of the class form is the operator's in messages and plans.
         result = (Composition if composed else form)(class_name or kernel.__name__, kernel)
         OPERATORS[result.name] = result
         name = kernel.__name__ if function is None else function
         if name:
             FUNCTIONS[name] = result
         if class_name:
+            # Only a class that is named: other operators have a function only.
             PRIMITIVES[class_name] = _class_form(class_name, constructor, result)
         for path in filter(None, _COMMA.split(method or "")):
             own, renames = _parse(path.strip())
@@ -375,6 +403,7 @@ def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
 def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator) -> type[Primitive]:
     parameters = target.__signature__.parameters
     attributes = target.parameters.attributes if constructor is None else constructor
+    # Class attributes in place of a constructor for each primitive: all differ in these only.
     body = {
         "operator": target,
         "attribute_names": attributes,
@@ -383,6 +412,7 @@ def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator
             for attribute in attributes
             if parameters[attribute].default is not _NOTHING
         },
+        # For `inspect` and `help`: all classes share one `__init__`, whose own signature says nothing.
         "__init__": _with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
         "__call__": _with_parameters(
             Primitive.__call__, [parameter for parameter in parameters.values() if parameter.name not in attributes]
@@ -399,13 +429,16 @@ _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
     """The same method once more, which tells `inspect` and `help` the parameters it really takes."""
+    # A new function object over the same code, since a signature belongs to the object.
     twin = types.FunctionType(
         method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
     )
     functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
+    # `inspect` would follow it to the first signature.
     del twin.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     named = [parameter.replace(kind=kind) for parameter in parameters]
+    # Defaults may come before parameters without one here, which `Signature` would refuse.
     twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]  # read by inspect.signature
     return twin
 
@@ -415,12 +448,14 @@ def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] 
     target = function
     if names:
         target = renamed(function, names)
+        # Messages of renamed parameters name the method.
         target.__name__ = f"_{name}"
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         return target(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, function.__doc__
+    # The first parameter becomes `self`.
     _, *others = inspect.signature(target).parameters.values()
     method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]  # read by inspect.signature
     return method
@@ -432,6 +467,7 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
         return function
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        # Only named arguments are renamed; positions are the same.
         return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
 
     call.__name__ = getattr(function, "__name__", "call")
@@ -452,5 +488,6 @@ def export(*functions: Callable[..., Any], mint: str = "", method: bool = False)
         FUNCTIONS[name] = function
         if method:
             setattr(Tensor, name, as_method(function, name))
+        # A dotted name that ends with the function's is the whole name, otherwise a prefix.
         if mint:
             MINT[mint if mint.split(".")[-1] == name else f"{mint}{name}"] = function

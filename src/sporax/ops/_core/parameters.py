@@ -24,6 +24,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 Array = jax.Array
 Operand = jax.Array | float | int | bool | complex
 
+# As MindSpore: ``axis=True`` is a mistake.
 # What stands for a Python type besides itself. A bool is no number here, though Python's int says so.
 _ACCEPTED: dict[Any, tuple[type, ...]] = {
     bool: (bool, np.bool_),
@@ -50,9 +51,11 @@ class Parameters:
     @cached_property
     def operands(self) -> frozenset[int | str]:
         """Positions and names at which a bare number is a value of the program, not an attribute."""
+        # As text: kernels' annotations are not evaluated before the first check.
         return frozenset(
             key
             for position, parameter in enumerate(self.signature.parameters.values())
+            # "Operand" may be one of several, as in ``Operand | None``.
             if "Operand" in str(parameter.annotation)
             for key in (position, parameter.name)
         )
@@ -67,6 +70,7 @@ class Parameters:
             return Any
         if not isinstance(annotation, str):
             return annotation
+        # Annotations are text because of `from __future__ import annotations`; they are our own code.
         return eval(annotation, {"Array": Array, "Operand": Operand, "Any": Any, **self._globals})
 
     @property
@@ -76,6 +80,7 @@ class Parameters:
 
     def check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise SporaxTypeError or SporaxValueError unless every argument is what its annotation says."""
+        # `bind` without defaults: these need no check.
         for name, value in self.signature.bind(*args, **kwargs).arguments.items():
             self.check(name, value)
 
@@ -84,11 +89,13 @@ class Parameters:
         parameter, hint = self.signature.parameters[name], self.hints[name]
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or fits(value, hint):
             return
+        # A default may be of another type than the annotation, such as None for a tuple.
         if value is parameter.default:
             return
         choices = [
             choice for part in _parts(hint) if typing.get_origin(part) is Literal for choice in typing.get_args(part)
         ]
+        # A wrong choice is a ValueError in MindSpore, a wrong type a TypeError.
         if choices and isinstance(value, str):
             raise SporaxValueError(
                 f"For '{self.operator}', '{name}' must be one of {tuple(choices)}, but got {value!r}."
@@ -108,6 +115,7 @@ def fits(value: Any, hint: Any) -> bool:
     origin = typing.get_origin(hint)
     if origin is Literal:
         return value in typing.get_args(hint)
+    # MindSpore takes lists for tuples.
     if origin in (tuple, list):
         return isinstance(value, tuple | list) and _elements_fit(value, typing.get_args(hint))
     if hint is Array:
@@ -117,6 +125,7 @@ def fits(value: Any, hint: Any) -> bool:
         return value is None
     if hint is not bool and isinstance(value, bool | np.bool_):
         return False
+    # A hint that is no plain class, such as a callable, is not checked here.
     return isinstance(value, _ACCEPTED.get(hint, hint)) if isinstance(hint, type) else True
 
 
@@ -158,6 +167,7 @@ def _describe_value(value: Any) -> str:
         return f"a Tensor of shape {tuple(value.shape)}"
     if isinstance(value, np.ndarray):
         return f"a numpy array of shape {value.shape}; wrap it in Tensor(...)"
+    # MindSpore does not take numpy arrays either; the message says the way out.
     return f"{type(value).__name__}: {value!r}"
 
 
@@ -173,6 +183,7 @@ def static(value: Any) -> tuple[Any, ...]:
 
 
 def _frozen(value: Any) -> tuple[Any, ...]:
+    # Lists cannot be hashed, and are the same to a kernel.
     return tuple(_frozen(item) if isinstance(item, tuple | list) else item for item in value)
 
 

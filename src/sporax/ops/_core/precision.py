@@ -67,6 +67,7 @@ class _Guard:
     """What a compiled program with operators of the lists depends on: the precision that ruled."""
 
     def fingerprint(self) -> Mapping[str, Hashable]:
+        # Read at the comparison, not kept: it is a fact of the thread, and compared with its value at compile time.
         return {"precision": _current.precision}
 
     def describe(self) -> str:
@@ -88,12 +89,15 @@ def ruled_by(precision: Precision | DType | None) -> Iterator[None]:
 
 
 def _switch(precision: Precision | None) -> None:
+    # Usual case, also of nested Cells with one precision.
     if precision == _current.precision:
         return
     if precision is not None:
+        # Operators outside of mixed precision keep their plain `run`.
         _install()
     _current.precision = precision
     if state.current_frame() is None:
+        # Compiled programs must be asked again whether they still fit; within a frame they are being made.
         state.touch()
 
 
@@ -101,12 +105,14 @@ def _switch(precision: Precision | None) -> None:
 def _install() -> None:
     """Give the operators on the lists a `run` that looks at the ruling precision."""
     offered = (*OPERATORS.values(), *FUNCTIONS.values(), *MINT.values(), *(class_.operator for class_ in _classes()))
+    # By identity, as one operator has several names; compositions call operators that are listed themselves.
     operators = {
         id(entry): entry for entry in offered if isinstance(entry, Operator) and not isinstance(entry, Composition)
     }
     rule_of = {name: rule for rule, names in _LISTS.items() for name in names.split()}
     for operator in operators.values():
         if operator.name in rule_of:
+            # On the instance, so that the class's `run` stays the plain one.
             operator.run = functools.partial(_run, operator, rule_of[operator.name])  # type: ignore[method-assign]  # wraps each operator once
 
 
@@ -117,11 +123,13 @@ def _classes() -> list[Any]:
 def _run(
     operator: Operator, rule: str, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()
 ) -> Any:
+    # Also where nothing rules now: a later precision must compile again.
     state.depend_on(_GUARD)
     precision = _current.precision
     if precision is not None:
         dtype = precision.half if rule == "half" else dtypes.float32 if rule == "full" else _widest((args, kwargs))
         args, kwargs = _cast(args, dtype), _cast(kwargs, dtype)
+    # Past the instance's `run`, which is this function.
     return type(operator).run(operator, args, kwargs, constants)
 
 
@@ -141,6 +149,7 @@ def _widest(value: Any) -> DType | None:
     kinds = set(_floats(value))
     if len(kinds) < 2:
         return next(iter(kinds), None)
+    # float16 and bfloat16 meet in float32, as in MindSpore's promotion.
     return dtypes.float64 if dtypes.float64 in kinds else dtypes.float32
 
 

@@ -39,6 +39,7 @@ class Primitive:
         self.instance_name = ""
         self.attrs: dict[str, Any] = {}
         self._attributes = self._bind(args, kwargs)
+        # The part of each call's key that never changes is prepared once.
         self._constants = tuple((name, static(value)) for name, value in self._attributes.items())
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -58,6 +59,7 @@ class Primitive:
         if missing:
             raise SporaxTypeError(f"For '{self.name}', the constructor lacks the arguments {missing}.")
         for name, value in given.items():
+            # Only what was given: defaults need no check.
             self._check(name, value)
         return attributes
 
@@ -65,6 +67,7 @@ class Primitive:
         self.operator.parameters.check(name, value)
 
     def __getattr__(self, name: str) -> Any:
+        # `__dict__`, since `copy` and pickling ask for attributes before there are any.
         attributes = self.__dict__.get("_attributes", {})
         if name in attributes:
             return attributes[name]
@@ -76,17 +79,21 @@ class Primitive:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator on these values."""
         try:
+            # Eager calls without marks go straight to the operator.
             if state.current_frame() is None and "place" not in self.attrs:
                 return self.operator.run(args, kwargs, self._constants)
+            # Only in a compiled step is there a backward pass to keep something for.
             if "offload" in self.attrs and state.compiling():
                 with offloading(self.attrs["offload"]):
                     return self._run_named(args, kwargs)
             if "recompute" in self.attrs and state.compiling():
                 state.note_tag("recompute")
+                # Names of scopes survive differentiation, so the planner finds the tag in both passes.
                 with jax.named_scope((new_tag() if self.attrs["recompute"] else KEEP).scope):
                     return self._run_named(args, kwargs)
             return self._run_named(args, kwargs)
         except SporaxError as error:
+            # The message ends with the path of Cells; calls that succeed pay nothing.
             error.within(self.instance_name)
             raise
 
@@ -94,8 +101,10 @@ class Primitive:
         with jax.named_scope(self.instance_name or self.name):
             by_host = self.attrs.get("primitive_target") == "CPU"
             if state.planning():
+                # The planner counts the time of the host for this operator.
                 with place_of_work(by_host):
                     return between_marks(self.operator, args, kwargs, self._constants, self)
+            # Eagerly the arrays are where they are; a move to the host and back would gain nothing.
             if by_host and state.compiling():
                 return on_host(self.operator.run, args, kwargs, self._constants)
             if "place" in self.attrs:
@@ -128,6 +137,7 @@ class Primitive:
         if in_strategy is None and out_strategy is None:
             return self
         if in_strategy is None:
+            # As in MindSpore, whose planner derives outputs from inputs but not the reverse.
             raise SporaxValueError(f"For '{self.name}', 'out_strategy' needs an 'in_strategy', but that is None.")
         form = strategy_form(self.name, "in_strategy", in_strategy)
         if out_strategy is not None and strategy_form(self.name, "out_strategy", out_strategy) != form:
@@ -155,6 +165,7 @@ class Primitive:
         Raises:
             SporaxTypeError: neither ``"Auto"`` nor an int >= 0.
         """
+        # One operator ahead is what MindSpore's "Auto" means here.
         ahead = 1 if backward_prefetch == "Auto" else backward_prefetch
         if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 0:
             raise SporaxTypeError(
@@ -227,12 +238,14 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
         raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple, but got {type(strategy).__name__}.")
     form = "tuple"
     for entry in strategy:
+        # By attributes and not by type: Layouts are of a layer above.
         if hasattr(entry, "tensor_map") or hasattr(entry, "to_dict"):
             form = "layout"
         elif not isinstance(entry, tuple):
             raise SporaxTypeError(
                 f"For '{name}', the entries of '{what}' must be tuples or Layouts, but got {entry!r}."
             )
+        # A tuple among the numbers is an axis that several device axes shard.
         elif any(not isinstance(cut, int | tuple) or isinstance(cut, bool) for cut in entry):
             raise SporaxTypeError(f"For '{name}', the numbers of slices in '{what}' must be ints, but got {entry!r}.")
     return form

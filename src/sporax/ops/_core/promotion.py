@@ -18,6 +18,7 @@ import numpy as np
 from sporax.common.dtype import from_numpy
 from sporax.ir.errors import SporaxTypeError
 
+# As observed, these mix with bool and with themselves only.
 _WIDE_UNSIGNED = frozenset(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
 
 
@@ -34,6 +35,7 @@ def pair(operator: str, left: Any, right: Any) -> tuple[jax.Array, jax.Array]:
 def common_dtype(operator: str, left: Any, right: Any) -> np.dtype[Any]:
     """The dtype two operands are converted to; see `pair`."""
     if _is_number(left) and _is_number(right):
+        # Two numbers promote as numpy scalars.
         return np.dtype(np.result_type(_number_dtype(left), _number_dtype(right)))
     if _is_number(left):
         return _with_number(operator, right.dtype, left)
@@ -45,6 +47,7 @@ def common_dtype(operator: str, left: Any, right: Any) -> np.dtype[Any]:
 def together(operator: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """All `arrays` in the one dtype they are converted to, pair by pair; see `pair`."""
     dtype = arrays[0].dtype
+    # Pair by pair, since the rule is not associative with unsigned types and MindSpore goes from the left.
     for array in arrays[1:]:
         dtype = _between(operator, dtype, array.dtype)
     return [array.astype(dtype) for array in arrays]
@@ -63,13 +66,16 @@ def _is_number(value: Any) -> bool:
 
 def _number_dtype(value: Any) -> np.dtype[Any]:
     kind = np.asarray(value).dtype.kind if not hasattr(value, "dtype") else value.dtype.kind
+    # MindSpore's dtypes of Python numbers.
     return np.dtype({"b": np.bool_, "i": np.int64, "f": np.float32, "c": np.complex64}[kind])
 
 
 def _with_number(operator: str, dtype: np.dtype[Any], number: Any) -> np.dtype[Any]:
     kind = _number_dtype(number)
+    # Complex numbers do not mix with tensors implicitly.
     if kind.kind == "c" or (dtype in _WIDE_UNSIGNED and kind.kind in "if" and not _meets(operator, kind)):
         _refuse(operator, dtype, kind)
+    # float32 and not the number's float64: MindSpore's default float.
     if kind.kind == "f" and not jnp.issubdtype(dtype, jnp.inexact):
         return np.dtype(np.float32)
     if kind.kind == "i" and dtype == np.bool_:
@@ -79,6 +85,7 @@ def _with_number(operator: str, dtype: np.dtype[Any], number: Any) -> np.dtype[A
 
 def _meets(operator: str, number: np.dtype[Any]) -> bool:
     """Whether `operator` takes a number of this kind with a wide unsigned type."""
+    # Observed exceptions, see the golden file.
     return operator in ("Div", "RealDiv") or (operator in ("Mul", "Equal") and number.kind == "i")
 
 
@@ -87,6 +94,7 @@ def _between(operator: str, left: np.dtype[Any], right: np.dtype[Any]) -> np.dty
         return left
     if (left in _WIDE_UNSIGNED or right in _WIDE_UNSIGNED) and np.dtype(np.bool_) not in (left, right):
         _refuse(operator, left, right)
+    # Everything else agrees with JAX's lattice.
     return np.dtype(jnp.promote_types(left, right))
 
 

@@ -50,6 +50,7 @@ def shard(
         raise SporaxTypeError(
             f"For 'shard', 'parameter_plan' needs a Cell as 'fn', but got {type(fn).__name__}, which has no Parameters."
         )
+    # Before the first call, so that a mistake is at the user's line.
     _check(in_strategy, out_strategy, device, level)
     name = getattr(fn, "__name__", type(fn).__name__)
 
@@ -57,6 +58,7 @@ def shard(
         return sharded_call(name, fn, args, kwargs, in_strategy, out_strategy, {})
 
     inside.__name__ = name
+    # Outside of a step the function is a step of its own: only those are planned.
     compiled = Compiled(inside)
 
     @functools.wraps(fn)
@@ -69,6 +71,7 @@ def shard(
 def _check(in_strategy: Any, out_strategy: Any, device: Any, level: Any) -> None:
     if not isinstance(in_strategy, tuple):
         raise SporaxTypeError(f"For 'shard', 'in_strategy' must be a tuple, but got {type(in_strategy).__name__}.")
+    # None leaves an input to the planner and is no strategy to check.
     strategy_form("shard", "in_strategy", tuple(entry for entry in in_strategy if entry is not None))
     if out_strategy is not None:
         strategy_form("shard", "out_strategy", out_strategy)

@@ -41,6 +41,7 @@ def sharded_call(
         SporaxRuntimeError: not one entry per Tensor.
     """
     if not state.planning():
+        # In PYNATIVE_MODE the call itself would be planned; only inside a derivative is it part of nothing that is.
         if context.cuts_compiled_steps() and not state.compiling():
             warnings.warn(
                 f"For '{name}', 'shard' has no effect inside of a derivative in PYNATIVE_MODE: values are the same, computed "
@@ -48,17 +49,20 @@ def sharded_call(
                 stacklevel=2,
             )
         return function(*args, **kwargs)
+    # A strategy of one operator is its own and is not passed on as marks around a function.
     if is_operator(function):
         with next_operator(in_strategy, out_strategy):
             return function(*args, **kwargs)
     args, kwargs = _marked(name, "in_strategy", (args, dict(kwargs)), cuts_of(in_strategy))
     values = {
+        # Parameters are marked where they are read, so that the sharding for use is as given.
         parameter: apply_mark(
             [state.read(parameter)], LayoutMark(parameter.name, next_number(), cuts_of((cut,)) or ())
         )[0]
         for parameter, cut in parameters.items()
     }
     with following():
+        # In a frame of its own: reads of these Parameters give the marked arrays.
         result, updates = state.isolate(lambda: function(*args, **kwargs), values)
     state.commit(updates)
     return _marked(name, "out_strategy", result, cuts_of(out_strategy))
@@ -83,6 +87,7 @@ def check_options(where: str, device: Any, level: Any) -> None:
 
 def is_operator(function: Any) -> bool:
     """Whether `function` is one operator, so that a strategy is the operator's own."""
+    # Functions of `mint` with renamed parameters are plain functions around operators.
     return isinstance(function, Operator) or any(function is operator for operator in MINT.values())
 
 
@@ -100,6 +105,7 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
     """
     paths: dict[str, Parameter] = dict(cell.parameters_and_names()) if plan else {}
     by_name = {parameter.name: path for path, parameter in paths.items()}
+    # Users may write the path or the name.
     plans: dict[str, Any] = {}
     for name, cut in plan.items():
         if not isinstance(name, str) or not (isinstance(cut, tuple) or isinstance(cut, HasLayout)):
@@ -109,6 +115,7 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
             )
         short = name.removeprefix("self.")
         path = by_name.get(short, short)
+        # MindSpore warns as well: a plan may be written for several networks.
         if path not in paths:
             warnings.warn(
                 f"For '{where}', 'parameter_plan' names '{name}', which is not a Parameter of {type(cell).__name__}: "
@@ -122,6 +129,7 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
 
 
 def _check_fits(where: str, name: str, cut: Any, shape: tuple[int, ...]) -> None:
+    # A Layout says axes; the numbers of slices follow from its device matrix.
     parts = cut.__layout__().split if isinstance(cut, HasLayout) else cut
     if len(parts) != len(shape):
         raise SporaxValueError(

@@ -17,6 +17,7 @@ from sporax.ops._core.operator import Array, operator
 
 
 def _joined(name: str, function: Callable[..., Array], first: str, doc: str, mint: str) -> None:
+    # Two kernels, as the parameter's name is part of MindSpore's signature.
     def of_tensors(tensors: Array) -> Array:
         return function(tensors)
 
@@ -30,6 +31,7 @@ def _joined(name: str, function: Callable[..., Array], first: str, doc: str, min
 
 def _at_least(name: str, function: Callable[..., Array], dims: int) -> None:
     def kernel(inputs: Array) -> Any:
+        # One tensor or several, as in MindSpore; the results have the form of the input.
         return tuple(map(function, inputs)) if isinstance(inputs, tuple) else function(inputs)
 
     kernel.__name__ = name
@@ -48,6 +50,7 @@ def block_diag(*inputs: Array) -> Array:
 def cartesian_prod(*inputs: Array) -> Array:
     """All combinations of one element of each vector, one a row."""
     grids = jnp.meshgrid(*inputs, indexing="ij")
+    # A single vector is its own product, and stays a vector.
     return jnp.stack([grid.reshape(-1) for grid in grids], -1) if len(inputs) > 1 else inputs[0]
 
 
@@ -56,5 +59,6 @@ def combinations(input: Array, r: int = 2, with_replacement: bool = False) -> Ar
     """All choices of `r` elements of a vector, one a row; with `with_replacement` an element may occur more than once."""
     check.rank("combinations", 1, input=input)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    # Positions are known while compiling: they depend on the size alone.
     rows = np.array(list(choose(range(input.size), r)), np.int64).reshape(-1, r)
     return input[rows]

@@ -24,6 +24,7 @@ _NUMBERS = (bool, int, float)
 # ---------------------------------------------------------------------------------------------- numbers, shapes, tensors
 
 
+# Not offered as a function under this name: the function has another first parameter.
 @operator("ScalarToTensor()", function="", composed=True)
 def _scalar_to_tensor_class(x: Any, dtype: DType = dtypes.float32) -> Any:
     """A number as a tensor without dimensions."""
@@ -40,6 +41,16 @@ def scalar_to_tensor(input_x: Any, dtype: DType = dtypes.float32) -> Any:
     return Tensor(input_x, dtype)
 
 
+@operator("ScalarToArray()", function="scalar_to_array", composed=True)
+def scalar_to_array(input_x: Any) -> Any:
+    """A number as a tensor without dimensions: float32, int64 or bool, as its kind is."""
+    if not isinstance(input_x, _NUMBERS):
+        raise SporaxTypeError(
+            f"For 'ScalarToArray', 'input_x' must be a number, but got {type(input_x).__name__}: {input_x!r}."
+        )
+    return Tensor(input_x)
+
+
 @operator("ScalarCast()", function="scalar_cast", composed=True)
 def scalar_cast(input_x: Any, input_y: DType) -> Any:
     """A number as a number of the kind that `input_y` (int64, float64 or bool) names."""
@@ -48,12 +59,14 @@ def scalar_cast(input_x: Any, input_y: DType) -> Any:
             f"For 'ScalarCast', 'input_x' must be a number, but got {type(input_x).__name__}: {input_x!r}."
         )
     check.one_of("ScalarCast", input_y, (dtypes.int64, dtypes.float64, dtypes.bool_), "input_y")
+    # `item` gives Python's kind of number.
     return input_y.np_dtype.type(input_x).item()
 
 
 @operator("TupleToArray()", function="tuple_to_array", composed=True)
 def tuple_to_array(input_x: Any) -> Any:
     """A tuple of numbers of one kind as a vector: int32, float32 for floats."""
+    # By type and not by value: (1, 1.0) mixes kinds.
     if not isinstance(input_x, tuple) or not input_x or len({type(element) for element in input_x}) > 1:
         raise SporaxTypeError(
             f"For 'TupleToArray', 'input_x' must be a tuple of numbers of one type, but got {input_x!r}."
@@ -63,6 +76,7 @@ def tuple_to_array(input_x: Any) -> Any:
 
 @operator("TensorShape()", function="dyn_shape", composed=True)
 def dyn_shape(input_x: Any) -> Any:
+    # A value and not a tracer: shapes are known while compiling.
     """The shape as a vector (int64)."""
     check.tensor("TensorShape", input_x=input_x.array)
     return wrap_numpy(np.asarray(input_x.shape, np.int64))
@@ -93,6 +107,7 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
 
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """``input - alpha · other``."""
+    # Without the factor there is one operator less in the plan.
     return FUNCTIONS["sub"](input, other if alpha == 1 else other * alpha)
 
 
@@ -103,6 +118,7 @@ export(typeof, is_nonzero, expand_as, subtract)
 def view_as_real(input: Array) -> Array:
     """Complex numbers as pairs of real ones, in a new last dim."""
     check.tensor("view_as_real", input=input)
+    # `iscomplexobj` also knows tracers.
     if not jnp.iscomplexobj(input):
         raise SporaxTypeError(f"For 'view_as_real', 'input' must be complex, but got {check.describe(input)}.")
     return jnp.stack([input.real, input.imag], -1)
@@ -132,6 +148,7 @@ def _astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
         copy: False: a Tensor that has this dtype already comes back itself.
     """
     target = to_dtype(dtype)
+    # MindSpore returns the Tensor itself; nothing can write to it but methods in place.
     return self if not copy and self.dtype == target else cast(self, target)
 
 
@@ -157,6 +174,7 @@ for _name, _dtype in (
 
 
 def _like(name: str, value: int) -> None:
+    # The class form has no `dtype`, so it is an operator of its own.
     def primitive(x: Array) -> Array:
         return jnp.full_like(x, value)
 
@@ -172,6 +190,7 @@ def _like(name: str, value: int) -> None:
 @operator("Identity", function="deepcopy", method="copy, clone")
 def deepcopy(input_x: Array) -> Array:
     """A copy."""
+    # `copy=True`: JAX may otherwise give the same buffer, which a step could donate.
     return jnp.array(input_x, copy=True)
 
 
@@ -202,6 +221,7 @@ for _method in ("astype", "to"):
 
 
 def _fact(name: str, compute: Callable[[Any], Any], doc: str) -> None:
+    # Composed: the result is a Python value that no compiled program can give.
     def kernel(x: Any) -> Any:
         if not isinstance(x, Tensor):
             raise SporaxTypeError(f"For '{name}', the input must be a Tensor, but got {type(x).__name__}.")
@@ -211,6 +231,7 @@ def _fact(name: str, compute: Callable[[Any], Any], doc: str) -> None:
     operator(f"{name}()", function="", composed=True)(kernel)
 
 
+# A function and not the property, since MindSpore has `ops.dtype`.
 @operator(function="dtype", composed=True)
 def dtype(x: Any) -> DType:
     """Element type."""
@@ -230,6 +251,7 @@ def is_tensor(obj: Any) -> bool:
 
 
 def shape(input_x: Any) -> tuple[int, ...]:
+    # MindSpore refuses anything but Tensors here, numpy arrays included.
     """Sizes of the dimensions."""
     if not isinstance(input_x, Tensor):
         raise SporaxTypeError(f"For 'shape', 'input_x' must be a Tensor, but got {type(input_x).__name__}.")

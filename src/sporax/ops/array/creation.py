@@ -47,6 +47,7 @@ def full(size: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
 
 def _filled(name: str, size: Any, value: Any, dtype: DType | None) -> Tensor:
     sizes = check.shape(name, size, "size")
+    # Before JAX, whose message does not name the operator.
     if min(sizes, default=0) < 0:
         raise SporaxValueError(f"For '{name}', the sizes in 'size' must be >= 0, but got {sizes}.")
     return _of_value(sizes, Tensor(value, dtype))
@@ -54,6 +55,7 @@ def _filled(name: str, size: Any, value: Any, dtype: DType | None) -> Tensor:
 
 def _of_value(sizes: tuple[int, ...], value: Tensor, dtype: Any = None) -> Tensor:
     array = jnp.full(sizes, value.array, dtype)
+    # What the value is follows from the fill value, if that is known while compiling.
     derive(array, (value.array,), lambda element: np.full(sizes, element, dtype))
     return wrap(array)
 
@@ -61,6 +63,7 @@ def _of_value(sizes: tuple[int, ...], value: Tensor, dtype: Any = None) -> Tenso
 def _constant(make: Callable[[], Array]) -> Tensor:
     """What `make` gives, of numbers only: in a step that is being compiled its value is known."""
     array = make()
+    # Noted, so that a later operator that needs the values (a shape, say) can compute them.
     note(array, make)
     return wrap(array)
 
@@ -77,11 +80,13 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | Non
         SporaxValueError: `step` is 0.
     """
     first, last = (0, start) if end is None else (start, end)
+    # Bounds are Python numbers by now: they decide the shape.
     first, last, step = (value.item() if isinstance(value, Tensor) else value for value in (first, last, step))
     if step == 0:
         raise SporaxValueError("For 'arange', 'step' must not be 0.")
     whole = all(isinstance(value, int | np.integer) for value in (first, last, step))
     kind = dtype or (dtypes.int64 if whole else dtypes.float32)
+    # numpy counts in double precision, whatever the dtype of the result.
     return _constant(lambda: jnp.asarray(np.arange(first, last, step), kind.np_dtype))
 
 
@@ -114,6 +119,7 @@ def _lin_space(start: Array, stop: Array, num: int) -> Array:
 @operator(function="logspace")
 def logspace(start: Operand, end: Operand, steps: int, base: int = 10, *, dtype: DType = dtypes.float32) -> Array:
     """`steps` numbers from base^start to base^end, whose logarithms are at equal distances."""
+    # In float64, since exponents are rounded before the power.
     exponents = jnp.linspace(jnp.asarray(start, jnp.float64), jnp.asarray(end, jnp.float64), steps)
     return jnp.power(float(base), exponents).astype(dtype.np_dtype)
 
@@ -134,6 +140,7 @@ def fill(type: DType, shape: Any, value: Any) -> Tensor:
 @operator("FillV2()", function="", composed=True)
 def _fill_v2(shape: Any, value: Any) -> Tensor:
     """A tensor of `shape` that holds one value, in the dtype of that value."""
+    # MindSpore passes shapes as tensors here.
     sizes = tuple(shape.tolist()) if isinstance(shape, Tensor) else shape
     return _of_value(check.shape("FillV2", sizes), Tensor(value))
 
@@ -168,6 +175,7 @@ def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
     first, last, stride = (bound.item() if isinstance(bound, Tensor) else bound for bound in (start, end, step))
     if not stride:
         raise SporaxValueError("For 'Range', 'step' must not be 0.")
+    # Counted before anything is made, so that a mistake does not allocate.
     length = max(math.ceil((last - first) / stride), 0)
     if length > maxlen:
         raise SporaxValueError(f"For 'Range', there must be at most 'maxlen' {maxlen} numbers, but got {length}.")
@@ -177,6 +185,7 @@ def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
 
 def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
     def kernel(row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64) -> Tensor:
+        # numpy makes the positions, which depend on sizes alone.
         return _constant(lambda: jnp.asarray(np.stack(indices(row, offset, col)), dtype.np_dtype))
 
     def primitive(row: int, col: int, offset: int = 0, dtype: DType = dtypes.int32) -> Tensor:
@@ -205,6 +214,7 @@ def _meshgrid_primitive(inputs: Array, indexing: str = "xy") -> tuple[Array, ...
 @operator(function="", mint="meshgrid")
 def _mint_meshgrid(*tensors: Array, indexing: str | None = None) -> tuple[Array, ...]:
     """As `ops.meshgrid`, with ``"ij"`` as default."""
+    # A single tuple is MindSpore's form of several tensors.
     grids = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple) else tensors
     return meshgrid.kernel(*grids, indexing=indexing or "ij")
 
@@ -212,6 +222,7 @@ def _mint_meshgrid(*tensors: Array, indexing: str | None = None) -> tuple[Array,
 @operator(function="sequence_mask", composed=True)
 def sequence_mask(lengths: Any, maxlen: int | None = None) -> Any:
     """For each length a row of `maxlen` bools, the first `length` of which are true; the longest length by default."""
+    # Without `maxlen` the shape depends on the values.
     size = int(known("sequence_mask", "lengths", lengths).max()) if maxlen is None else int(maxlen)
     return _mask_rows(lengths, size)
 
@@ -234,8 +245,10 @@ def _hot(name: str, indices: Array, depth: int, on_value: Any, off_value: Any, a
     where = check.axis(name, axis, indices.ndim + 1)
     if depth < 0:
         raise SporaxValueError(f"For '{name}', 'depth' must be >= 0, but got {depth}.")
+    # Ones and zeros of different dtypes meet as operands of any operator.
     on, off = promote.pair(name, on_value, off_value)
     classes = jnp.arange(depth, dtype=indices.dtype)
+    # One dim of size `depth`, all others 1, for the comparison by broadcasting.
     spread = [-1 if dim == where else 1 for dim in range(indices.ndim + 1)]
     return jnp.where(jnp.expand_dims(indices, where) == classes.reshape(spread), on, off)
 

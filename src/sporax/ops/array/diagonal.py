@@ -18,6 +18,7 @@ from sporax.ops._core.operator import Array, operator
 def diag(input: Array) -> Array:
     """A tensor of twice as many dims with `input` on its diagonal, zeros elsewhere."""
     check.tensor("Diag", input=input)
+    # As a vector: `jnp.diag` knows matrices only.
     return jnp.diag(input.reshape(-1)).reshape(input.shape * 2)
 
 
@@ -29,6 +30,7 @@ def _diag_part(input_x: Array) -> Array:
         raise SporaxValueError(
             f"For 'DiagPart', the shape of 'input_x' must be one shape twice, but got {input_x.shape}."
         )
+    # The tensor as a square matrix over all positions.
     size = math.prod(input_x.shape[:half])
     return jnp.diagonal(input_x.reshape(size, size)).reshape(input_x.shape[:half])
 
@@ -60,14 +62,17 @@ def diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Arr
 @operator(function="diag_embed")
 def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
     """Matrices with the vectors of the last dim as diagonals, in the plane of the new dims `dim1` and `dim2`."""
+    # An offset makes room for as many rows or columns more.
     size = input.shape[-1] + abs(offset)
     steps = np.arange(input.shape[-1])
     matrices = jnp.zeros((*input.shape[:-1], size, size), input.dtype)
     matrices = matrices.at[..., steps + max(-offset, 0), steps + max(offset, 0)].set(input)
+    # Only now: the new dims count in the result's number of dims.
     first = check.axis("diag_embed", dim1, input.ndim + 1, "dim1")
     second = check.axis("diag_embed", dim2, input.ndim + 1, "dim2")
     if first == second:
         raise SporaxValueError(f"For 'diag_embed', 'dim1' and 'dim2' must differ, but got {dim1} and {dim2}.")
+    # The matrices are made in the last two dims and moved.
     return jnp.moveaxis(matrices, (-2, -1), (first, second))
 
 
@@ -79,9 +84,11 @@ def _fill_diagonal(input_x: Array, fill_value: float, wrap: bool = False) -> Arr
     if input_x.ndim > 2 and len(set(input_x.shape)) > 1:
         raise SporaxValueError(f"For '{name}', more than 2 dims must have one size, but the shape is {input_x.shape}.")
     if input_x.ndim > 2:
+        # All sizes are one, so one index serves for all dims.
         at = jnp.arange(input_x.shape[0])
         return input_x.at[(at,) * input_x.ndim].set(jnp.asarray(fill_value, input_x.dtype))
     rows, columns = input_x.shape
+    # In the flat tensor a diagonal is every (columns + 1)-th element; without wrap it ends at the square part.
     places = np.arange(0, rows * columns if wrap else min(rows, columns) * columns, columns + 1)
     filled = input_x.reshape(-1).at[places].set(jnp.asarray(fill_value, input_x.dtype))
     return filled.reshape(input_x.shape)

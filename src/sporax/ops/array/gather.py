@@ -33,6 +33,7 @@ def _gather_along(name: str, x: Array, dim: int, index: Array) -> Array:
             raise SporaxValueError(
                 f"For '{name}', 'index' must not be larger than 'x' in dim {position}, but got {index.shape} and {x.shape}."
             )
+    # `take_along_axis` broadcasts; MindSpore takes the head of each other dim.
     own = x[tuple(slice(None) if axis == where else slice(size) for axis, size in enumerate(index.shape))]
     return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
 
@@ -70,6 +71,7 @@ def gather_nd(input_x: Array, indices: Array) -> Array:
             f"For 'GatherNd', the last dim of 'indices' must be at most the number of dims of 'input_x', "
             f"but got shapes {indices.shape} and {input_x.shape}."
         )
+    # One index array for each of the first dims.
     return input_x.at[tuple(jnp.moveaxis(indices, -1, 0))].get(mode="fill", fill_value=0)
 
 
@@ -79,6 +81,7 @@ def index_select(input: Array, axis: int, index: Array) -> Array:
     check.integral("index_select", index=index)
     check.rank("index_select", (0, 1), index=index)
     where = check.axis("index_select", axis, input.ndim)
+    # "fill": JAX's default clips, MindSpore gives zeros.
     return jnp.take(input, jnp.atleast_1d(index), where, mode="fill", fill_value=0)
 
 
@@ -102,6 +105,7 @@ def _mint_select(input: Any, dim: int, index: int) -> Any:
 def _table_rows(name: str, table: Array, indices: Array, offset: int) -> Array:
     check.tensor(name, input_params=table)
     check.integral(name, input_indices=indices)
+    # A slice of a table that another rank continues.
     rows = indices - offset if offset else indices
     known_rows = jnp.where(rows < 0, table.shape[0], rows)  # negative ones are out of range here, not from the end
     return jnp.take(table, known_rows, 0, mode="fill", fill_value=0)
@@ -145,16 +149,22 @@ def embedding(
     check.integral("embedding", input=input)
     check.rank("embedding", 2, weight=weight)
     if padding_idx is not None:
+        # A row may be counted from the end.
         padding = check.axis("embedding", padding_idx, weight.shape[0], "padding_idx")
         is_padding = (jnp.arange(weight.shape[0]) == padding)[:, None]
+        # The row keeps its values and loses its gradient.
         weight = jnp.where(is_padding, jax.lax.stop_gradient(weight), weight)
     rows = _table_rows("embedding", weight, input, 0)
     if scale_grad_by_freq:
+        # How often each row is looked up, as seen by each lookup.
         counts = jnp.zeros((weight.shape[0],), rows.dtype).at[input].add(1)[input][..., None]
+        # The value stays `rows`; only the gradient is divided.
         rows = rows / counts + jax.lax.stop_gradient(rows - rows / counts)
     if max_norm is None:
         return rows
+    # A constant of the derivative: MindSpore scales the rows of the table before it looks them up.
     size = jax.lax.stop_gradient(norm_of(rows, norm_type, -1, True))
+    # 1e-7 keeps the scaled norm below the limit in spite of rounding.
     return rows * jnp.where(size > max_norm, max_norm / (size + 1e-7), jnp.ones((), rows.dtype))
 
 
@@ -199,6 +209,7 @@ def masked_select(input: Any, mask: Any) -> Any:
         raise SporaxTypeError(f"For 'MaskedSelect', 'mask' must be Tensor[Bool], but got {mask.dtype}.")
     shape = check.broadcast("MaskedSelect", input, chosen)
     picked = np.flatnonzero(np.broadcast_to(chosen, shape))
+    # The values are gathered by an operator, so that they have a gradient.
     return _picked(input, wrap_numpy(picked), shape)
 
 
@@ -241,6 +252,7 @@ def strided_slice(
         )
 
     def part(index: int) -> Any:
+        # Bits of the masks, in the order of precedence of TensorFlow, whose operator this is.
         bit = 1 << index
         if ellipsis_mask & bit:
             return Ellipsis
@@ -260,6 +272,7 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
     Raises:
         SporaxValueError: the block leaves the tensor, or the numbers of dimensions differ.
     """
+    # As many numbers as dims: MindSpore does not fill up.
     if not len(begin) == len(size) == input_x.ndim:
         raise SporaxValueError(
             f"For 'Slice', 'begin' and 'size' must have one number per dim of shape {input_x.shape}, but got {begin}, {size}."
@@ -269,6 +282,7 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
         for whole, start, length in zip(input_x.shape, begin, size, strict=True)
     )
     for dim, (whole, start, length) in enumerate(zip(input_x.shape, begin, sizes, strict=True)):
+        # JAX would clamp the start silently.
         if start < 0 or length < 0 or start + length > whole:
             raise SporaxValueError(
                 f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {whole}."
@@ -296,6 +310,7 @@ def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int
         return jnp.take(params, indices, dim, mode="fill", fill_value=0)
 
     function = lookup
+    # Each batch dim is mapped over; `axis` counts from behind them.
     for _ in range(batch_dims):
         function = jax.vmap(function, in_axes=(0, 0, None))
     return function(input_params, input_indices, where - batch_dims)

@@ -25,6 +25,7 @@ def narrow(input: Array, axis: int, start: int, length: int) -> Array:
     """
     where = check.axis("narrow", axis, input.ndim)
     size = input.shape[where]
+    # MindSpore counts a negative start from the end.
     first = start + size if start < 0 else start
     if not (0 <= first <= size and 0 <= length <= size - first):
         raise SporaxValueError(
@@ -39,6 +40,7 @@ def chunk(input: Array, chunks: int, axis: int = 0) -> tuple[Array, ...]:
     if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
         raise SporaxValueError(f"For 'chunk', 'chunks' must be a positive int, but got {chunks!r}.")
     where = check.axis("chunk", axis, input.ndim)
+    # Rounded up; at least 1, since a dim may be empty.
     size = max(-(-input.shape[where] // chunks), 1)
     return tuple(jnp.split(input, list(range(size, input.shape[where], size)), where))
 
@@ -56,6 +58,7 @@ def _split_along(name: str, axis: int) -> None:
     def kernel(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Array, ...]:
         if input.ndim <= axis:
             raise SporaxValueError(f"For '{name}', 'input' must have more than {axis} dims, but got {input.shape}.")
+        # Vectors have dim 0 only, along which numpy's functions work as well.
         return tensor_split.kernel(input, indices_or_sections, axis if input.ndim > 1 else 0)
 
     kernel.__name__, kernel.__doc__ = name, f"As `tensor_split`, along dim {axis}."
@@ -102,6 +105,7 @@ def _joined(tensors: tuple[Array, ...], axis: int) -> Array:
     _check_filled("Concat", tensors)
     where = check.axis("Concat", axis, tensors[0].ndim)
     _check_joined("Concat", tensors, where)
+    # Promoted pair by pair in order, as MindSpore does.
     return jnp.concatenate(promote.together("Concat", tensors), where)
 
 
@@ -136,6 +140,7 @@ def stack(tensors: tuple[Array, ...], axis: int = 0) -> Array:
     """
     _check_filled("Stack", tensors)
     _check_joined("Stack", tensors, None)
+    # The new dim counts, so one position more is valid.
     return jnp.stack(promote.together("Stack", tensors), check.axis("Stack", axis, tensors[0].ndim + 1))
 
 
@@ -147,6 +152,7 @@ def _split(input_x: Array, axis: int = 0, output_num: int = 1) -> tuple[Array, .
         SporaxValueError: the size is not divisible.
     """
     where = check.axis("Split", axis, input_x.ndim)
+    # MindSpore's class form has equal parts only.
     if output_num < 1 or input_x.shape[where] % output_num:
         raise SporaxValueError(
             f"For 'Split', dim {where} of size {input_x.shape[where]} must be divisible by 'output_num' {output_num}."
@@ -170,6 +176,7 @@ def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: in
             raise SporaxValueError(
                 f"For 'split', the sections {split_size_or_sections} must add up to {size}, the size of dim {where}."
             )
+        # Positions between parts: all sums but the last.
         bounds = np.cumsum(split_size_or_sections)[:-1].tolist()
     return tuple(jnp.split(tensor, list(bounds), where))
 
@@ -199,6 +206,7 @@ def unstack(input_x: Array, axis: int = 0) -> tuple[Array, ...]:
 @operator("IdentityN()", function="")
 def _identity_n(x: tuple[Array, ...]) -> tuple[Array, ...]:
     """Copies of several tensors."""
+    # Copies: an output that is an input would share its buffer with it.
     return tuple(jnp.array(tensor, copy=True) for tensor in x)
 
 

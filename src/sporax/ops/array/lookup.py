@@ -22,11 +22,13 @@ class TableLookup(Operator):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...], marks: Mapping[str, Any]
     ) -> Any:
         """Look up part by part where the marks name parts that fit; the plan refuses those that do not."""
+        # No mark of uneven parts: the usual case, decided before anything is bound.
         if marks.keys().isdisjoint(ATTRIBUTES):
             return self.run_unmarked(args, kwargs, constants)
         split = split_of(marks)
         operands = self.__signature__.bind(*args, **kwargs).arguments
         table, indices = operands["input_params"], operands["input_indices"]
+        # The plan refuses what does not fit, with a message about the user's marks.
         if split is None or not split.fits(table.shape, indices.shape, operands.get("axis", 0)):
             return self.run_unmarked(args, kwargs, constants)
         return wrap(part_lookup(table.array, indices.array, split.rows.rows, split.offsets))

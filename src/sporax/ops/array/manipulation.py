@@ -1,4 +1,7 @@
-"""Operators that reshape, join and cut tensors, and pick from them."""
+"""Operators that change the shape of a tensor and keep its elements: reshape, transpose, squeeze, tile, broadcast.
+
+Sizes of -1 and negative dims are resolved here and not by JAX, so that messages name MindSpore's arguments.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ def reshape(input: Array, shape: tuple[int, ...]) -> Array:
     inferred = sum(size == -1 for size in sizes)
     if inferred > 1 or min(sizes, default=1) < -1:
         raise SporaxValueError(f"For 'Reshape', 'shape' may hold one -1 and no other negative size, but got {sizes}.")
+    # A size of 0 leaves nothing to infer from.
     fits = input.size % fixed == 0 if inferred and fixed else fixed == input.size
     if not fits:
         raise SporaxValueError(
@@ -48,6 +52,7 @@ def transpose(input: Array, dims: tuple[int, ...]) -> Array:
         raise SporaxValueError(
             f"For 'Transpose', 'dims' must name all {input.ndim} dimensions of 'input', but got {dims}."
         )
+    # None would reverse the dims: an empty tensor of dims has nothing to permute.
     return jnp.transpose(input, check.axes("Transpose", dims, input.ndim, "dims") or None)
 
 
@@ -73,6 +78,7 @@ def _mint_transpose(input: Array, dim0: int, dim1: int) -> Array:
 @operator("ExpandDims()", function="expand_dims", method="expand_dims")
 def expand_dims(input_x: Array, axis: int) -> Array:
     """A dimension of size 1 more, at `axis`."""
+    # One more dim, so one position more is valid.
     return jnp.expand_dims(input_x, check.axis("ExpandDims", axis, input_x.ndim + 1))
 
 
@@ -119,10 +125,12 @@ def _flatten(input_x: Array) -> Array:
     """
     if not input_x.ndim:
         raise SporaxValueError("For 'Flatten', 'input_x' must have at least one dimension, but its shape is ().")
+    # `reshape` with -1 fails where the first size is 0.
     return jnp.reshape(input_x, (input_x.shape[0], math.prod(input_x.shape[1:])))
 
 
 def _merged(input: Array, order: str, start_dim: int, end_dim: int) -> Array:
+    # A vector has no dim 1, which is the default start.
     first = check.axis("flatten", start_dim, input.ndim, "start_dim") if input.ndim > 1 or start_dim < 0 else 0
     last = check.axis("flatten", end_dim, input.ndim, "end_dim")
     if last < first:
@@ -165,6 +173,7 @@ def broadcast_to(input: Array, shape: tuple[int, ...]) -> Array:
         SporaxValueError: `input` does not broadcast to `shape`.
     """
     lead = len(shape) - input.ndim
+    # -1 keeps a size only where the input has the dim.
     full = tuple(input.shape[dim - lead] if size == -1 and dim >= lead else size for dim, size in enumerate(shape))
     fits = lead >= 0 and all(own in (1, size) for own, size in zip(input.shape, full[max(lead, 0) :], strict=False))
     if not fits or min(full, default=0) < 0:
@@ -172,6 +181,7 @@ def broadcast_to(input: Array, shape: tuple[int, ...]) -> Array:
     return jnp.broadcast_to(input, full)
 
 
+# MindSpore's methods take both ``x.view(2, 3)`` and ``x.view((2, 3))``.
 # What methods take as several arguments or as one.
 
 
@@ -186,6 +196,7 @@ def _view(self: Tensor, *shape: Any) -> Tensor:
 
 def _transposed(self: Tensor, *axes: Any) -> Tensor:
     """The dimensions in another order, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``; reversed without arguments."""
+    # Reversed without arguments, as in MindSpore.
     return transpose(self, _sizes(axes) or tuple(range(self.ndim))[::-1])
 
 

@@ -1,4 +1,8 @@
-"""Padding with constants, reflections and edges."""
+"""Padding with constants, reflections and edges.
+
+MindSpore has three orders of padding numbers: a pair per dim, flat pairs from the last dim on, and all first numbers
+before all second ones. Each is brought to pairs per dim, and one function pads.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,9 @@ def _padded(x: Array, pads: Pads, mode: str, value: Any = 0) -> Array:
     """`x` with cells added at both ends of each dim; negative numbers take cells away (mode "constant")."""
     if mode == "constant":
         fill = jnp.asarray(value, x.dtype)
+        # XLA's pad takes negative numbers as cuts.
         return jax.lax.pad(x, fill, [(low, high, 0) for low, high in pads])
+    # Cells that are left out of the mirror: the edge itself for "reflect".
     limits = {"reflect": 1, "symmetric": 0, "circular": 0, "wrap": 0}
     for (low, high), size in zip(pads, x.shape, strict=True):
         if mode in limits and max(low, high) > size - limits[mode]:
@@ -44,11 +50,13 @@ def _from_last(name: str, flat: tuple[int, ...], ndim: int) -> Pads:
             f"For '{name}', 'padding' must have two numbers a dim, at most {2 * ndim}, but got {flat}."
         )
     pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
+    # MindSpore counts from the last dim.
     return tuple([(0, 0)] * (ndim - len(pairs)) + pairs[::-1])
 
 
 def _ints(padding: Any) -> tuple[int, ...]:
     values = padding.asnumpy().reshape(-1).tolist() if isinstance(padding, Tensor) else padding
+    # One number for both ends of the last dim.
     return (values,) * 2 if isinstance(values, int) else tuple(values)
 
 
@@ -70,6 +78,7 @@ def pad(input_x: Any, padding: Any, mode: str = "constant", value: float | None 
             ``"circular"`` (from the other end).
         value: what the cells hold in mode ``"constant"``; 0 by default.
     """
+    # In front of the conversion, which needs values: a mistake should not depend on them.
     check.one_of("pad", mode, ("constant", "reflect", "replicate", "circular"), "mode")
     return _pad(input_x, _ints(padding), mode, value)
 
@@ -95,6 +104,7 @@ def _pad_v3(
     check.one_of("PadV3", mode, ("constant", "reflect", "edge", "circular"), "mode")
     flat = _ints(paddings)
     if not paddings_contiguous:
+        # All first numbers, then all second ones.
         half = len(flat) // 2
         flat = tuple(number for both in zip(flat[:half], flat[half:], strict=True) for number in both)
     value = constant_value.item() if isinstance(constant_value, Tensor) else constant_value
@@ -114,6 +124,7 @@ def mirror_pad(input_x: Any, paddings: Any, mode: str) -> Any:
     `paddings` has a row (before, after) for each dim.
     """
     check.one_of("MirrorPad", mode, ("REFLECT", "SYMMETRIC"), "mode")
+    # Rows of a tensor must be known: they decide the shape.
     rows = paddings.asnumpy().tolist() if isinstance(paddings, Tensor) else paddings
     return _mirrored(input_x, tuple(map(tuple, rows)), mode.lower())
 

@@ -30,6 +30,7 @@ def _space_to_depth(x: Array, block_size: int) -> Array:
     rows = _divisible("SpaceToDepth", "the height", height, block_size)
     columns = _divisible("SpaceToDepth", "the width", width, block_size)
     blocks = x.reshape(n, c, rows, block_size, columns, block_size)
+    # The place in the block becomes the leading part of the channels, as in MindSpore (TensorFlow's order for NCHW).
     return blocks.transpose(0, 3, 5, 1, 2, 4).reshape(n, -1, rows, columns)
 
 
@@ -40,6 +41,7 @@ def _depth_to_space(x: Array, block_size: int) -> Array:
     n, channels, height, width = x.shape
     c = _divisible("DepthToSpace", "the number of channels", channels, block_size**2)
     blocks = x.reshape(n, block_size, block_size, c, height, width)
+    # The inverse permutation of SpaceToDepth.
     return blocks.transpose(0, 3, 4, 1, 5, 2).reshape(n, c, height * block_size, width * block_size)
 
 
@@ -49,6 +51,7 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     *lead, channels, height, width = input.shape
     c = _divisible("pixel_shuffle", "the number of channels", channels, upscale_factor**2)
     blocks = input.reshape(-1, c, upscale_factor, upscale_factor, height, width)
+    # The place in the block is the last part of the channels here, as in PyTorch.
     return blocks.transpose(0, 1, 4, 2, 5, 3).reshape(*lead, c, height * upscale_factor, width * upscale_factor)
 
 
@@ -93,6 +96,7 @@ def _space_to_batch(name: str, x: Array, block: Any, paddings: Any) -> Array:
     split = padded.reshape(*x.shape[:lead], *(length for both in zip(cells, sizes, strict=True) for length in both))
     inner = [lead + 1 + 2 * dim for dim in range(len(sizes))]
     outer = [lead + 2 * dim for dim in range(len(sizes))]
+    # The places in blocks go to the front, into the batch, row-major.
     return split.transpose(*inner, *range(lead), *outer).reshape(-1, *x.shape[1:lead], *cells)
 
 
@@ -106,9 +110,11 @@ def _batch_to_space(name: str, x: Array, block: Any, crops: Any) -> Array:
     split = x.reshape(*sizes, batch, *x.shape[1:])
     order = list(range(count, count + lead))
     for dim in range(count):
+        # Each cell is followed by its place in the block.
         order += [count + lead + dim, dim]
     whole = [cell * b for cell, b in zip(x.shape[lead:], sizes, strict=True)]
     joined = split.transpose(order).reshape(batch, *x.shape[1:lead], *whole)
+    # Negative padding cuts the crops off.
     return _padded(joined, (*[(0, 0)] * lead, *((-low, -high) for low, high in edges)), "constant")
 
 
@@ -143,6 +149,7 @@ def _patches(name: str, x: Array, kernel_size: Any, dilation: Any, padding: Any,
     size, step = pair(name, kernel_size, "kernel_size"), pair(name, stride, "stride")
     gap, edge = pair(name, dilation, "dilation"), pair(name, padding, "padding", 0)
     n, c = x.shape[:2]
+    # Channels become samples, so that patches of each are separate.
     cut = jax.lax.conv_general_dilated_patches(
         x.reshape(n * c, 1, *x.shape[2:]), size, step, [(cells, cells) for cells in edge], rhs_dilation=gap
     )
@@ -185,12 +192,14 @@ def _fold(input: Array, output_size: Any, kernel_size: Any, dilation: Any, paddi
     c = _divisible("fold", "dim 1 of 'input'", columns, cells)
     image = jax.ShapeDtypeStruct((n, c, *pair("fold", output_size, "output_size")), input.dtype)
 
+    # Folding is the transpose of cutting patches; its gradient rules come with it.
     def cut(whole: Array) -> Array:
         return _patches("fold", whole, kernel_size, dilation, padding, stride)
 
     expected = jax.eval_shape(cut, image).shape[-1]
     if expected != places:
         raise SporaxValueError(f"For 'fold', the last dim of 'input' must be the {expected} places, but got {places}.")
+    # Overlapping patches add up in the transpose.
     return jax.linear_transpose(cut, image)(input.reshape(n, c, cells, places))[0]
 
 
@@ -257,6 +266,7 @@ def _format_dim_map(input_x: Array, src_format: str = "NHWC", dst_format: str = 
     """Numbers of dims in one layout as numbers of the same dims in the other."""
     check.integral("DataFormatDimMap", input_x=input_x)
     order = _layouts("DataFormatDimMap", dst_format, src_format)
+    # `%`, as negative numbers count from the end.
     return jnp.asarray(order, input_x.dtype)[input_x % len(order)]
 
 

@@ -29,6 +29,7 @@ _triangle("TriuIndices", "triu_indices", np.triu_indices)
 @operator(function="flip", method="flip", mint="flip")
 def flip(input: Array, dims: int | tuple[int, ...]) -> Array:
     """The order of the elements along `dims` reversed."""
+    # The empty tuple flips nothing; None would flip all.
     return jnp.flip(input, check.axes("flip", dims, input.ndim, "dims") or ())
 
 
@@ -95,9 +96,11 @@ def reverse_sequence(x: Array, seq_lengths: Array, seq_dim: int, batch_dim: int 
             f"For 'ReverseSequence', 'seq_lengths' must have one element per sample and the two dims must differ, "
             f"but got shapes {x.shape}, {seq_lengths.shape}, 'seq_dim' {seq_dim} and 'batch_dim' {batch_dim}."
         )
+    # int64, as lengths may be.
     position = jax.lax.broadcasted_iota(jnp.int64, x.shape, along)
     spread = [-1 if dim == batch else 1 for dim in range(x.ndim)]
     lengths = seq_lengths.astype(jnp.int64).reshape(spread)
+    # Positions behind the length stay.
     return jnp.take_along_axis(x, jnp.where(position < lengths, lengths - 1 - position, position), along)
 
 
@@ -137,6 +140,7 @@ def _repeated(input: Array, repeats: int | tuple[int, ...], axis: int | None) ->
         raise SporaxValueError(
             f"For 'repeat_interleave', 'repeats' must be one number or {values.shape[where]}, none negative, but got {repeats}."
         )
+    # Positions instead of `jnp.repeat`: its total length would have to be given to be compiled.
     order = np.repeat(np.arange(values.shape[where]), counts[0] if len(counts) == 1 else counts)
     return jnp.take(values, order, where)
 
@@ -144,6 +148,7 @@ def _repeated(input: Array, repeats: int | tuple[int, ...], axis: int | None) ->
 @operator(function="", method="repeat", composed=True)
 def _repeat(input: Any, *repeats: Any) -> Any:
     """The tensor repeated so many times along each dimension (new ones in front); see `ops.tile`."""
+    # ``x.repeat(2, 3)`` and ``x.repeat((2, 3))``.
     counts = repeats[0] if len(repeats) == 1 and isinstance(repeats[0], tuple | list) else repeats
     return input.tile(tuple(counts))
 

@@ -30,14 +30,19 @@ def scattered(target: Array, index: Index, updates: Array, how: str) -> Array:
     """`target` with `updates` worked into ``target[index]``; `how` is one of the seven words."""
     place = target.at[index]
     if how in ("max", "min") and jnp.issubdtype(target.dtype, jnp.floating):
+        # Where a gradient may flow, ties must share it, see `scatter_extremes`.
         return extreme_at(target, index, updates.astype(target.dtype), how == "max")
     if how in ("set", "add", "max", "min"):
+        # "drop", as JAX's default for updates may clamp; MindSpore leaves such updates out.
         return getattr(place, how)(updates, mode="drop")
     if how == "sub":
+        # There is no subtraction in JAX's scatter.
         return place.add(-updates, mode="drop")
+    # Products of all updates of a position first: one multiplication, or one division, per element.
     factors = product(target.shape, index, updates.astype(target.dtype))
     if how == "mul":
         return target * factors
+    # Integers divide towards zero, as MindSpore's do; `//` would round down.
     return jax.lax.div(target, factors) if jnp.issubdtype(target.dtype, jnp.integer) else target / factors
 
 
@@ -54,12 +59,15 @@ def product(shape: tuple[int, ...], index: Index, updates: Array) -> Array:
 def _product_jvp(
     shape: tuple[int, ...], primals: tuple[Index, Array], tangents: tuple[Any, Array]
 ) -> tuple[Array, Array]:
+    # The slope of a product is the product of the others. Division by the own factor fails for 0, so zeros are counted
+    # and left out of the product.
     index, updates = primals
     is_zero = updates == 0
     others = product(shape, index, jnp.where(is_zero, jnp.ones((), updates.dtype), updates))
     zeros = jnp.zeros(shape, jnp.int32).at[index].add(is_zero.astype(jnp.int32), mode="drop")
     own, count = others.at[index].get(mode="fill", fill_value=0), zeros.at[index].get(mode="fill", fill_value=0)
     rest = jnp.where(is_zero, own, own / jnp.where(is_zero, 1, updates))
+    # With one zero only that factor has a slope; with two none has.
     slope = jnp.where(count == is_zero, rest, jnp.zeros((), updates.dtype))
     change = jnp.zeros(shape, updates.dtype).at[index].add(slope * tangents[1], mode="drop")
     return product(shape, index, updates), change
@@ -88,6 +96,7 @@ def _positions(name: str, target: Array, indices: Array, updates: Array, how: st
             f"but got shapes {indices.shape} and {target.shape}."
         )
     _agree(name, target, indices, updates, indices.shape[:-1] + target.shape[indices.shape[-1] :])
+    # One index array per dim of the position.
     return scattered(target, tuple(jnp.moveaxis(indices, -1, 0)), updates, how)
 
 
@@ -108,6 +117,7 @@ def written(name: str, variable: Any, new: Tensor) -> Tensor:
     """
     if not isinstance(variable, Parameter):
         raise SporaxTypeError(f"For '{name}', 'input_x' must be a Parameter, but got {type(variable).__name__}.")
+    # In place for the user: the Parameter's variable gets the new array.
     variable._replace(new.array)
     return new
 
@@ -119,14 +129,17 @@ def _in_place(name: str, own: str, how: str, update: Any, locking: bool, extra: 
     def compute(input_x: Array, indices: Array, updates: Array) -> Array:
         return update(name, input_x, indices, updates, how)
 
+    # MindSpore's name in messages, though the operator has none of its own.
     compute.name = name
 
     def kernel(input_x: Any, indices: Any, updates: Any, use_locking: bool = locking) -> Any:
+        # Composed: the write to a Parameter is not part of the compiled kernel.
         return written(name, input_x, compute(input_x, indices, updates))
 
     def short(input_x: Any, indices: Any, updates: Any) -> Any:
         return kernel(input_x, indices, updates)
 
+    # "rows" or positions, in the generated documentation.
     where = "rows" if update is _rows else "elements or slices"
     for form in (kernel, short):
         form.__name__, form.__doc__ = own, f"{_DONE[how]} {where} of a Parameter in place; returns the new value."
@@ -156,6 +169,7 @@ def _tensor_scatter(name: str, own: str, how: str, method: str) -> Any:
 
 for _word, _how in (("Update", "set"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "div"), ("Max", "max"), ("Min", "min")):
     _lower = _word.lower()
+    # Only the update has no method in MindSpore.
     _method = "" if _how == "set" else f"scatter_{_lower}"
     _tensor_scatter(f"TensorScatter{_word}", f"tensor_scatter_{_lower}", _how, _method)
 
@@ -192,7 +206,9 @@ def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) 
         raise SporaxValueError(
             f"For '{name}', 'index' must not be larger than 'src', but got {index.shape} and {values.shape}."
         )
+    # `src` may be larger than `index`; only its head counts.
     values = values[tuple(map(slice, index.shape))].astype(input.dtype)
+    # Each element's own position, except along the chosen dim.
     grid = [jax.lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
     grid[where] = index
     return scattered(input, tuple(grid), values, how)
@@ -252,6 +268,7 @@ def _slices(name: str, x: Array, axis: int, index: Array, source: Array, how: st
             f"For '{name}', the source must have shape {expected} for 'x' of shape {x.shape} and 'indices' of shape "
             f"{index.shape}, but got {source.shape}."
         )
+    # One index for the chosen dim, all others whole.
     return scattered(x, (slice(None),) * where + (jnp.atleast_1d(index),), source, how)
 
 
@@ -281,6 +298,7 @@ def index_fill(x: Array, axis: int, index: Array | int, value: Operand) -> Array
 
 @operator(function="", method="index_put", composed=True)
 def _index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    # A list of tensors is a tuple to the operator.
     """A new tensor with `values` put to (or added at, with `accumulate`) ``input[indices]``."""
     return _put_at(input, tuple(indices), values, bool(accumulate))
 
@@ -296,6 +314,7 @@ def _inplace(word: str, how: str) -> None:
     name, own = f"Inplace{word}", f"inplace_{word.lower()}"
 
     def compute(x: Array, v: Array, indices: int | tuple[int, ...]) -> Array:
+        # numpy: the rows are attributes, and checked while compiling.
         rows = np.asarray(check.shape(name, indices, "indices"), np.int64)
         if rows.size and not (rows.min() >= 0 and rows.max() < x.shape[0]):
             raise SporaxValueError(
@@ -328,6 +347,7 @@ def _masked_scatter(input: Array, mask: Array, source: Array) -> Array:
         raise SporaxTypeError(f"For 'MaskedScatter', 'mask' must be Tensor[Bool], but got {check.describe(mask)}.")
     shape = check.broadcast("MaskedScatter", input, mask)
     chosen = jnp.broadcast_to(mask, shape)
+    # How many chosen places come before: the number of the element in `source`.
     rank = jnp.cumsum(chosen.reshape(-1)).reshape(shape) - 1
     return jnp.where(chosen, source.reshape(-1)[rank], jnp.broadcast_to(input, shape))
 
@@ -353,6 +373,7 @@ def diagonal_scatter(input: Array, src: Array, offset: int = 0, dim1: int = 0, d
     """`input` with `src` as a diagonal in the plane of two dims; the diagonal's dim is the last one of `src`."""
     first, second = check.axis("diagonal_scatter", dim1, input.ndim), check.axis("diagonal_scatter", dim2, input.ndim)
     planes = jnp.moveaxis(input, (first, second), (-2, -1))
+    # Length of a diagonal that may start off the corner.
     count = max(min(planes.shape[-2] - max(-offset, 0), planes.shape[-1] - max(offset, 0)), 0)
     steps = np.arange(count)
     changed = planes.at[..., steps + max(-offset, 0), steps + max(offset, 0)].set(src)
@@ -402,6 +423,7 @@ def coalesce(x_indices: Any, x_values: Any, x_shape: Any) -> Any:
         x_values: (elements,).
         x_shape: (dims,), int64.
     """
+    # The result has as many elements as there are different positions.
     places, values = known("Coalesce", "x_indices", x_indices), known("Coalesce", "x_values", x_values)
     if places.ndim != 2 or values.shape != places.shape[1:] or x_shape.shape != places.shape[:1]:
         raise SporaxValueError(
@@ -410,6 +432,7 @@ def coalesce(x_indices: Any, x_values: Any, x_shape: Any) -> Any:
         )
     unique, inverse = np.unique(places, axis=1, return_inverse=True)
     sums = np.zeros(unique.shape[1], values.dtype)
+    # `np.add.at`: plain indexing would count a position once.
     np.add.at(sums, inverse.reshape(-1), values)
     return wrap_numpy(unique), wrap_numpy(sums), wrap(x_shape.array)
 

@@ -46,6 +46,7 @@ def _list_diff(x: Any, y: Any, out_idx: DType = dtypes.int32) -> Any:
             f"For 'ListDiff', 'x' and 'y' must be vectors of one dtype, but got {x.dtype}{list(x.shape)} and "
             f"{y.dtype}{list(y.shape)}."
         )
+    # The order of `x`, as MindSpore gives it.
     places = np.flatnonzero(~np.isin(values, others))
     return wrap_numpy(values[places]), wrap_numpy(places.astype(out_idx.np_dtype))
 
@@ -59,8 +60,10 @@ def _unravel_index(indices: Array, dims: Array) -> Array:
     check.integral("UnravelIndex", indices=indices, dims=dims)
     check.rank("UnravelIndex", 1, dims=dims)
     check.rank("UnravelIndex", (0, 1), indices=indices)
+    # MindSpore clamps instead of refusing.
     rest = jnp.minimum(indices, jnp.prod(dims) - 1).astype(indices.dtype)
     rows = []
+    # From the last dim, which counts fastest.
     for dim in range(dims.shape[0] - 1, -1, -1):
         rows.append(rest % dims[dim])
         rest = rest // dims[dim]
@@ -85,6 +88,7 @@ def _sub_and_filter(input_x: Any, max_num: Any, offset: Any) -> Any:
     The result's shape depends on the values, so this cannot be part of a compiled step.
     """
     values = known("SubAndFilter", "input_x", input_x) - np.asarray(offset, input_x.dtype.np_dtype)
+    # Compared as numpy values: the number of results depends on them.
     places = np.flatnonzero((values >= 0) & (values < np.asarray(max_num)))
     return wrap_numpy(values[places]), wrap_numpy(places.astype(np.int32))
 
@@ -109,7 +113,9 @@ def _no_repeat_ngram(state_seq: Array, log_probs: Array, ngram_size: int = 1) ->
         )
     starts = jnp.arange(length - size + 1)
     windows = state_seq[..., starts[:, None] + jnp.arange(size)]
+    # The last words of the sequence against the begin of each earlier window.
     begins_alike = (windows[..., :-1] == state_seq[..., None, length - size + 1 :]).all(-1)
     words = jnp.arange(log_probs.shape[-1])
+    # Any window that begins alike bans its last word.
     is_banned = (begins_alike[..., None] & (windows[..., -1:] == words)).any(-2)
     return jnp.where(is_banned, jnp.finfo(log_probs.dtype).min, log_probs)

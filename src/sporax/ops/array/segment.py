@@ -18,6 +18,7 @@ def _start(how: str, dtype: Any) -> Any:
     """What a segment without rows holds."""
     if how in ("add", "mul"):
         return 0 if how == "add" else 1
+    # The neutral element of maximum and minimum.
     limits = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype)
     return limits.max if how == "min" else limits.min
 
@@ -39,6 +40,7 @@ def _count(name: str, num_segments: Any) -> int:
     if isinstance(num_segments, Tensor):
         num_segments = known(name, "num_segments", num_segments).item()
     if isinstance(num_segments, bool) or not isinstance(num_segments, int):
+        # Attributes of operators are checked by annotations, but this one may be a tensor.
         raise SporaxTypeError(f"For '{name}', 'num_segments' must be an int, but got {type(num_segments).__name__}.")
     if num_segments < 1:
         raise SporaxValueError(f"For '{name}', 'num_segments' must be >= 1, but got {num_segments}.")
@@ -88,9 +90,11 @@ def _sorted(word: str, how: str, empty: int, doc: str) -> None:
             name, input_x, segment_ids, num_segments, "add" if how == "mean" else how,
             0 if how == "mean" else _start(how, input_x.dtype),
         )  # fmt: skip
+        # Segments without rows must not show the neutral element.
         counts = jnp.zeros((num_segments,), input_x.dtype).at[segment_ids].add(1)
         counts = counts.reshape(-1, *[1] * (input_x.ndim - 1))
         if how == "mean":
+            # No division by 0; such segments are 0 anyway.
             return reduced / jnp.maximum(counts, 1)
         return jnp.where(counts == 0, jnp.asarray(empty, input_x.dtype), reduced)
 
@@ -99,6 +103,7 @@ def _sorted(word: str, how: str, empty: int, doc: str) -> None:
     def kernel(input_x: Any, segment_ids: Any) -> Any:
         check.rank(name, 1, segment_ids=segment_ids)
         ids = known(name, "segment_ids", segment_ids)
+        # MindSpore requires ascending numbers; the last one then gives the number of segments.
         if ids.size and ((ids[1:] < ids[:-1]).any() or ids[0] < 0):
             raise SporaxValueError(f"For '{name}', 'segment_ids' must be ascending and not negative, but got {ids}.")
         return compute(input_x, segment_ids, int(ids[-1]) + 1 if ids.size else 0)

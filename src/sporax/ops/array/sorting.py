@@ -1,4 +1,8 @@
-"""Sorting, the largest elements, searching in sorted rows, and unique elements."""
+"""Sorting, the largest elements, searching in sorted rows, and unique elements.
+
+Sorts are stable, as MindSpore's are. The number of unique elements depends on the values, which XLA cannot express, so
+these operators compute with numpy, outside of compiled steps or on known values.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from sporax.runtime import constants
 def _order(name: str, x: Array, axis: int, descending: bool) -> Array:
     check.tensor(name, input=x)
     where = check.axis(name, axis, x.ndim)
+    # Stable, as MindSpore keeps the order of equal elements.
     return jnp.argsort(x, where, descending=descending, stable=True) if x.ndim else jnp.zeros((), jnp.int32)
 
 
@@ -73,11 +78,14 @@ def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any)
     if not 0 <= k <= size:
         raise SporaxValueError(f"For '{name}', 'k' must be in [0, {size}], the size of dim {dim}, but got {k}.")
     rows = jnp.moveaxis(jnp.atleast_1d(x), where, -1)
+    # XLA's `top_k` knows the largest only; the smallest come by sorting, since negation would overflow for the least
+    # integer.
     if largest:
         values, index = jax.lax.top_k(rows, int(k))
     else:
         index = jnp.argsort(rows, -1, stable=True)[..., : int(k)]
         values = jnp.take_along_axis(rows, index, -1)
+    # A scalar was treated as a vector of one element.
     if not x.ndim:
         return values.reshape(()), index.reshape(()).astype(index_dtype)
     return jnp.moveaxis(values, -1, where), jnp.moveaxis(index, -1, where).astype(index_dtype)
@@ -137,8 +145,10 @@ def intopk(x1: Array, x2: Array, k: int) -> Array:
     check.rank("InTopK", 2, x1=x1)
     check.rank("InTopK", 1, x2=x2)
     check.integral("InTopK", x2=x2)
+    # Classes out of range are in no top k.
     inside = (x2 >= 0) & (x2 < x1.shape[1])
     own = jnp.take_along_axis(x1, jnp.clip(x2, 0, x1.shape[1] - 1)[:, None], 1)
+    # Ties count for the class; an infinite score never does, as in MindSpore.
     return inside & jnp.isfinite(own[:, 0]) & (jnp.sum(x1 > own, 1) < k)
 
 
@@ -156,6 +166,7 @@ def _search(sequence: Array, values: Array, right: bool, dtype: Any) -> Array:
     def look_up(row: Array, values: Array) -> Array:
         return jnp.searchsorted(row, values, side=side)
 
+    # One row of values for each row of the sequence.
     for _ in range(sequence.ndim - 1):
         look_up = jax.vmap(look_up)
     return look_up(sequence, values).astype(dtype)
@@ -184,6 +195,7 @@ def searchsorted(
     check.one_of("searchsorted", side, (None, "left", "right"), "side")
     if side == "left" and right:
         raise SporaxValueError("For 'searchsorted', 'side' and 'right' contradict: got 'left' and True.")
+    # The sorter is applied first, so that the search itself sees sorted rows.
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, -1)
     return _search(sequence, jnp.asarray(values), right or side == "right", jnp.int32 if out_int32 else jnp.int64)
 
@@ -226,6 +238,7 @@ def bucketize(input: Array, boundaries: tuple[float, ...], *, right: bool = Fals
     check.tensor("bucketize", input=input)
     if not isinstance(boundaries, tuple):
         raise SporaxTypeError(f"For 'bucketize', 'boundaries' must be a list, but got {type(boundaries).__name__}.")
+    # float32, as MindSpore's boundaries.
     edges = jnp.asarray(np.asarray(boundaries, np.float32))
     return jnp.searchsorted(edges, input, side="right" if right else "left").astype(jnp.int32)
 
@@ -241,6 +254,7 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray[Any, Any]:
     """
     if not isinstance(tensor, Tensor):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor, but got {type(tensor).__name__}.")
+    # Also inside of a step, where a value was noted as constant.
     values = constants.known(tensor.array)
     if values is None:
         raise SporaxTypeError(
@@ -258,10 +272,13 @@ def unique(input: Any) -> tuple[Tensor, Tensor]:
     """
     values = known("Unique", "input", input)
     distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    # numpy gives sorted values; MindSpore the order of first occurrence.
     order = np.argsort(first, kind="stable")
     place = np.empty_like(order)
+    # The inverse of the permutation, to translate the positions.
     place[order] = np.arange(order.size)
     index = place[inverse.reshape(values.shape)]
+    # The dtype of positions follows int64 input, as in MindSpore.
     return wrap_numpy(distinct[order]), wrap_numpy(index.astype(np.int64 if values.dtype == np.int64 else np.int32))
 
 
@@ -271,6 +288,7 @@ def unique_with_pad(x: Any, pad_num: Any) -> tuple[Tensor, Tensor]:
     check.rank("UniqueWithPad", 1, x=x)
     distinct, index = unique(x)
     filler = np.asarray(pad_num.array if isinstance(pad_num, Tensor) else pad_num)
+    # MindSpore fills up to the old size, so that shapes do not depend on values.
     padded = np.full(x.shape, filler, np.asarray(distinct.array).dtype)
     padded[: distinct.size] = np.asarray(distinct.array)
     return wrap_numpy(padded), index
@@ -299,6 +317,7 @@ def unique_consecutive(
         values.reshape(-1) if dim is None else np.moveaxis(values, check.axis("UniqueConsecutive", dim, input.ndim), 0)
     )
     changed = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
+    # The first row always starts a run.
     starts = np.concatenate([np.ones(min(len(rows), 1), bool), changed])
     kept = rows[starts]
     result = [kept if dim is None else np.moveaxis(kept, 0, dim)]
@@ -306,6 +325,7 @@ def unique_consecutive(
         inverse = np.cumsum(starts, dtype=np.int64) - 1
         result.append(inverse.reshape(values.shape) if dim is None else inverse)
     if return_counts:
+        # Distances between starts; a start behind the end closes the last run.
         result.append(np.diff(np.flatnonzero(np.append(starts, True))).astype(np.int64))
     tensors = tuple(map(wrap_numpy, result))
     return tensors if len(tensors) > 1 else tensors[0]

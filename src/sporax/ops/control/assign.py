@@ -1,4 +1,8 @@
-"""Operators that write Parameters."""
+"""Operators that write Parameters: a new value, a sum, a difference.
+
+JAX's arrays do not change, so the kernel gives the new value and the Parameter's variable is set to it; a step returns
+the variables that were set.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,14 @@ from sporax.ops._core.operator import Array, Operand, export, operator
 @operator(function="")
 def _new_value(variable: Array, value: Operand, how: str) -> Array:
     """What a Parameter holds after an assignment."""
+    # MindSpore converts the value to the Parameter's dtype.
     update = jnp.asarray(value, variable.dtype)
     if update.shape not in ((), variable.shape):
         raise SporaxValueError(
             f"For 'Assign', 'variable' and 'value' must have one shape, but got {variable.shape} and {update.shape}."
         )
     if how == "set":
+        # A copy: the Parameter must not share a buffer with the value, since steps donate it.
         return jnp.array(jnp.broadcast_to(update, variable.shape), copy=True)
     return variable + update if how == "add" else variable - update
 
@@ -29,6 +35,7 @@ def _assignment(name: str, how: str, doc: str) -> Callable[..., Any]:
     def assign(variable: Any, value: Any) -> Any:
         if not isinstance(variable, Parameter):
             raise SporaxTypeError(f"For '{name}', 'variable' must be a Parameter, but got {type(variable).__name__}.")
+        # Composed: the write is a new value of a variable and no part of the kernel.
         variable._replace(_new_value(variable, value, how).array)
         return variable
 

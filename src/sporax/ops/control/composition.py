@@ -49,6 +49,7 @@ _PYTHON_TYPES: dict[str, Any] = {
 }
 """What names of types mean; `()` for what does not exist here, so that nothing is of it."""
 
+# Names with a number of bits behind them, such as "Int32".
 _SIZED = {"Int": int, "UInt": int, "Float": float, "BFloat": float, "Complex": complex}
 
 
@@ -71,6 +72,7 @@ class MultitypeFuncGraph:
         if not isinstance(name, str):
             raise SporaxTypeError(f"For 'MultitypeFuncGraph', 'name' must be a str, but got {type(name).__name__}.")
         self.name = name
+        # In the order of registration: the first of several equally exact ones is taken.
         self._entries: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []
 
     def register(self, *type_names: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -95,6 +97,7 @@ class MultitypeFuncGraph:
             SporaxValueError: none does.
         """
         fitting = [
+            # `-number`: of equally exact entries the earlier one.
             (sum(map(_exactness, args, kinds)), -number, function)
             for number, (kinds, function) in enumerate(self._entries)
             if len(kinds) == len(args) and all(map(_fits, args, kinds))
@@ -107,6 +110,7 @@ class MultitypeFuncGraph:
 
 def _kind(name: Any) -> Any:
     if isinstance(name, DType):
+        # All dtypes of numbers are Python numbers or tensors here.
         return _NUMBER
     if not isinstance(name, str):
         return name
@@ -120,6 +124,7 @@ def _kind(name: Any) -> Any:
 
 def _fits(value: Any, kind: Any) -> bool:
     if kind is types.FunctionType:
+        # Any callable but a Tensor, which may have `__call__` of its own.
         return callable(value) and not isinstance(value, Tensor)
     if kind is int and isinstance(value, bool):
         return False
@@ -128,6 +133,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _exactness(value: Any, kind: Any) -> int:
     """How closely a type describes a value that fits it."""
+    # From "anything" to the exact type.
     return 0 if kind is object else 1 if isinstance(kind, tuple) else 3 if type(value) is kind else 2
 
 
@@ -149,6 +155,7 @@ class HyperMap:
     def __call__(self, *args: Any) -> Any:
         """Map over sequences of one length; returns a tuple (a list for lists)."""
         function, sequences = (args[0], args[1:]) if self.ops is None else (self.ops, args)
+        # HyperMap applies to single elements too; Map needs sequences.
         if self.nested and sequences and not any(isinstance(sequence, tuple | list) for sequence in sequences):
             return function(*sequences)
         if not sequences or not isinstance(sequences[0], tuple | list):
@@ -167,6 +174,7 @@ class HyperMap:
             self._apply(function, row) if self.nested and isinstance(row[0], tuple | list) else function(*row)
             for row in rows
         ]
+        # MindSpore's result has the type of the first argument.
         return results if isinstance(first, list) else tuple(results)
 
 
@@ -198,6 +206,7 @@ def partial(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[...
 @operator(function="")
 def _after(value: Array, expr: Array) -> Array:
     """`value`, computed after `expr`."""
+    # XLA must not move one before the other, nor drop `expr`.
     return jax.lax.optimization_barrier((value, expr))[0]
 
 
@@ -210,6 +219,7 @@ def depend(value: Any, expr: Any) -> Any:
         expr: Tensor, or containers of Tensors; anything else has happened by now.
     """
     tensors = tuple(leaf for leaf in jax.tree.leaves(expr, is_leaf=is_tensor) if isinstance(leaf, Tensor))
+    # Tensors of the register of overflows remember what they wait for.
     return remember(_after(value, tensors), expr) if isinstance(value, Tensor) and tensors else value
 
 

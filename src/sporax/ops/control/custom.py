@@ -21,6 +21,7 @@ from sporax.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Composition, Primitive
 
+# MindSpore's kinds, so that a wrong word is told from one that is not offered.
 _KINDS = ("hybrid", "akg", "tbe", "aicpu", "aot", "pyfunc")
 _Results = tuple[tuple[jax.ShapeDtypeStruct, ...], bool]
 
@@ -66,9 +67,11 @@ class Custom(Primitive):
             )
         if not callable(func):
             raise SporaxTypeError(f"For 'Custom', 'func' must be callable, but got {type(func).__name__}.")
+        # A primitive without attributes in the usual sense: they are set below.
         super().__init__()
         self.func, self.func_type, self.bprop, self.reg_info = func, func_type, bprop, reg_info
         self.out_shape, self.out_dtype = out_shape, out_dtype
+        # Made per object: the function is part of it.
         self.operator = Composition("Custom", self._compute)
 
     def get_bprop(self) -> Callable[..., Any] | None:
@@ -76,19 +79,23 @@ class Custom(Primitive):
         return self.bprop
 
     def _compute(self, *inputs: Any) -> Any:
+        # Numbers become tensors, as the function gets arrays.
         arrays = tuple((value if isinstance(value, Tensor) else Tensor(value)).array for value in inputs)
         structs, is_one = self._results(arrays)
         if not any(
             isinstance(array, jax.core.Tracer) for array in arrays
         ):  # errors of the function then reach the caller
+            # With concrete inputs the function runs at once.
             values = tuple(wrap_numpy(value) for value in self._call(structs, *arrays))
             return self._answer(values, is_one)
 
         def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             call = functools.partial(self._call, structs)
+            # "sequential": under `vmap` the function is called for each sample, since it does not know of batches.
             return tuple(jax.pure_callback(call, structs, *arrays, vmap_method="sequential"))
 
         differentiable = jax.custom_vjp(run)
+        # Inputs and results are kept, as `bprop` gets both.
         differentiable.defvjp(lambda *arrays: (results := run(*arrays), (arrays, results)), self._backward(is_one))
         return self._answer(tuple(map(wrap, differentiable(*arrays))), is_one)
 
@@ -103,6 +110,7 @@ class Custom(Primitive):
         shapes, dtypes = self.out_shape, self.out_dtype
         if callable(shapes):
             shapes = shapes(*(list(array.shape) for array in arrays))
+        # A DType is callable as well.
         if callable(dtypes) and not isinstance(dtypes, DType):
             dtypes = dtypes(*(from_numpy(array.dtype) for array in arrays))
         if not isinstance(shapes, tuple | list):
@@ -128,6 +136,7 @@ class Custom(Primitive):
 
     def _call(self, structs: Sequence[jax.ShapeDtypeStruct], *arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
         """Run the function on the host, and see that it keeps what was promised."""
+        # Copies: the callback's arrays may be the device's own, and the function may write to them.
         returned = self.func(*(np.array(array) for array in arrays))
         if not structs:
             return ()
@@ -138,6 +147,7 @@ class Custom(Primitive):
             )
         checked = tuple(map(np.asarray, results))
         for result, struct in zip(checked, structs, strict=True):
+            # A number is as good as a tensor of one element.
             fits = result.shape == struct.shape or (result.size == 1 and struct.shape == (1,))
             is_number = not isinstance(returned, np.ndarray | tuple | list)
             if not fits or (result.dtype != struct.dtype and not is_number):
@@ -145,6 +155,7 @@ class Custom(Primitive):
                     f"For 'Custom', the function must return {struct.dtype}{list(struct.shape)}, but returned "
                     f"{result.dtype}{list(result.shape)}."
                 )
+        # Exactly what was promised to XLA.
         return tuple(a.reshape(s.shape).astype(s.dtype) for a, s in zip(checked, structs, strict=True))
 
     def _backward(self, is_one: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
@@ -168,6 +179,7 @@ class Custom(Primitive):
 
 
 def _as_tensor(cotangent: Any, like: jax.Array) -> Tensor:
+    # JAX marks missing gradients of integers by a dtype; `bprop` expects zeros.
     return wrap(jnp.zeros(like.shape, like.dtype) if cotangent.dtype == jax.dtypes.float0 else cotangent)
 
 
@@ -192,6 +204,7 @@ class PyFunc(Custom):
     def __init__(
         self, fn: Any, in_types: Any, in_shapes: Any, out_types: Any, out_shapes: Any, stateful: bool = True
     ) -> None:
+        # Tuples, so that the result is one as well.
         super().__init__(fn, tuple(out_shapes), tuple(out_types))
         self.in_types, self.in_shapes, self.stateful = in_types, in_shapes, stateful
 

@@ -21,8 +21,10 @@ class Print:
 
         def show(*arrays: Any) -> None:
             remaining = iter(arrays)
+            # Only tensors go through the callback; all else is known when the program is traced.
             print(*(next(remaining) if isinstance(value, Tensor) else value for value in args), sep="\n")
 
+        # `jax.debug` and not `pure_callback`: XLA may not leave it out.
         jax.debug.callback(show, *(value.array for value in args if isinstance(value, Tensor)))
 
 
@@ -50,6 +52,7 @@ def _check_numerics(x: Any) -> Any:
         SporaxRuntimeError: there is an infinity or a NaN.
     """
     values = known("CheckNumerics", "x", x)
+    # float64, so that float16 infinities of the input are seen and integers are allowed.
     if np.isnan(values.astype(np.float64)).any() or np.isinf(values.astype(np.float64)).any():
         raise SporaxRuntimeError("For 'CheckNumerics', all elements must be finite, but there is an Inf or a NaN.")
     return x

@@ -74,6 +74,7 @@ class NPUAllocFloatStatus:
 
     def __call__(self) -> Tensor:
         """Float32 zeros."""
+        # A Tensor: zero everywhere says no overflow.
         return Tensor([0.0] * REGISTER_SIZE)
 
 
@@ -101,6 +102,7 @@ class NPUGetFloatStatus:
 
         def register() -> jax.Array:
             watched = getattr(status, "watched", ())
+            # Without `depend` in front nothing is known to have been computed.
             if not watched:
                 return status.array
             flag = _overflow(watched).array.astype(status.array.dtype)
@@ -115,8 +117,10 @@ def _write(name: str, status: Any, register: Callable[[], jax.Array]) -> Tensor:
     if status.shape != (REGISTER_SIZE,):
         raise SporaxValueError(f"For '{name}', the input's shape must be ({REGISTER_SIZE},), but got {status.shape}.")
     values = register()
+    # Read or cleared: earlier tensors do not count any more.
     if isinstance(status, StatusTensor):
         status.watched = ()
+    # MindSpore's operators write to their argument as well.
     status._replace(values)
     return wrap(values)
 

@@ -42,6 +42,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         raise SporaxTypeError(f"For 'cond', 'pred' must have one element, but its shape is {np.shape(pred)}.")
     decided = _truth(pred)
     if decided is not None:
+        # Known values take no operator: gradients outside of steps, and conditions on shapes.
         return true_fn(*operands) if decided else false_fn(*operands)
     written = _writes(lambda: true_fn(*operands), lambda: false_fn(*operands))
 
@@ -51,6 +52,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
     try:
         result, after = jax.lax.cond(_flag(pred), branch(true_fn), branch(false_fn), _values(written))
     except TypeError as error:
+        # JAX's first line names both types; further ones are about pytrees.
         raise SporaxTypeError(f"For 'cond', both functions must return the same types: {_first_line(error)}") from None
     state.commit(dict(zip(written, after, strict=True)))
     return result
@@ -72,6 +74,7 @@ def while_loop(cond_func: Callable[[Any], Any], loop_func: Callable[[Any], Any],
     """
     _check_functions("while_loop", cond_func=cond_func, loop_func=loop_func)
     start = _tensors(init_val)
+    # Evaluated once here; a known answer means that Python runs the loop.
     goes_on = _truth(cond_func(start))
     if goes_on is not None:
         value = start
@@ -79,10 +82,12 @@ def while_loop(cond_func: Callable[[Any], Any], loop_func: Callable[[Any], Any],
             value = _next("while_loop", value, loop_func(value))
             goes_on = bool(cond_func(value))
         return value
+    # Traced once more than needed, as the variables that are written are part of the loop's state.
     written = _writes(lambda: loop_func(start))
 
     def test(carry: Any) -> Any:
         value, values = carry
+        # What a test writes is dropped.
         return _flag(_isolated(lambda: cond_func(value), written, values)[0])
 
     def body(carry: Any) -> Any:
@@ -123,6 +128,7 @@ def scan(
         (following, out), after = _isolated(lambda: _step(loop_func, value, row), written, values)
         return (following, after), out
 
+    # The number of rounds is given, as `rows` may be None.
     (last, after), outputs = jax.lax.scan(body, (start, _values(written)), rows, rounds)
     state.commit(dict(zip(written, after, strict=True)))
     return last, outputs
@@ -142,10 +148,14 @@ def fori_loop(lower: Any, upper: Any, loop_func: Callable[[Any, Any], Any], init
     """
     _check_functions("fori_loop", loop_func=loop_func)
     if _is_known(lower) and _is_known(upper):
+        # `max`: an empty range has no negative length.
         steps = wrap(jnp.arange(int(lower), max(int(lower), int(upper)), dtype=jnp.int64))
+        # A scan of no rounds could not know the shapes of its outputs.
         if not steps.size:
             return _tensors(init_val)
+        # A known number of rounds becomes a scan, which has a gradient.
         return scan(lambda value, index: (loop_func(index, value), None), init_val, steps)[0]
+    # int64, so that the index keeps its dtype when one is added.
     start = (_tensors(lower).astype(np.int64), _tensors(init_val))
     return while_loop(lambda carry: carry[0] < upper, lambda carry: (carry[0] + 1, loop_func(*carry)), start)[1]
 
@@ -155,6 +165,7 @@ def fori_loop(lower: Any, upper: Any, loop_func: Callable[[Any, Any], Any], init
 
 def _compiling() -> bool:
     """Whether operators are traced into a program here, rather than run."""
+    # JAX says it by what its operations give: a constant is a tracer while tracing.
     return isinstance(jnp.zeros((), np.int32), jax.core.Tracer)
 
 
@@ -172,6 +183,7 @@ def _flag(value: Any) -> jax.Array:
     array = to_array(value, None)
     if array.size != 1:
         raise SporaxTypeError(f"For 'while_loop', 'cond_func' must give one element, but its shape is {array.shape}.")
+    # MindSpore takes tensors of shape (1,) as conditions.
     return jnp.reshape(array, ()).astype(bool)
 
 
@@ -188,7 +200,7 @@ def _writes(*functions: Callable[[], Any]) -> tuple[Any, ...]:
     """Variables any of `functions` writes, found by tracing them abstractly."""
     written: dict[Any, None] = {}
     for function in functions:
-
+        # Bound now: the loop variable changes.
         def probe(function: Callable[[], Any] = function) -> None:
             _, updates = state.isolate(function)
             written.update(dict.fromkeys(updates))
@@ -201,6 +213,7 @@ def _isolated(function: Callable[[], Any], variables: tuple[Any, ...], values: l
     """What `function` returns when `variables` have these `values`, and their values afterwards."""
     given = dict(zip(variables, values, strict=True))
     result, updates = state.isolate(function, given)
+    # What is not written keeps its value, so that both ways give equally many results.
     return result, [updates.get(variable, given[variable]) for variable in variables]
 
 
@@ -208,6 +221,7 @@ def _next(name: str, before: Any, after: Any) -> Any:
     """`after` as the next value of a loop, which must be of the kind that `before` is."""
     after = _tensors(after)
     old: Any = jax.tree.structure(before)
+    # By structure first: leaves could not be compared otherwise.
     new: Any = jax.tree.structure(after)
     if old != new:
         raise SporaxTypeError(f"For '{name}', the value must keep its structure, but got {new} after {old}.")
@@ -273,6 +287,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _class_forms() -> Iterator[tuple[str, type]]:
+    # Classes whose call is the function: MindSpore's class forms have no attributes.
     for name, function in (("WhileLoop", while_loop), ("Scan", scan), ("ForiLoop", fori_loop)):
         body = {"__call__": staticmethod(function), "__doc__": function.__doc__, "__module__": "sporax.ops"}
         yield name, type(name, (), body)

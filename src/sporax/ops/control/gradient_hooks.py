@@ -35,6 +35,7 @@ class HookBackward:
 
         def on_gradient(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             replaced = self.hook_fn(gradients)
+            # None keeps the gradients, as for hooks of Cells.
             if replaced is None:
                 return gradients
             return tuple(replaced) if isinstance(replaced, tuple | list) else (replaced,)
@@ -57,6 +58,7 @@ class InsertGradientOf:
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x`."""
+        # A tuple, as hooks of several inputs give.
         output: Tensor = watched(x, lambda gradients: (self.f(gradients[0]),))
         return output
 

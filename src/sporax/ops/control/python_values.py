@@ -127,6 +127,7 @@ def tuple_div(x: Sequence[int], y: Sequence[int]) -> tuple[int, ...]:
 
 def reduced_shape(input_shape: Sequence[int], axis: Sequence[int]) -> tuple[int, ...]:
     """A shape whose dims `axis` have size 1; no axes stand for all of them."""
+    # No axes mean all, as in MindSpore's reductions.
     gone = {place % len(input_shape) for place in axis} or set(range(len(input_shape)))
     return tuple(1 if place in gone else size for place, size in enumerate(input_shape))
 
@@ -154,11 +155,13 @@ def broadcast_gradient_args(x_shape: Sequence[int], y_shape: Sequence[int]) -> t
     Raises:
         SporaxValueError: the shapes do not broadcast.
     """
+    # Empty arrays have the shapes without memory behind them.
     check.broadcast("broadcast_gradient_args", np.empty(x_shape), np.empty(y_shape))
     if tuple(x_shape) == tuple(y_shape):
         return (), ()
     length = max(len(x_shape), len(y_shape))
     first, second = ([1] * (length - len(shape)) + list(shape) for shape in (x_shape, y_shape))
+    # Equal shapes are handled above; here size 1 may be broadcast or not, and MindSpore names both.
     return (
         tuple(place for place, size in enumerate(first) if size == 1),
         tuple(place for place, size in enumerate(second) if size == 1),

@@ -41,10 +41,12 @@ class _Summary:
             raise SporaxTypeError(f"For '{kind}', 'name' must be a string, but got {type(name).__name__}.")
         if not name:
             raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
+        # Arrays of numpy are refused, as in MindSpore.
         if not isinstance(value, Tensor | int | float):
             raise SporaxTypeError(f"For '{kind}', 'value' must be a Tensor, but got {type(value).__name__}.")
         array = value.array if isinstance(value, Tensor) else jnp.asarray(value)
         self._check_dims(kind, array)
+        # No gradient flows through: looking must not change what is computed.
         jax.debug.callback(functools.partial(summaries.keep, self.plugin, name), jax.lax.stop_gradient(array))
 
     def _check_dims(self, kind: str, array: jax.Array) -> None:

@@ -37,6 +37,7 @@ def jet(fn: Callable[..., Any], primals: Any, series: Any) -> tuple[Any, Any]:
             raise SporaxValueError(
                 f"For 'jet', 'series' must have shape (orders, *primals.shape), but got {curve.shape} and {point.shape}."
             )
+    # All curves of one call have as many orders as the first.
     orders = curves[0].shape[0]
     values = _along(fn, points, curves, orders)
     if isinstance(values[0], tuple):
@@ -86,14 +87,17 @@ def _along(fn: Callable[..., Any], points: Sequence[Tensor], curves: Sequence[Te
         for point, curve in zip(points, curves, strict=True):
             place = point
             for order in range(1, min(curve.shape[0], orders) + 1):
+                # Taylor's coefficients: the order's factorial divides.
                 place = place + curve[order - 1] * (t**order / math.factorial(order)).astype(point.dtype)
             places.append(place)
         return fn(*places)
 
     origin, one = Tensor(0.0, points[0].dtype), Tensor(1.0, points[0].dtype)
+    # Nested once per order: the slope of the slope.
     functions: list[Callable[[Tensor], Any]] = [at]
     for _ in range(orders):
         functions.append(_slope(functions[-1], one))
+    # All functions at the origin, since each is the derivative of the one before.
     return [function(origin) for function in functions]
 
 

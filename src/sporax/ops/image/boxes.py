@@ -50,17 +50,22 @@ def _roi_align(
 
     def points(first: Array, last: Array, cells: int) -> Array:
         start = first * spatial_scale
+        # With mode 1 MindSpore ends a pixel further.
         extent = (last + roi_end_mode) * spatial_scale - start
+        # Degenerate regions count as one pixel there.
         extent = jnp.maximum(extent, 1.0) if roi_end_mode == 0 else extent
+        # Points in the middle of equal parts of each cell.
         inner = (jnp.arange(cells * sample_num, dtype=rois.dtype) + 0.5) / sample_num
         return start + inner * extent / cells
 
     def one(roi: Array) -> Array:
         image = features[roi[0].astype(jnp.int32)]
         y, x = jnp.meshgrid(points(roi[2], roi[4], pooled_height), points(roi[1], roi[3], pooled_width), indexing="ij")
+        # Points up to one pixel outside are read from the edge, those further away count as 0.
         outside = (y < -1) | (y > height) | (x < -1) | (x > width)
         values = between(image, jnp.clip(y, 0, height - 1), jnp.clip(x, 0, width - 1))
         values = jnp.where(outside, jnp.zeros((), features.dtype), values)
+        # The mean over the points of each cell.
         return values.reshape(-1, pooled_height, sample_num, pooled_width, sample_num).mean((2, 4))
 
     return jax.vmap(one)(rois)
@@ -81,6 +86,7 @@ def _overlaps(name: str, anchor_boxes: Array, gt_boxes: Array, mode: str) -> Arr
     _corners(name, anchor_boxes=anchor_boxes, gt_boxes=gt_boxes)
     check.one_of(name, mode, ("iou", "iof"), "mode")
     anchors, truth = anchor_boxes[None], gt_boxes[:, None]
+    # + 1: the sides include both ends.
     sides = jnp.maximum(
         jnp.minimum(anchors[..., 2:], truth[..., 2:]) - jnp.maximum(anchors[..., :2], truth[..., :2]) + 1, 0
     )
@@ -115,6 +121,7 @@ def bounding_box_encode(
     _corners("BoundingBoxEncode", anchor_box=anchor_box, groundtruth_box=groundtruth_box)
     middle, sides = _centres(anchor_box)
     true_middle, true_sides = _centres(groundtruth_box)
+    # Ratios as logarithms, so that growing and shrinking are alike.
     deltas = jnp.concatenate([(true_middle - middle) / sides, jnp.log(true_sides / sides)], 1)
     return (deltas - jnp.asarray(means, deltas.dtype)) / jnp.asarray(stds, deltas.dtype)
 
@@ -136,11 +143,13 @@ def bounding_box_decode(
     if len(max_shape) < 2:
         raise SporaxTypeError(f"For 'BoundingBoxDecode', 'max_shape' must be height and width, but got {max_shape}.")
     plain = deltas * jnp.asarray(stds, deltas.dtype) + jnp.asarray(means, deltas.dtype)
+    # Limits how much a side may grow, in logarithms.
     limit = abs(math.log(wh_ratio_clip))
     middle, sides = _centres(anchor_box)
     middle = middle + sides * plain[:, :2]
     half = sides * jnp.exp(jnp.clip(plain[:, 2:], -limit, limit)) / 2
     highest = jnp.asarray((max_shape[1] - 1, max_shape[0] - 1), deltas.dtype)
+    # Both ends are part of a box, hence half a pixel.
     corners = (middle - half + 0.5, middle + half - 0.5)
     return jnp.concatenate([jnp.clip(corner, 0, highest) for corner in corners], 1)
 
@@ -149,6 +158,7 @@ def bounding_box_decode(
 def check_valid(bboxes: Array, img_metas: Array) -> Array:
     """Whether boxes (n, 4) are inside the image of `img_metas`: height, width and ratio."""
     _corners("CheckValid", bboxes=bboxes)
+    # The image's own size after scaling.
     height, width, ratio = img_metas
     return (
         (bboxes[:, 0] >= 0)
@@ -168,6 +178,7 @@ def _nms_with_mask(bboxes: Array, iou_threshold: float = 0.5) -> tuple[Array, Ar
     check.floating("NMSWithMask", bboxes=bboxes)
     if bboxes.ndim != 2 or bboxes.shape[1] != 5:
         raise SporaxValueError(f"For 'NMSWithMask', 'bboxes' must have shape (n, 5), but got {bboxes.shape}.")
+    # Stable, so that equal scores keep their order.
     order = jnp.argsort(bboxes[:, 4], descending=True, stable=True)
     ranked = bboxes[order]
     sides = jnp.minimum(ranked[:, None, 2:4], ranked[None, :, 2:4]) - jnp.maximum(
@@ -178,8 +189,10 @@ def _nms_with_mask(bboxes: Array, iou_threshold: float = 0.5) -> tuple[Array, Ar
     too_near = common / (area[:, None] + area[None, :] - common) > iou_threshold
     number = jnp.arange(len(order))
 
+    # A box that was dropped itself drops no other.
     def drop(index: Array, kept: Array) -> Array:
         return kept & ~(kept[index] & too_near[index] & (number > index))
 
+    # One step per box: whether it counts depends on those before it.
     kept = jax.lax.fori_loop(0, len(order), drop, jnp.ones(len(order), bool))
     return ranked, order.astype(jnp.int32), kept

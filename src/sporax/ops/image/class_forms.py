@@ -16,6 +16,7 @@ from sporax.ops.image.sampling import affine_grid
 def _affine_grid_class(theta: Array, output_size: tuple[int, ...], align_corners: bool = False) -> Array:
     """The grid that samples an affine image of the output; see `ops.affine_grid`."""
     result: Array = affine_grid.kernel(theta, output_size, align_corners)
+    # An assignment for the type checker: kernels are untyped.
     return result
 
 

@@ -26,8 +26,10 @@ def _rgb_to_hsv(images: Array) -> Array:
     """Hue, saturation and value of red, green and blue."""
     _pixels("RGBToHSV", images=images)
     red, green, blue = (images[..., channel] for channel in range(3))
+    # Extremes whose gradient does not depend on rounding.
     value = extremes.largest(images, -1)
     spread = value - extremes.smallest(images, -1)
+    # A gray pixel has no hue; 1 keeps the division harmless, also in the gradient.
     safe = jnp.where(spread > 0, spread, 1)
     hue = jnp.where(
         value == red,
@@ -35,6 +37,7 @@ def _rgb_to_hsv(images: Array) -> Array:
         jnp.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
     )
     saturation = jnp.where(value > 0, spread / jnp.where(value > 0, value, 1), 0)
+    # In turns, from 0 to 1.
     return jnp.stack([jnp.where(spread > 0, hue / 6 % 1, 0), saturation, value], -1)
 
 
@@ -57,6 +60,7 @@ def _adjust_hue(image: Array, delta: Operand) -> Array:
     """Images whose hue is turned by `delta`, in [-1, 1] turns."""
     _pixels("AdjustHue", image=image)
     hsv = _rgb_to_hsv.kernel(image)
+    # A turn more is the same hue.
     turned = (hsv[..., 0] + jnp.asarray(delta, image.dtype)) % 1
     result: Array = _hsv_to_rgb.kernel(jnp.stack([turned, hsv[..., 1], hsv[..., 2]], -1))
     return result

@@ -21,8 +21,10 @@ Sizes = int | tuple[int, ...]
 
 def _coordinates(source: int, target: int, align_corners: bool, half_pixel: bool, scale: float | None) -> Any:
     """Where each output pixel is among the input pixels."""
+    # In double precision: single precision misses pixels of wide images by one.
     steps = np.arange(target, dtype=np.float64)
     if align_corners:
+        # The corners of both images coincide.
         return steps * ((source - 1) / (target - 1) if target > 1 else 0.0)
     ratio = source / target if scale is None else 1 / scale
     return (steps + 0.5) * ratio - 0.5 if half_pixel else steps * ratio
@@ -32,17 +34,20 @@ def _matrix(source: int, target: int, taps: list[tuple[Any, Any]]) -> Any:
     """The (target, source) matrix of weighted input pixels; positions outside count as the nearest one inside."""
     matrix = np.zeros((target, source))
     for position, weight in taps:
+        # `add.at`, as clipped positions may coincide.
         np.add.at(matrix, (np.arange(target), np.clip(position, 0, source - 1).astype(int)), weight)
     return matrix
 
 
 def _nearest(source: int, target: int, align: bool, half: bool, scale: float | None = None, exact: bool = False) -> Any:
     at = _coordinates(source, target, align, half or exact, scale)
+    # Rounded half up, as MindSpore does for these modes.
     position = np.floor(at + 0.5) if align or half or exact else np.floor(at)
     return _matrix(source, target, [(position, 1.0)])
 
 
 def _linear(source: int, target: int, align: bool, half: bool, scale: float | None = None) -> Any:
+    # Positions left of the first pixel are at it.
     at = np.maximum(_coordinates(source, target, align, half, scale), 0)
     low = np.floor(at)
     return _matrix(source, target, [(low, 1 - (at - low)), (low + 1, at - low)])
@@ -55,6 +60,7 @@ def _cubic(source: int, target: int, align: bool, half: bool, scale: float | Non
 
     def weight(distance: Any) -> Any:
         inner = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+        # The kernel's two pieces: distances up to 1 and up to 2.
         return np.where(distance <= 1, inner, a * (distance**3 - 5 * distance**2 + 8 * distance - 4))
 
     return _matrix(source, target, [(low + tap, weight(np.abs(at - low - tap))) for tap in (-1, 0, 1, 2)])
@@ -63,6 +69,7 @@ def _cubic(source: int, target: int, align: bool, half: bool, scale: float | Non
 def _area(source: int, target: int) -> Any:
     matrix = np.zeros((target, source))
     for cell in range(target):
+        # The cells an output pixel touches, whole; MindSpore does not weigh them.
         first, last = cell * source // target, -(-(cell + 1) * source // target)
         matrix[cell, first:last] = 1 / (last - first)
     return matrix
@@ -72,6 +79,7 @@ def _resampled(x: Array, matrices: list[Any]) -> Array:
     """`x` with its last dims multiplied by one matrix each."""
     result = x
     for dim, matrix in zip(range(x.ndim - len(matrices), x.ndim), matrices, strict=True):
+        # One dim after the other; the product puts the new dim last.
         moved = jnp.tensordot(result, jnp.asarray(matrix.T, x.dtype), ((dim,), (0,)))
         result = jnp.moveaxis(moved, -1, dim)
     return result
@@ -92,6 +100,7 @@ def checked_size(name: str, size: Any, dims: int) -> tuple[int, ...]:
 def _resize(name: str, kind: Any, x: Array, size: Any, align_corners: bool, half_pixel_centers: bool) -> Array:
     check.tensor(name, x=x)
     check.rank(name, 4, x=x)
+    # Two definitions of coordinates that exclude each other.
     if align_corners and half_pixel_centers:
         raise SporaxValueError(f"For '{name}', 'align_corners' and 'half_pixel_centers' must not both be True.")
     sizes = checked_size(name, size, 2)
@@ -101,6 +110,7 @@ def _resize(name: str, kind: Any, x: Array, size: Any, align_corners: bool, half
 
 def _resize_nearest(source: int, target: int, align: bool, half: bool) -> Any:
     if half:
+        # MindSpore does not round here, unlike in `_nearest`.
         position = np.floor((np.arange(target) + 0.5) * source / target)
         return _matrix(source, target, [(position, 1.0)])
     return _nearest(source, target, align, False)
@@ -117,6 +127,7 @@ def _half_pixel_cubic(source: int, target: int, align: bool, half: bool, scale: 
 
 
 def _resize_cubic(source: int, target: int, align: bool, half: bool) -> Any:
+    # MindSpore's kernel depends on the coordinates: -0.5 with half pixels, -0.75 otherwise.
     return (_half_pixel_cubic if half else _cubic)(source, target, align, half)
 
 
@@ -136,6 +147,7 @@ def _resize_forms(kind: Any, doc: str, size_in_constructor: str, size_in_call: s
             "    `align_corners` lets the centres of the corner pixels coincide; `half_pixel_centers` counts coordinates\n"
             "    from the edges of the pixels instead of their centres.\n"
         )
+    # Bicubic resizing has the newer class only.
     if size_in_constructor:
         operator(f"{size_in_constructor}(size, align_corners, half_pixel_centers)", function="")(older)
     operator(f"{size_in_call}(align_corners, half_pixel_centers)", function="")(newer)
@@ -167,12 +179,15 @@ def _interpolated(
         raise SporaxValueError(
             f"For '{name}', one of 'size' and 'scale_factor' must be given, but got {size}, {scale_factor}."
         )
+    # These modes do not interpolate, so corners mean nothing.
     if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
         raise SporaxValueError(f"For '{name}', 'align_corners' must be None in mode {mode!r}, but got {align_corners}.")
     factors: Any = (None,) * dims
     if size is None:
         factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * dims
+        # Rounded down, as in MindSpore.
         size = tuple(math.floor(given * factor) for given, factor in zip(input.shape[2:], factors, strict=True))
+        # None lets the coordinates follow from the sizes.
         factors = (None,) * dims if recompute else factors
     align = bool(align_corners)
     matrices = []
@@ -183,6 +198,7 @@ def _interpolated(
         elif mode == "area":
             matrices.append(_area(source, target))
         else:
+            # Which of two free parameters MindSpore takes depends on `align_corners`.
             kind = _linear if mode != "bicubic" else _cubic if align else half_pixel_cubic
             matrices.append(kind(source, target, align, True, factor))
     return _resampled(input, matrices)

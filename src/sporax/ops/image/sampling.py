@@ -15,13 +15,17 @@ from sporax.ops.image.resize import checked_size
 
 def _pixel(grid: Array, size: int, align: bool, padding: str) -> Array:
     """Coordinates in [-1, 1] as pixel numbers, brought inside as `padding` says."""
+    # With `align` -1 and 1 are centers of the corner pixels, otherwise their outer edges.
     at = (grid + 1) / 2 * (size - 1) if align else ((grid + 1) * size - 1) / 2
     if padding == "reflection":
         low, span = (0.0, float(size - 1)) if align else (-0.5, float(size))
+        # An image of one pixel mirrors onto itself.
         if span == 0:
             return jnp.zeros_like(at)
+        # Folded over twice the width, as a mirror image repeats with that period.
         folded = jnp.mod(jnp.abs(at - low), 2 * span)
         at = jnp.where(folded > span, 2 * span - folded, folded) + low
+    # Reflections may still end half a pixel outside.
     return at if padding == "zeros" else jnp.clip(at, 0, size - 1)
 
 
@@ -31,6 +35,7 @@ def picked(image: Array, places: list[Array]) -> Array:
     index = []
     for place, size in zip(places, image.shape[1:], strict=True):
         inside = inside & (place >= 0) & (place < size)
+        # Clipped, since JAX reads something for every index; what is outside is masked below.
         index.append(jnp.clip(place, 0, size - 1).astype(jnp.int32))
     return jnp.where(inside, image[(slice(None), *index)], jnp.zeros((), image.dtype))
 
@@ -54,13 +59,16 @@ def _sampled(name: str, input: Array, grid: Array, mode: str, padding: str, alig
             return picked(image, [jnp.round(place) for place in at])
         low = [jnp.floor(place) for place in at]
         total = jnp.zeros((image.shape[0], *points.shape[:-1]), image.dtype)
+        # The corners of the cell around each point: 4 in images, 8 in volumes.
         for corner in itertools.product((0, 1), repeat=dims):
             weight = jnp.ones((), image.dtype)
             for index, base, bit in zip(at, low, corner, strict=True):
+                # The share of this corner along each dim.
                 weight = weight * (index - base if bit else 1 - (index - base))
             total = total + weight * picked(image, [base + bit for base, bit in zip(low, corner, strict=True)])
         return total
 
+    # Sample by sample: each has its own grid.
     return jax.vmap(one)(input, grid)
 
 
@@ -114,9 +122,12 @@ def affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool = False
     def axis(length: int) -> Array:
         if align_corners:
             return jnp.linspace(-1, 1, length, dtype=theta.dtype) if length > 1 else jnp.zeros((1,), theta.dtype)
+        # Centers of pixels between the outer edges.
         return (2 * jnp.arange(length, dtype=theta.dtype) + 1) / length - 1
 
+    # The grid's last dim is (x, y[, z]), the reverse of the image's dims.
     grids = jnp.meshgrid(*map(axis, size[2:]), indexing="ij")[::-1]
+    # A one behind the coordinates, for the shift in the matrix.
     points = jnp.stack([*grids, jnp.ones_like(grids[0])], -1)
     return jnp.einsum("...k,njk->n...j", points, theta)
 
@@ -170,6 +181,7 @@ def crop_and_resize(
 
     def along(first: Array, last: Array, length: int, size: int) -> Array:
         if length == 1:
+            # One line or column is taken from the middle of the box.
             return (first + last)[:, None] / 2 * (size - 1)
         return (first[:, None] + jnp.arange(length, dtype=boxes.dtype) / (length - 1) * (last - first)[:, None]) * (
             size - 1
@@ -179,10 +191,12 @@ def crop_and_resize(
     columns = along(boxes[:, 1], boxes[:, 3], width, image.shape[2])
 
     def cut(number: Array, ys: Array, xs: Array) -> Array:
+        # MindSpore's result is float32.
         pixels = jnp.moveaxis(image[number].astype(jnp.float32), -1, 0)
         y, x = jnp.meshgrid(ys, xs, indexing="ij")
         outside = (y < 0) | (y > image.shape[1] - 1) | (x < 0) | (x > image.shape[2] - 1)
         if method == "nearest":
+            # Half up and not to even, as in MindSpore.
             value = picked(pixels, [jnp.floor(y + 0.5), jnp.floor(x + 0.5)])
         else:
             value = between(pixels, y, x)
@@ -194,6 +208,7 @@ def crop_and_resize(
 def between(image: Array, y: Array, x: Array) -> Array:
     """Pixels (c, …) of one image (c, h, w) at points inside, interpolated."""
     top, left = jnp.floor(y), jnp.floor(x)
+    # The neighbour of the last pixel is itself.
     bottom, right = jnp.minimum(top + 1, image.shape[1] - 1), jnp.minimum(left + 1, image.shape[2] - 1)
     down, across = y - top, x - left
     upper = picked(image, [top, left]) * (1 - across) + picked(image, [top, right]) * across

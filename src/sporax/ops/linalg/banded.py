@@ -44,6 +44,7 @@ def _places(low: int, high: int, rows: int, columns: int, align: str) -> tuple[A
     for d, length in lengths.items():
         if (above if d >= 0 else below) == "RIGHT":
             shift[diagonal == d] = max(lengths.values()) - length
+    # 0 outside of the band, where any index serves: the value is replaced.
     return inside, np.where(inside, high - diagonal, 0), np.where(inside, np.minimum(i, j) + shift, 0)
 
 
@@ -53,6 +54,7 @@ def _longest(low: int, high: int, rows: int, columns: int) -> int:
 
 def _packed(name: str, diagonal: Array, low: int, high: int, length: int) -> Array:
     """The packed band with its dim of diagonals, which a single diagonal may lack."""
+    # One diagonal may come without the dim of diagonals.
     band = diagonal[..., None, :] if low == high and diagonal.shape[-2:] != (1, length) else diagonal
     if band.shape[-2:] != (high - low + 1, length):
         raise SporaxValueError(
@@ -67,6 +69,7 @@ def _diag(x: Array, padding_value: Operand, k: tuple[int, ...], num_rows: int, n
     """Matrices of packed bands; see `matrix_diag`."""
     check.rank("MatrixDiagV3", range(1, 9), x=x)
     length = x.shape[-1]
+    # The smallest matrix that has such diagonals.
     least = length - min(k[-1], 0), length + max(k[0], 0)
     both_open = num_rows == num_cols == -1
     rows, columns = (
@@ -80,6 +83,7 @@ def _diag(x: Array, padding_value: Operand, k: tuple[int, ...], num_rows: int, n
         )
     inside, row, column = _places(low, high, rows, columns, align)
     band = _packed("MatrixDiagV3", x, low, high, length)
+    # One gather from the packed band.
     return jnp.where(inside, band[..., row, column], jnp.asarray(padding_value, x.dtype))
 
 
@@ -92,6 +96,7 @@ def _diag_part(x: Array, padding_value: Operand, k: tuple[int, ...], align: Alig
     inside, row, column = _places(low, high, rows, columns, align)
     shape = (high - low + 1, _longest(low, high, rows, columns))
     source, filled = np.zeros((2, *shape), np.int64), np.zeros(shape, bool)
+    # From the places in the matrix back to those in the band.
     i, j = np.nonzero(inside)
     source[:, row[i, j], column[i, j]] = i, j
     filled[row[i, j], column[i, j]] = True
@@ -113,6 +118,7 @@ def _set_diag(x: Array, diagonal: Array, k: tuple[int, ...], align: Align) -> Ar
 
 def _ints(name: str, what: str, value: Any) -> tuple[int, ...]:
     """An int, several, or a Tensor with them."""
+    # Values decide shapes, so a Tensor must be known.
     values = known(name, what, value).reshape(-1).tolist() if isinstance(value, Tensor) else value
     return check.shape(name, values, what)
 

@@ -31,6 +31,7 @@ def _matrices(name: str, square: bool = False, **arrays: Array) -> None:
 
 
 def _turned(array: Array, turn: bool) -> Array:
+    # The conjugate transpose, which is the transpose of real matrices.
     return jnp.conj(jnp.swapaxes(array, -1, -2)) if turn else array
 
 
@@ -48,6 +49,7 @@ def _matrix_triangular_solve(matrix: Array, rhs: Array, lower: bool = True, adjo
     """The x of ``matrix @ x = rhs`` for a triangular matrix, whose other half is not read."""
     _matrices("MatrixTriangularSolve", square=True, matrix=matrix)
     _matrices("MatrixTriangularSolve", rhs=rhs)
+    # 2 is SciPy's code for the conjugate transpose.
     return jax.scipy.linalg.solve_triangular(matrix, rhs, trans=2 if adjoint else 0, lower=lower)
 
 
@@ -77,6 +79,7 @@ def lstsq(input: Array, A: Array) -> Array:  # noqa: N803 - MindSpore's name
         raise SporaxValueError(
             f"For 'lstsq', 'input' and 'A' must have as many rows as each other, but got {input.shape} and {A.shape}."
         )
+    # By the pseudo-inverse, which also serves matrices without full rank and has a gradient.
     return jnp.linalg.pinv(input) @ targets
 
 
@@ -109,6 +112,7 @@ def pinv(x: Array, *, atol: float | None = None, rtol: float | None = None, herm
         return jnp.linalg.pinv(x, rtol=rtol, hermitian=hermitian)
     u, s, vh = jnp.linalg.svd(x, full_matrices=False)
     limit = jnp.maximum(atol, (rtol or 0.0) * jnp.max(s, -1, keepdims=True))
+    # The inner `where` keeps the division harmless, also in the gradient.
     inverted = jnp.where(s > limit, 1 / jnp.where(s > limit, s, 1), 0)
     return jnp.matmul(_turned(vh, True) * inverted[..., None, :], _turned(u, True))
 
@@ -123,6 +127,7 @@ def _cholesky(input_x: Array, upper: bool = False) -> Array:
     return _turned(lower, upper)
 
 
+# Renamed: the module uses `cholesky` for the operator itself.
 _cholesky.__name__ = "cholesky"
 cholesky = operator("Cholesky", function="cholesky", method="cholesky")(_cholesky)
 
@@ -131,7 +136,9 @@ cholesky = operator("Cholesky", function="cholesky", method="cholesky")(_cholesk
 def cholesky_inverse(input_x: Array, upper: bool = False) -> Array:
     """The inverse of the matrix whose triangular factor `input_x` is."""
     _matrices("CholeskyInverse", square=True, input_x=input_x)
+    # Only the named triangle counts; the other may hold anything.
     factor = jnp.triu(input_x) if upper else jnp.tril(input_x)
+    # `cho_solve` wants to know whether the factor is the lower one.
     return jax.scipy.linalg.cho_solve((factor, not upper), jnp.eye(input_x.shape[-1], dtype=input_x.dtype))
 
 
@@ -155,6 +162,7 @@ def _qr_primitive(x: Array, full_matrices: bool = False) -> tuple[Array, Array]:
 def qr(input: Array, mode: str = "reduced") -> tuple[Array, Array]:
     """An orthogonal and an upper triangular matrix whose product is `input`; ``"complete"`` gives square q."""
     check.one_of("qr", mode, ("reduced", "complete"), "mode")
+    # The class form's kernel, so that there is one implementation.
     return _qr_primitive.kernel(input, mode == "complete")
 
 
@@ -171,6 +179,7 @@ def svd(input: Array, full_matrices: bool = False, compute_uv: bool = True) -> A
     if not compute_uv:
         return jnp.linalg.svd(input, full_matrices=full_matrices, compute_uv=False)
     u, s, vh = jnp.linalg.svd(input, full_matrices=full_matrices)
+    # MindSpore gives v, not its conjugate transpose.
     return s, u, _turned(vh, True)
 
 
@@ -224,6 +233,7 @@ def logdet(input: Array) -> Array:
     """Logarithms of determinants; NaN where one is negative."""
     _matrices("logdet", square=True, input=input)
     sign, logarithm = jnp.linalg.slogdet(input)
+    # A negative determinant has no real logarithm.
     return jnp.where(sign < 0, jnp.asarray(np.nan, logarithm.dtype), logarithm)
 
 
@@ -254,6 +264,7 @@ def trace(input: Array) -> Array:
 @operator(function="", method="trace")
 def _trace_method(input: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
     """Sum of a diagonal in the plane of two dimensions."""
+    # Converted before summing, so that sums do not overflow.
     values = input if dtype is None else input.astype(dtype.np_dtype)
     return jnp.trace(values, offset, axis1, axis2).astype(values.dtype)
 
@@ -283,6 +294,7 @@ def matrix_band_part(x: Array, lower: Array | int, upper: Array | int) -> Array:
     if x.ndim < 2:
         raise SporaxValueError(f"For 'MatrixBandPart', 'x' must have at least 2 dims, but its shape is {x.shape}.")
     rows, columns = jnp.arange(x.shape[-2])[:, None], jnp.arange(x.shape[-1])[None, :]
+    # Negative numbers leave a side open; both may be tensors.
     below, above = jnp.asarray(lower), jnp.asarray(upper)
     kept = ((below < 0) | (rows - columns <= below)) & ((above < 0) | (columns - rows <= above))
     return jnp.where(kept, x, jnp.zeros((), x.dtype))

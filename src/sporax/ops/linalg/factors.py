@@ -27,6 +27,7 @@ def geqrf(input: Array) -> tuple[Array, Array]:
     """The QR factorisation of matrices (…, m, n), packed: R above the reflections (…, m, n), and their factors tau (…, k)."""
     _matrix("geqrf", input=input)
     packed, tau = jnp.linalg.qr(input, mode="raw")
+    # LAPACK's column-major result, transposed back.
     return jnp.swapaxes(packed, -1, -2), tau
 
 
@@ -60,6 +61,7 @@ def ormqr(input: Array, tau: Array, other: Array, left: bool = True, transpose: 
             f"For 'Ormqr', 'input' must be (…, m, k), 'tau' (…, k) and {'rows' if left else 'columns'} of 'other' m, but got "
             f"{input.shape}, {tau.shape} and {other.shape}."
         )
+    # Filled up with zeros: m reflections are needed for the square Q.
     square = jnp.concatenate([input, jnp.zeros((*input.shape[:-1], m - k), input.dtype)], -1)
     q = jax.lax.linalg.householder_product(square, tau)
     q = jnp.conj(jnp.swapaxes(q, -1, -2)) if transpose else q
@@ -68,6 +70,7 @@ def ormqr(input: Array, tau: Array, other: Array, left: bool = True, transpose: 
 
 def _order_of_rows(pivots: Array, rows: int) -> Array:
     """Which row comes where after all exchanges."""
+    # LAPACK counts exchanged rows from 1, JAX from 0.
     return jax.lax.linalg.lu_pivots_to_permutation(pivots.astype(jnp.int32) - 1, rows)
 
 
@@ -82,11 +85,13 @@ def lu_solve(b: Array, LU_data: Array, LU_pivots: Array) -> Array:  # noqa: N803
             f"For 'LuSolve', 'LU_data' must be (…, m, m), 'LU_pivots' (…, m) and 'b' (…, m, k), but got {LU_data.shape}, "
             f"{LU_pivots.shape} and {b.shape}."
         )
+    # The exchanges of rows first, as in the factorization.
     ordered = jnp.take_along_axis(b, _order_of_rows(LU_pivots, m)[..., None], -2)
     batch = jnp.broadcast_shapes(b.shape[:-2], LU_data.shape[:-2])
     triangles = jnp.broadcast_to(LU_data, (*batch, m, m))
     ordered = jnp.broadcast_to(ordered, (*batch, *b.shape[-2:]))
     solve = jax.lax.linalg.triangular_solve
+    # L has ones on its diagonal, which are not stored.
     half = solve(triangles, ordered, left_side=True, lower=True, unit_diagonal=True)
     return solve(triangles, half, left_side=True, lower=False)
 
@@ -113,6 +118,7 @@ def lu_unpack(
     nothing = jnp.zeros((0,), LU_data.dtype)
     permutation = lower = upper = nothing
     if unpack_pivots:
+        # One-hot rows are the permutation matrix; its transpose undoes the exchanges.
         rows = jax.nn.one_hot(_order_of_rows(LU_pivots, m), m, dtype=LU_data.dtype)
         permutation = jnp.swapaxes(rows, -1, -2)
     if unpack_data:
@@ -131,6 +137,7 @@ def _lstsq(x: Array, a: Array, fast: bool = True, l2_regularizer: float = 0.0) -
         fast: has no meaning here; both of MindSpore's algorithms give this solution.
         l2_regularizer: other values than 0 are not offered, as in MindSpore.
     """
+    # MindSpore's own limit.
     if l2_regularizer != 0.0:
         raise SporaxTypeError(f"For 'Lstsq', 'l2_regularizer' must be 0.0, but got {l2_regularizer}.")
     solution: Array = lstsq.kernel(x, a)
@@ -145,6 +152,7 @@ def _eig(x: Array, compute_v: bool = False) -> tuple[Array, Array]:
         values, vectors = jnp.linalg.eig(x)
         return values, vectors
     values = jnp.linalg.eigvals(x)
+    # Empty in place of vectors, as MindSpore gives it.
     return values, jnp.zeros((0,), values.dtype)
 
 
@@ -181,6 +189,7 @@ def _tridiagonal_matmul(superdiag: Array, maindiag: Array, subdiag: Array, rhs: 
                 f"For 'TridiagonalMatMul', '{name}' must have shape (…, 1, {m}), but got {diagonal.shape}."
             )
     above, main, below = (jnp.swapaxes(band, -1, -2) for band in (superdiag, maindiag, subdiag))
+    # What is beyond the first and last row counts as zero.
     zero = jnp.zeros((*rhs.shape[:-2], 1, rhs.shape[-1]), rhs.dtype)
     following = jnp.concatenate([rhs[..., 1:, :], zero], -2)
     before = jnp.concatenate([zero, rhs[..., :-1, :]], -2)

@@ -1,4 +1,8 @@
-"""Norms, distances, and clipping and normalising by a norm."""
+"""Norms, distances, and clipping and normalising by a norm.
+
+A norm has no derivative at zero: the root's slope is infinite there and becomes NaN in a product. Where MindSpore gives
+a finite gradient, the operand of the root is replaced before it is taken, not its result.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,17 @@ def length(x: Array, p: float, axes: Axes = None, keepdims: bool = False) -> Arr
     """The p-norm of the vectors over `axes`; its gradient at the zero vector is zero."""
     magnitude = jnp.abs(x)
     if math.isinf(p):
+        # Extremes with gradients that do not depend on rounding.
         return (extremes.largest if p > 0 else extremes.smallest)(magnitude, axes, keepdims)
     if p == 0:
+        # The "0-norm" counts elements; it has no gradient.
         return jnp.sum(magnitude != 0, axes, keepdims=keepdims).astype(magnitude.dtype)
     if p == 1:
         return jnp.sum(magnitude, axes, keepdims=keepdims)
+    # Squares and roots are exact where powers are not.
     powers = jnp.square(magnitude) if p == 2 else jnp.power(magnitude, p)
     total = jnp.sum(powers, axes, keepdims=keepdims)
+    # The root has an infinite slope at 0; a 1 in its place keeps the gradient finite.
     positive = jnp.where(total == 0, jnp.ones((), total.dtype), total)
     root = jnp.sqrt(positive) if p == 2 else jnp.power(positive, 1 / p)
     return jnp.where(total == 0, jnp.zeros((), total.dtype), root)
@@ -64,6 +72,7 @@ def norm(
     axes = check.axes("norm", dim, values.ndim, "dim")
     if ord is None:
         return length(values, 2, axes, keepdim)
+    # With an `ord` it must be clear whether vectors or matrices are meant.
     if axes is None and values.ndim not in (1, 2):
         raise SporaxValueError(
             f"For 'norm', 'dim' must be given when 'ord' is and 'A' is neither a vector nor a matrix, but the shape is {A.shape}."
@@ -85,6 +94,7 @@ def _of_matrices(name: str, values: Array, ord: Any, axes: tuple[int, ...], keep
     if len(axes) != 2:
         raise SporaxValueError(f"For '{name}', a matrix norm needs 2 dims, but got {axes}.")
     if ord == "fro":
+        # The Frobenius norm is the 2-norm of all elements.
         return length(values, 2, axes, keepdim)
     return matrix_norm_of(values, ord, (axes[0], axes[1]), keepdim)
 
@@ -139,6 +149,7 @@ def _lp_norm(input: Array, axis: Axes, p: int = 2, keep_dims: bool = False, epsi
     """The `p`-norm over `axis`, at least `epsilon`."""
     check.floating("LpNorm", input=input)
     size = length(input, p, check.axes("LpNorm", axis, input.ndim), keep_dims)
+    # MindSpore limits the norm from below, not the operand.
     return extremes.larger(size, jnp.asarray(epsilon, size.dtype))
 
 
@@ -169,6 +180,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
             f"For 'Cdist', 'x1' and 'x2' must be rows of one length in at least 2 dims, but got {x1.shape} and {x2.shape}."
         )
     _check_order("Cdist", p)
+    # All differences at once: (n, m, d) elements, whose gradient is exact near zero distance.
     return length(x1[..., :, None, :] - x2[..., None, :, :], p, -1)
 
 
@@ -194,6 +206,7 @@ def pdist(input: Array, p: float = 2.0) -> Array:
     """Distances of all pairs of rows of `input` (…, n, d), in the order (0, 1), (0, 2), …, (1, 2), …"""
     check.floating("Pdist", input=input)
     _check_order("Pdist", p)
+    # Pairs above the diagonal, in the order of rows.
     first, second = jnp.triu_indices(input.shape[-2], 1)
     return length(input[..., first, :] - input[..., second, :], p, -1)
 
@@ -214,6 +227,7 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-08) ->
     where = check.axis("cosine_similarity", dim, max(x1.ndim, x2.ndim), "dim")
     left, right = jnp.broadcast_arrays(x1, x2)
     lengths = length(left, 2, where) * length(right, 2, where)
+    # `extremes.larger`, whose gradient does not depend on rounding.
     return jnp.sum(left * right, where) / extremes.larger(lengths, jnp.asarray(eps, lengths.dtype))
 
 
@@ -225,6 +239,7 @@ def _l2_normalize(input_x: Array, axis: Axes = 0, epsilon: float = 1e-4) -> Arra
     """``x / sqrt(max(sum of squares over axis, epsilon))``."""
     check.floating("L2Normalize", input_x=input_x)
     total = jnp.sum(jnp.square(input_x), check.axes("L2Normalize", axis, input_x.ndim), keepdims=True)
+    # Under the root, as MindSpore limits the sum of squares.
     return input_x * jax.lax.rsqrt(extremes.larger(total, jnp.asarray(epsilon, total.dtype)))
 
 
@@ -249,15 +264,19 @@ def renorm(input: Array, p: float, axis: int, maxnorm: float) -> Array:
     if p <= 0 or maxnorm < 0:
         raise SporaxValueError(f"For 'Renorm', 'p' must be positive and 'maxnorm' >= 0, but got {p} and {maxnorm}.")
     kept = check.axis("Renorm", axis, input.ndim)
+    # Over all dims but the one whose slices are meant.
     size = length(input, p, tuple(dim for dim in range(input.ndim) if dim != kept), True)
+    # 1e-7 keeps the scaled norm below the limit in spite of rounding.
     return input * jnp.where(size > maxnorm, maxnorm / (size + 1e-7), jnp.ones((), size.dtype))
 
 
 @operator(function="")
 def _scaled_to_norm(x: Array, max_norm: float, norm_type: float, how: str) -> Any:
     """Tensors scaled down together so that their joint norm is at most `max_norm`; and that norm before."""
+    # In float32 at least: squares of float16 overflow at 256.
     wide = [tensor.astype(jnp.promote_types(tensor.dtype, jnp.float32)) for tensor in x]
     total = length(jnp.stack([length(tensor, norm_type) for tensor in wide]), norm_type)
+    # MindSpore's two functions differ in how they avoid a division by 0.
     ratio = max_norm / jnp.maximum(total, max_norm) if how == "global" else max_norm / (total + 1e-6)
     scale = jnp.minimum(ratio, 1)
     return *(tensor * scale.astype(tensor.dtype) for tensor in x), total
@@ -281,6 +300,7 @@ def clip_by_norm(x: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfi
         error_if_nonfinite: raise SporaxRuntimeError when the norm is NaN or infinite (outside compiled steps).
     """
     *scaled, total = _scaled_to_norm(_as_tensors("clip_by_norm", x), float(max_norm), float(norm_type), "norm")
+    # The value is needed for the error, which a compiled step cannot raise.
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise SporaxRuntimeError(f"For 'clip_by_norm', the norm must be finite, but got {float(total)}.")
     return tuple(scaled) if isinstance(x, tuple | list) else scaled[0]

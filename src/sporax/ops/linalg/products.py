@@ -15,6 +15,7 @@ from sporax.ops._core.operator import Array, Operand, operator
 
 
 def _pair(name: str, input: Any, other: Any) -> None:
+    # Before dtypes, so that a number among the operands is named as such.
     check.tensor(name, input=input, other=other)
     check.same_dtype(name, input=input, other=other)
 
@@ -101,6 +102,7 @@ def kron(input: Array, other: Array) -> Array:
 @operator("Cross(dim)", function="", method="", mint="")
 def _cross_primitive(input: Array, other: Array, dim: int = -65530) -> Array:
     """Cross product along `dim`; by default the first dimension of size 3."""
+    # -65530 is MindSpore's mark of a missing dim.
     return cross.kernel(input, other, None if dim == -65530 else dim)
 
 
@@ -112,6 +114,7 @@ def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     left, right = jnp.broadcast_to(input, shape), jnp.broadcast_to(other, shape)
     if dim is None and 3 not in shape:
         raise SporaxValueError(f"For 'Cross', a dimension must be of size 3, but the shape is {shape}.")
+    # The first dim of size 3 of the broadcast shape.
     where = shape.index(3) if dim is None else check.axis("Cross", dim, len(shape), "dim")
     if shape[where] != 3:
         raise SporaxValueError(f"For 'Cross', dim {dim} must be of size 3, but the shape is {shape}.")
@@ -145,6 +148,7 @@ def batch_dot(x1: Array, x2: Array, axes: int | tuple[int, ...] | None = None) -
         raise SporaxValueError(
             f"For 'batch_dot', 'x1' and 'x2' must have at least 2 dims and one batch size, but got {x1.shape}, {x2.shape}."
         )
+    # MindSpore's defaults: the last dim, and the second last.
     default = (x1.ndim - 1, max(x2.ndim - 2, 1))
     one, other = default if axes is None else (axes, axes) if isinstance(axes, int) else axes
     left, right = check.axis("batch_dot", one, x1.ndim, "axes"), check.axis("batch_dot", other, x2.ndim, "axes")
@@ -181,12 +185,14 @@ def _fused(name: str, product: Callable[[Array, Array], Array], ranks: tuple[int
         check.rank(name, ranks[0], left=left)
         check.rank(name, ranks[1], right=right)
         dtype = input.dtype
+        # In the dtype of the tensors: Python's numbers must not widen them.
         return jnp.asarray(beta, dtype) * input + jnp.asarray(alpha, dtype) * product(left, right)
 
     return compute
 
 
 def _batches_summed(left: Array, right: Array) -> Array:
+    # `addbmm` sums over the batch, `baddbmm` does not.
     return jnp.sum(jnp.matmul(left, right), 0)
 
 
@@ -256,6 +262,7 @@ def bidense(input1: Array, input2: Array, weight: Array, bias: Array | None = No
             f"For 'bidense', the inputs must be (…, {weight.shape[1]}) and (…, {weight.shape[2]}) for 'weight' of shape "
             f"{weight.shape}, but got {input1.shape} and {input2.shape}."
         )
+    # One contraction, so that plans see a single product.
     result = jnp.einsum("...i,oij,...j->...o", input1, weight, input2)
     return result if bias is None else result + bias
 
@@ -326,6 +333,7 @@ def matmul(input: Array, other: Array) -> Array:
         )
     _check_contraction("matmul", input, other)
     _check_batch("matmul", input, other)
+    # After the checks, since JAX's messages name neither operator nor operand.
     return jnp.matmul(input, other)
 
 
@@ -360,6 +368,7 @@ def dense(input: Array, weight: Array, bias: Array | None = None) -> Array:
         raise SporaxValueError(
             f"For 'Dense', 'bias' must have shape {weight.shape[:1]}, the rows of 'weight', but got {bias.shape}."
         )
+    # As one product: a plan shards it like MatMul.
     result = jnp.matmul(input, weight.T)
     return result if bias is None else result + bias
 

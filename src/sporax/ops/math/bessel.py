@@ -21,8 +21,11 @@ from sporax.ops._core import promotion as promote
 from sporax.ops._core.elementwise_table import pointwise
 from sporax.ops._core.operator import Array
 
-_NEAR_JY, _NEAR_K = 8.0, 2.0
-"""Where the forms for small and for large arguments meet."""
+# Where the forms for small and for large arguments of J and Y meet, the usual bound: series are short on both sides.
+_NEAR_JY = 8.0
+# As above, for K.
+_NEAR_K = 2.0
+# Degree of the interpolation; trailing coefficients are cut off.
 _DEGREE = 30
 
 
@@ -36,14 +39,17 @@ def _reference() -> Any:
 def _series(part: str) -> tuple[float, ...]:
     """Chebyshev coefficients of one smooth part on [0, 1], without those at the level of rounding errors."""
     fitted = np.polynomial.chebyshev.Chebyshev.interpolate(_PARTS[part], _DEGREE, domain=[0, 1])
+    # 4e-15: some rounding errors of float64.
     return tuple(fitted.trim(4e-15 * np.abs(fitted.coef).max()).coef.tolist())
 
 
 def _at(part: str, t: Array) -> Array:
     """A smooth part at `t` in [0, 1], by Clenshaw's recurrence."""
+    # Chebyshev polynomials live on [-1, 1].
     place = 2 * t - 1
     last, before = jnp.zeros_like(t), jnp.zeros_like(t)
     first, *others = _series(part)
+    # Clenshaw's recurrence needs no powers and is stable.
     for coefficient in reversed(others):
         last, before = coefficient + 2 * place * last - before, last
     return first + place * last - before
@@ -58,6 +64,7 @@ def _small(t: Any) -> Any:
 
 
 def _phase(x: Any, order: int) -> Any:
+    # The phase of Hankel's asymptotic form.
     return x - (2 * order + 1) * math.pi / 4
 
 
@@ -68,6 +75,7 @@ def _amplitude(order: int, quadrature: bool) -> Callable[[Any], Any]:
         x = _NEAR_JY / np.sqrt(t)
         first, second = _reference().jv(order, x), _reference().yv(order, x)
         cosine, sine = np.cos(_phase(x, order)), np.sin(_phase(x, order))
+        # P and Q are smooth, unlike J and Y themselves.
         scale = np.sqrt(math.pi * x / 2)
         if quadrature:
             return scale * (second * cosine - first * sine) * x / _NEAR_JY
@@ -91,6 +99,7 @@ def _k_near(order: int) -> Callable[[Any], Any]:
 _PARTS: dict[str, Callable[[Any], Any]] = {
     "j0": lambda t: _reference().j0(_small(t)),
     "j1": lambda t: _reference().j1(_small(t)) / _small(t),
+    # Without the logarithm (and for order 1 without the pole), what is left is smooth.
     "y0": lambda t: _reference().y0(_small(t)) - 2 / math.pi * np.log(_small(t)) * _reference().j0(_small(t)),
     "y1": lambda t: (
         (_reference().y1(_small(t)) - 2 / math.pi * (np.log(_small(t)) * _reference().j1(_small(t)) - 1 / _small(t)))
@@ -115,6 +124,7 @@ def _oscillating(order: int, second: bool) -> Callable[[Array], Array]:
     name = f"{'y' if second else 'j'}{order}"
 
     def near(x: Array) -> Array:
+        # Order 1 is odd: the factor x was divided out of its series.
         smooth = _at(name, jnp.square(x / _NEAR_JY)) * (x if order else 1)
         if not second:
             return smooth
@@ -128,12 +138,15 @@ def _oscillating(order: int, second: bool) -> Callable[[Array], Array]:
         return jnp.sqrt(2 / (math.pi * x)) * (p * sine + q * cosine if second else p * cosine - q * sine)
 
     def whole(x: Array) -> Array:
+        # J is even or odd, so only its size is evaluated.
         size = jnp.abs(x)
         is_near = size <= _NEAR_JY
         inside = jnp.where(is_near & ((size > 0) | (not second)), size, 1)  # so that no gradient meets an infinity
+        # Both branches are evaluated, so each gets an argument within its range.
         value = jnp.where(is_near, near(inside), far(jnp.where(is_near, _NEAR_JY, size)))
         if not second:
             return jnp.where(x < 0, -value, value) if order else value
+        # Y has a pole at 0 and no real value below.
         return jnp.where(x > 0, value, jnp.where(x == 0, -jnp.inf, jnp.nan)).astype(x.dtype)
 
     return whole
@@ -163,6 +176,7 @@ def _decaying(order: int, scaled: bool) -> Callable[[Array], Array]:
 def _register(letter: str, order: int, compute: Callable[[Array], Array], doc: str) -> None:
     def in_floats(x: Array) -> Array:
         values = promote.inexact(x)
+        # Half precision does not hold the series' coefficients.
         half = values.dtype.itemsize < 4
         return compute(values.astype(jnp.float32) if half else values).astype(values.dtype)
 

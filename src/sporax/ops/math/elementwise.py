@@ -35,6 +35,7 @@ def add(input: Operand, other: Operand) -> Array:
 def sub(input: Operand, other: Operand) -> Array:
     """Difference of two tensors, broadcast against each other."""
     left, right = _operands("Sub", input, other)
+    # Differences of bools are "exclusive or" in MindSpore; JAX refuses them.
     return jnp.logical_xor(left, right) if left.dtype == np.bool_ else jnp.subtract(left, right)
 
 
@@ -63,9 +64,11 @@ def div(input: Operand, other: Operand, *, rounding_mode: Literal["floor", "trun
         return _divide("Div", input, other)
     left, right = _operands("Div", input, other)
     if rounding_mode == "floor":
+        # MindSpore rounds the quotient and keeps the dtype of integers.
         return jnp.floor_divide(left, right)
     if not jnp.issubdtype(left.dtype, jnp.integer):
         return jnp.trunc(left / right)
+    # XLA's integer division cuts towards zero.
     return jax.lax.div(*jnp.broadcast_arrays(left, right))
 
 
@@ -87,6 +90,7 @@ export(true_divide)
 def floor_div(x: Operand, y: Operand) -> Array:
     """Quotient rounded towards minus infinity."""
     left, right = _operands("FloorDiv", x, y)
+    # Back to the common dtype: JAX widens some quotients.
     return jnp.floor_divide(left, right).astype(left.dtype)
 
 
@@ -100,6 +104,7 @@ def floor_mod(x: Operand, y: Operand) -> Array:
 @operator("Mod", function="fmod", method="fmod", mint="fmod")
 def fmod(input: Operand, other: Operand) -> Array:
     """Remainder with the sign of the dividend, as in C."""
+    # `rem` has the sign of the dividend, unlike numpy's `mod`.
     return jax.lax.rem(*jnp.broadcast_arrays(*_operands("Mod", input, other)))
 
 
@@ -117,9 +122,11 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
     A number as exponent is a constant of the program, so that small whole powers become products.
     """
     if isinstance(exponent, bool | int | float):
+        # The exponent is no operand here, so its dtype is not mixed in by JAX.
         dtype = promote.common_dtype("Pow", input, exponent)
         base = jnp.asarray(input, dtype)
         whole = isinstance(exponent, int) and not isinstance(exponent, bool)
+        # Small whole powers become products, which are exact and have simple gradients.
         return jax.lax.integer_pow(base, int(exponent)) if whole and exponent >= 0 else jnp.power(base, exponent)
     left, right = _operands("Pow", input, exponent)
     return jnp.power(left, right)
@@ -129,6 +136,7 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
 def maximum(input: Operand, other: Operand) -> Array:
     """The larger of two values, element by element; where they are equal each gets half of the gradient."""
     left, right = _operands("Maximum", input, other)
+    # The two share the gradient where they are equal, see `extremes`.
     return extremes.larger(left, right)
 
 
@@ -174,6 +182,7 @@ for _name, _function, _names, _doc in (
 
 def _logical(name: str, function: Callable[..., Array], own: str, doc: str) -> None:
     def kernel(input: Operand, other: Operand) -> Array:
+        # No promotion: MindSpore takes any two dtypes, since only truth counts.
         check.broadcast(name, input, other)
         return function(input, other)
 
@@ -192,6 +201,7 @@ for _name, _function, _names, _doc in (
 def _bitwise(name: str, function: Callable[[Array, Array], Array], own: str, doc: str) -> None:
     def kernel(input: Operand, other: Operand) -> Array:
         left, right = _operands(name, input, other)
+        # Bits of floats have no meaning in MindSpore.
         if jnp.issubdtype(left.dtype, jnp.inexact):
             raise SporaxTypeError(
                 f"For '{name}', the operands must be integers or bools, but got {dtypes.from_numpy(left.dtype)}."
@@ -219,11 +229,17 @@ def _same(array: Array) -> Array:
 
 def _magnitude(x: Array) -> Array:
     """The absolute value, with gradient 0 at 0."""
+    # JAX's gradient of |x| at 0 depends on the dtype; x · sign(x) gives 0, as MindSpore.
     return jnp.abs(x) if jnp.iscomplexobj(x) or not jnp.issubdtype(x.dtype, jnp.inexact) else x * jnp.sign(x)
 
 
 def _unary(
-    name: str, function: Callable[[Array], Array], names: str, convert: Callable[[Any], Array], doc: str
+    # Names separated by commas: the first one is the function's.
+    name: str,
+    function: Callable[[Array], Array],
+    names: str,
+    convert: Callable[[Any], Array],
+    doc: str,
 ) -> None:
     own = names.split(",")[0].strip()
 
@@ -291,6 +307,7 @@ def round(input: Array, decimals: int = 0) -> Array:
 
 
 def _chosen(name: str, condition: Array, input: Any, other: Any) -> Array:
+    # The condition takes no part in promotion.
     left, right = promote.pair(name, input, other)
     check.broadcast(name, left, right, condition)
     return jnp.where(condition, left, right)
@@ -320,6 +337,7 @@ def masked_fill(input_x: Array, mask: Array, value: Operand) -> Array:
         raise SporaxTypeError(
             f"For 'MaskedFill', 'mask' must be Tensor[Bool], but got {dtypes.from_numpy(mask.dtype)}."
         )
+    # MindSpore takes one value only.
     if np.ndim(value):
         raise SporaxValueError(
             f"For 'MaskedFill', 'value' must be a number or a 0-D Tensor, but got {np.shape(value)}."
@@ -334,6 +352,7 @@ def _limited(name: str, x: Array, low: Any, high: Any, names: str) -> Array:
         raise SporaxValueError(f"For '{name}', at least one of {names} must not be None.")
     if low is not None:
         check.broadcast(name, x, low)
+        # In the dtype of `x`: limits do not widen it.
         x = extremes.larger(x, jnp.asarray(low, x.dtype))
     if high is not None:
         check.broadcast(name, x, high)
@@ -373,4 +392,5 @@ def addn(x: tuple[Array, ...]) -> Array:
         raise SporaxValueError("For 'AddN', 'x' must hold at least one Tensor, but it is empty.")
     check.same_dtype("AddN", **{f"x[{index}]": tensor for index, tensor in enumerate(x)})
     check.broadcast("AddN", *x)
+    # In order: a sum of floats depends on it.
     return functools.reduce(jnp.add, x)

@@ -45,6 +45,7 @@ def _truncate_div(left: Array, right: Array) -> Array:
     return jnp.trunc(quotient) if jnp.issubdtype(quotient.dtype, jnp.inexact) else quotient
 
 
+# `rem` has the sign of the dividend.
 def _truncate_mod(left: Array, right: Array) -> Array:
     return jax.lax.rem(*jnp.broadcast_arrays(left, right))
 
@@ -94,6 +95,7 @@ def _inverse(array: Array) -> Array:
     """One over the input; integers give the whole part, as MindSpore's Inv does."""
     if not jnp.issubdtype(array.dtype, jnp.integer):
         return jnp.reciprocal(array)
+    # Integers give 0 for 0, where MindSpore's Inv does.
     return _div_no_nan(jnp.ones_like(array), array)
 
 
@@ -211,6 +213,7 @@ def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08
 @operator(function="", method="allclose", mint="allclose", composed=True)
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close (see `isclose`), as a Python bool."""
+    # As a Python bool, so it ends a compiled step.
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
@@ -222,6 +225,7 @@ def _complex(real: Array, imag: Array) -> Array:
     """Complex numbers of real and imaginary parts (float32 or float64)."""
     check.floating("Complex", real=real, imag=imag)
     check.same_dtype("Complex", real=real, imag=imag)
+    # XLA does not broadcast complex numbers' parts.
     return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
 
 

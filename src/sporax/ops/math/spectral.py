@@ -24,6 +24,7 @@ from sporax.ops.array.sorting import known
 
 Norm = Literal["backward", "ortho", "forward"] | None
 Sizes = int | tuple[int, ...] | None
+# Hermitian transforms are the real ones in the other direction, so the division is on the other side.
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
@@ -60,6 +61,7 @@ def _transformed(name: str, x: Array, sizes: Any, dims: Any, norm: str | None) -
         raise SporaxValueError(f"For '{name}', the sizes must be >= 1, but got {sizes}.")
     axes = check.axes(name, dims, x.ndim, "dim")
     if axes is None:
+        # Sizes without dims mean the last dims, as in numpy.
         axes = tuple(range(x.ndim) if sizes is None else range(x.ndim - len(sizes), x.ndim))
     if sizes is not None and (len(sizes) != len(axes) or min(axes) < 0):
         raise SporaxValueError(f"For '{name}', there must be one size for each dim, but got {sizes} and {dims}.")
@@ -119,10 +121,13 @@ def _fft_with_size(
     check.one_of(name, signal_ndim, (1, 2, 3), "signal_ndim")
     check.rank(name, range(signal_ndim, 9), x=x)
     axes = tuple(range(x.ndim - signal_ndim, x.ndim))
+    # Half of the spectrum of a real signal tells all.
     if real and onesided:
         transform = _TRANSFORMS["irfft" if inverse else "rfft"][0]
+        # The forward direction takes its sizes from the signal.
         return transform(promote.inexact(x), (signal_sizes or None) if inverse else None, axes, norm)
     result = _TRANSFORMS["ifft" if inverse else "fft"][0](promote.inexact(x), None, axes, norm)
+    # The inverse of a full spectrum has an imaginary part of rounding errors.
     return jnp.real(result) if real and inverse else result
 
 
@@ -147,6 +152,7 @@ def _checked_count(name: str, n: Any) -> int:
 
 def fftfreq(n: int, d: float = 1.0, dtype: DType | None = None) -> Tensor:
     """Frequencies of the `n` values of `fft` for samples at the distance `d`; float32 unless `dtype` says otherwise."""
+    # numpy counts in float64; the result is rounded once.
     values = np.fft.fftfreq(_checked_count("fftfreq", n), d)
     return wrap(jnp.asarray(values, (dtype or dtypes.float32).np_dtype))
 
@@ -165,6 +171,7 @@ export(fftfreq, rfftfreq)
 
 def _window(name: str, length: Any, periodic: bool, dtype: DType | None, make: Callable[[int], Any]) -> Tensor:
     """`length` values of a window; a periodic one lacks the last value of the symmetric one that is longer by 1."""
+    # The length decides the shape, so a Tensor must be known.
     size = known(name, "window_length", length).item() if isinstance(length, Tensor) else length
     if isinstance(size, bool) or not isinstance(size, int):
         raise SporaxTypeError(f"For '{name}', 'window_length' must be an int, but got {type(size).__name__}: {size!r}.")
@@ -172,6 +179,7 @@ def _window(name: str, length: Any, periodic: bool, dtype: DType | None, make: C
         raise SporaxValueError(f"For '{name}', 'window_length' must be >= 0, but got {size}.")
     if not isinstance(periodic, bool):
         raise SporaxTypeError(f"For '{name}', 'periodic' must be a bool, but got {type(periodic).__name__}.")
+    # numpy's windows are symmetric: a periodic one is cut out of the next longer one. Below 2 there is no shape.
     values = np.ones(size) if size < 2 else make(size + periodic)[:size]
     return wrap(jnp.asarray(values, (dtype or dtypes.float32).np_dtype))
 
@@ -204,6 +212,7 @@ def hamming_window(
 
 def hann_window(window_length: Any, periodic: bool = True, *, dtype: DType | None = None) -> Tensor:
     """A raised cosine, in float64 unless `dtype` says otherwise. Other arguments as for `bartlett_window`."""
+    # float64 as in MindSpore.
     return _window("hann_window", window_length, periodic, dtype or dtypes.float64, np.hanning)
 
 
@@ -281,11 +290,14 @@ def _stft(
     complex_input = jnp.iscomplexobj(x) or jnp.iscomplexobj(window)
     if onesided and complex_input:
         raise SporaxValueError(f"For '{name}', 'onesided' must be False for complex signals and windows.")
+    # In the middle of the frame; the odd zero goes behind.
     before = (n_fft - win_length) // 2
     filled = jnp.pad(window, (before, n_fft - win_length - before))
     starts = np.arange(0, length - n_fft + 1, hop_length)
+    # All windows as one gather, so that one transform serves them.
     pieces = promote.inexact(x)[..., starts[:, None] + np.arange(n_fft)] * filled
     transform = jnp.fft.rfft if onesided else jnp.fft.fft
+    # MindSpore has frequencies before time.
     spectra = jnp.swapaxes(transform(pieces, axis=-1, norm="ortho" if normalized else "backward"), -1, -2)
     return spectra if return_complex else jnp.stack([spectra.real, spectra.imag], -1)
 

@@ -33,9 +33,11 @@ def _extreme(name: str, function: Callable[..., Array], doc: str) -> None:
         check.tensor(name, input=input)
         if where is not None and initial is None:
             raise SporaxValueError(f"For '{name}', 'initial' must be given when 'where' is, but got None.")
+        # In the input's dtype, so that a Python float does not widen integers.
         start = None if initial is None else jnp.asarray(initial, input.dtype)
         return function(input, check.axes(name, axis, input.ndim), keepdims=keepdims, initial=start, where=where)
 
+    # Torch's signature has neither start nor mask.
     def torch_like(input: Array, dim: Axes = (), keepdim: bool = False) -> Array:
         return kernel(input, dim, keepdim)
 
@@ -81,19 +83,23 @@ def _ranked(x: Array, axis: int, ignore_nan: bool) -> Array:
     missing = jnp.isnan(x)
     valid = jnp.sum(~missing, axis, keepdims=True)
     if ignore_nan:
+        # The lower of two middle elements, as in MindSpore.
         middle = jnp.maximum(valid - 1, 0) // 2
     else:
+        # One NaN makes the median NaN: the first one in order is taken.
         middle = jnp.where(valid < x.shape[axis], valid, (x.shape[axis] - 1) // 2)
     return jnp.take_along_axis(order, middle, axis)
 
 
 def _median(name: str, x: Array, axis: int, keepdims: bool, ignore_nan: bool) -> tuple[Array, Array]:
     check.tensor(name, input=x)
+    # A scalar is treated as a row of one element.
     rows = x[None] if not x.ndim else x
     where = check.axis(name, axis, x.ndim)
     if not rows.shape[where]:
         raise SporaxValueError(f"For '{name}', dim {axis} must not be empty, but the shape is {x.shape}.")
     index = _ranked(rows, where, ignore_nan)
+    # Picked, so that the gradient goes to this element alone.
     values = jnp.take_along_axis(rows, index, where)
     index = index.astype(jnp.int64)
     if keepdims and x.ndim:
@@ -121,6 +127,7 @@ def _median_primitive(
     if not global_median:
         return _median("Median", x, axis, keep_dims, ignore_nan)
     values, index = _median("Median", x.reshape(-1), 0, False, ignore_nan)
+    # Of all elements no position is meant; MindSpore gives 0.
     return values, jnp.zeros_like(index)
 
 
@@ -135,6 +142,7 @@ def _mint_median(input: Array, dim: int | None = None, keepdim: bool = False) ->
 def _quantile(name: str, function: Callable[..., Array]) -> Any:
     def kernel(input: Array, q: Operand, axis: int | None = None, keepdims: bool = False) -> Array:
         check.floating(name, input=input)
+        # JAX wants level and input in one dtype.
         level = jnp.asarray(q, input.dtype)
         where = None if axis is None else check.axis(name, axis, input.ndim)
         return function(input, level, axis=where, keepdims=keepdims)
@@ -169,6 +177,7 @@ nanmean = _ignoring_nan("nanmean", jnp.nanmean, "Mean over `axis` of what is not
 def std_mean(input: Array, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> tuple[Array, Array]:
     """Standard deviation and mean over `axis`; see `ops.std`."""
     variance, mean = var_mean.kernel(input, axis, ddof, keepdims)
+    # From the variance: a second pass for the mean would be needed otherwise.
     return jnp.sqrt(variance), mean
 
 
@@ -236,6 +245,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """
     if input.ndim != 1:
         raise SporaxValueError(f"For 'bincount', 'input' must be a vector, but its shape is {input.shape}.")
+    # The largest value decides the size.
     values = input.asnumpy()
     if values.dtype.kind not in "iu":
         raise SporaxTypeError(f"For 'bincount', 'input' must hold integers, but its dtype is {input.dtype}.")
@@ -248,6 +258,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 @operator(function="")
 def _counted(input: Array, size: int) -> Array:
     """Number of occurrences of each of `size` values (float32, as MindSpore gives it)."""
+    # float32 and not integers, as MindSpore gives it.
     return jnp.zeros((size,), jnp.float32).at[input].add(1)
 
 
@@ -273,8 +284,11 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     if bins <= 0 or min > max:
         raise SporaxValueError(f"For 'histc', 'bins' must be > 0 and 'min' <= 'max', but got {bins}, {min}, {max}.")
     values = promote.inexact(input).reshape(-1)
+    # Both 0 is MindSpore's way to ask for the input's own range.
     low, high = (jnp.min(values), jnp.max(values)) if min == max == 0 else (jnp.asarray(min), jnp.asarray(max))
+    # A range without width gets one on both sides.
     low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
+    # The upper end belongs to the last interval.
     cell = jnp.clip(jnp.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(jnp.int32)
     inside = (values >= low) & (values <= high)
     return jnp.zeros((bins,), input.dtype).at[cell].add(inside.astype(input.dtype))
@@ -288,6 +302,7 @@ def _cumprod_primitive(x: Array, axis: int, exclusive: bool = False, reverse: bo
     """Running product along `axis`; `exclusive` leaves out the element itself, `reverse` starts at the end."""
     where = check.axis("CumProd", axis, x.ndim)
     values = jnp.flip(x, where) if reverse else x
+    # Shifted by one, with the neutral element in front.
     if exclusive:
         head = jnp.ones_like(jax.lax.slice_in_dim(values, 0, 1, axis=where))
         values = jnp.concatenate([head, jax.lax.slice_in_dim(values, 0, x.shape[where] - 1, axis=where)], where)
@@ -298,6 +313,7 @@ def _cumprod_primitive(x: Array, axis: int, exclusive: bool = False, reverse: bo
 @operator(function="cumprod", method="cumprod", mint="cumprod")
 def cumprod(input: Array, dim: int, dtype: DType | None = None) -> Array:
     """Running product along `dim`; integers and bools are multiplied in int64."""
+    # Products of narrow integers overflow soon; MindSpore widens them.
     wide = input.dtype == np.bool_ or jnp.issubdtype(input.dtype, jnp.integer)
     kind = dtype.np_dtype if dtype is not None else jnp.int64 if wide else input.dtype
     return jnp.cumprod(input.astype(kind), check.axis("cumprod", dim, input.ndim, "dim"), dtype=kind)
@@ -308,12 +324,15 @@ def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], index_
         check.tensor(name, input=input)
         where = check.axis(name, axis, input.ndim)
         rows = jnp.atleast_1d(input)
+        # Positions travel with the values through the scan.
         positions = jax.lax.broadcasted_iota(jnp.int64, rows.shape, where)
 
+        # Of the running winner and the next element, which is later.
         def later(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
             newer = keeps(right[0], left[0])
             return jnp.where(newer, right[0], left[0]), jnp.where(newer, right[1], left[1])
 
+        # Associative, so XLA may compute it in logarithmic depth. No gradient flows here: values are picked below.
         _, index = jax.lax.associative_scan(later, (jax.lax.stop_gradient(rows), positions), axis=where)
         values = jnp.take_along_axis(rows, index, where)  # so that the gradient goes to the element that was taken
         return values.reshape(input.shape), index.reshape(input.shape)
@@ -332,6 +351,7 @@ def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], index_
 
 
 def _not_less(new: Array, old: Array) -> Array:
+    # A NaN wins and stays, as in MindSpore; equal elements give the later position.
     return (new >= old) | jnp.isnan(new)
 
 

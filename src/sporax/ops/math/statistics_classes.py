@@ -46,6 +46,7 @@ def _weighed_below(array: Array, weights: Array, size: int) -> Array:
             f"{weights.shape} and {array.shape}."
         )
     amounts = weights if weights.size else jnp.ones(array.shape, weights.dtype)
+    # Numbers beyond the size are left out, where JAX would clamp.
     return jnp.zeros((size,), weights.dtype).at[array].add(amounts, mode="drop")
 
 
@@ -55,6 +56,7 @@ def _equal_count(x: Array, y: Array) -> Array:
     check.same_dtype("EqualCount", x=x, y=y)
     if x.shape != y.shape:
         raise SporaxValueError(f"For 'EqualCount', 'x' and 'y' must have one shape, but got {x.shape} and {y.shape}.")
+    # Count in the operand's dtype and of shape (1,), as MindSpore's kernel gives it.
     return jnp.sum(x == y, dtype=x.dtype).reshape(1)
 
 
@@ -70,6 +72,7 @@ def _histogram_fixed_width(x: Array, range: Array, nbins: int, dtype: str = "int
             f"For 'HistogramFixedWidth', 'nbins' must be >= 1 and 'range' have shape (2,), but got {nbins} and {range.shape}."
         )
     low, high = promote.inexact(range)
+    # Elements outside belong to the end intervals.
     place = jnp.clip(jnp.floor((x.reshape(-1) - low) / (high - low) * nbins), 0, nbins - 1).astype(jnp.int32)
     return jnp.zeros((nbins,), jnp.int32).at[place].add(1)
 
@@ -83,6 +86,7 @@ def _confusion_matrix(
     check.one_of("ConfusionMatrix", dtype, ("int32", "float32", "float16", "int64"), "dtype")
     kind = jnp.dtype(dtype)
     amounts = jnp.ones(labels.shape, kind) if weights is None else weights.astype(kind)
+    # Labels out of range count nowhere.
     return jnp.zeros((num_classes, num_classes), kind).at[labels, predictions].add(amounts, mode="drop")
 
 
@@ -129,6 +133,7 @@ def _euclidean_norm(x: Any, axes: Any, keep_dims: bool = False) -> Any:
 def _root_of_squares(x: Array, axes: Axes, keep_dims: bool) -> Array:
     """The root of the sum of squares over `axes`."""
     where = check.axes("EuclideanNorm", axes, x.ndim, "axes")
+    # In floats: squares of narrow integers overflow.
     total = jnp.sum(jnp.square(promote.inexact(x)), where, keepdims=keep_dims)
     return jnp.sqrt(total).astype(x.dtype)
 
@@ -150,6 +155,7 @@ def _running_logsumexp(x: Array, axis: int, exclusive: bool, reverse: bool) -> A
     where = check.axis("CumulativeLogsumexp", axis, x.ndim)
     values = jnp.flip(x, where) if reverse else x
     if exclusive:
+        # The logarithm of zero is minus infinity; MindSpore has the dtype's least number.
         first = jnp.full_like(jax.lax.slice_in_dim(values, 0, 1, axis=where), jnp.finfo(x.dtype).min)
         values = jnp.concatenate([first, jax.lax.slice_in_dim(values, 0, x.shape[where] - 1, axis=where)], where)
     sums: Array = logcumsumexp.kernel(values, where)

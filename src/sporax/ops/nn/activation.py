@@ -1,4 +1,8 @@
-"""Activation functions."""
+"""Activation functions.
+
+Where a function has a kink, MindSpore's choice of the slope is kept; JAX's function of the same name may choose another
+one.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,7 @@ def not_in_place(name: str, inplace: bool) -> None:
 @operator("ReLU", function="", method="relu")
 def _relu(input: Array) -> Array:
     """The input where it is positive, zero elsewhere; its gradient at 0 is 0."""
+    # JAX's `relu` has gradient 0 at 0, as MindSpore's; bools stay.
     return input if input.dtype == np.bool_ else jax.nn.relu(input)
 
 
@@ -47,6 +52,7 @@ def relu(input: Array, inplace: bool = False) -> Array:
 def relu6(x: Array) -> Array:
     """The input limited to [0, 6]; its gradient is 0 at 0 and 1 at 6."""
     check.floating("ReLU6", x=x)
+    # `where` and not `clip`: the gradient at 6 is 1 in MindSpore.
     return jnp.where(x > 6, jnp.asarray(6, x.dtype), jax.nn.relu(x))
 
 
@@ -85,6 +91,7 @@ def silu(input: Array) -> Array:
 def _softmax_of(input: Array, axis: int | tuple[int, ...], dtype: DType | None = None) -> Array:
     values = input if dtype is None else input.astype(dtype.np_dtype)
     check.floating("Softmax", input=values)
+    # The empty tuple means all dims in MindSpore.
     return jax.nn.softmax(values, check.axes("Softmax", axis, input.ndim) or tuple(range(input.ndim)))
 
 
@@ -140,6 +147,7 @@ def _mint_log_softmax(input: Array, dim: int | None = None, *, dtype: DType | No
 def _leaky(name: str, input: Array, slope: float) -> Array:
     """As the larger (or smaller) of two lines, which share the gradient at 0."""
     check.floating(name, input=input)
+    # The larger of two lines up to slope 1, the smaller above: both share the gradient at 0.
     return (extremes.larger if slope <= 1 else extremes.smaller)(jnp.asarray(slope, input.dtype) * input, input)
 
 
@@ -153,6 +161,7 @@ def leaky_relu(input: Array, alpha: float = 0.2) -> Array:
 def _mint_leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
     """The input where it is positive, `negative_slope` times the input elsewhere, as is the gradient at 0."""
     check.floating("leaky_relu", input=input)
+    # Torch's gradient at 0 is the slope's.
     return jnp.where(input > 0, input, jnp.asarray(negative_slope, input.dtype) * input)
 
 
@@ -207,6 +216,7 @@ def _tanh_shrink(x: Array) -> Array:
 
 
 def _fast_gelu(x: Array) -> Array:
+    # The constant of the approximation by a sigmoid (Hendrycks & Gimpel 2016).
     return x * jax.nn.sigmoid(1.702 * x)
 
 
@@ -234,6 +244,7 @@ for _primitive, _compute, _own, _parameter, _mint, _doc in (
 def _shrunk(name: str, x: Array, lambd: float, soft: bool) -> Array:
     check.floating(name, input=x)
     limit = jnp.asarray(lambd, x.dtype)
+    # On the limit itself the result is zero.
     outside = jnp.abs(x) > limit
     return jnp.where(outside, x - jnp.sign(x) * limit if soft else x, jnp.zeros((), x.dtype))
 
@@ -327,12 +338,14 @@ def prelu(input: Array, weight: Array) -> Array:
     """
     check.floating("PReLU", input=input, weight=weight)
     check.rank("PReLU", 1, weight=weight)
+    # A vector has one channel.
     channels = input.shape[1] if input.ndim > 1 else 1
     if weight.shape[0] not in (1, channels):
         raise SporaxValueError(
             f"For 'PReLU', 'weight' must have 1 or {channels} elements, the channels of 'input' of shape {input.shape}, "
             f"but got {weight.shape}."
         )
+    # Channels are dim 1.
     spread = weight.reshape([-1 if dim == 1 else 1 for dim in range(input.ndim)]) if input.ndim > 1 else weight
     return jnp.where(input > 0, input, spread * input)
 
@@ -341,6 +354,7 @@ def prelu(input: Array, weight: Array) -> Array:
 def _random_leaky_relu(input: Array, key: Array, lower: float, upper: float) -> Array:
     """The input where it is positive, a random slope in [lower, upper) times the input elsewhere."""
     check.floating("rrelu", input=input)
+    # One slope per element, drawn with the operator's stream.
     slope = jax.random.uniform(key, input.shape, input.dtype, lower, upper)
     return jnp.where(input >= 0, input, slope * input)
 
@@ -350,6 +364,7 @@ def rrelu(input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3) -> Any:
     """The input where it is positive, a slope drawn from [lower, upper) for every element times the input elsewhere."""
     if not 0 <= lower <= upper <= 1:
         raise SporaxValueError(f"For 'rrelu', 0 <= 'lower' <= 'upper' <= 1 must hold, but got {lower} and {upper}.")
+    # The key is an operand: a new one must not compile again.
     return _random_leaky_relu(input, wrap(seeds.operators.next_key()), float(lower), float(upper))
 
 
@@ -361,6 +376,7 @@ def _gumbel(logits: Array, key: Array, tau: float, hard: bool, dim: int) -> Arra
     soft = jax.nn.softmax((logits + jax.random.gumbel(key, logits.shape, logits.dtype)) / tau, where)
     if not hard:
         return soft
+    # One-hot in the forward pass with the gradient of the soft choice (straight-through estimator).
     chosen = jax.nn.one_hot(jnp.argmax(soft, where), logits.shape[where], dtype=soft.dtype, axis=where)
     return jax.lax.stop_gradient(chosen - soft) + soft
 

@@ -1,4 +1,7 @@
-"""Adaptive pooling: the size of the result is given, and windows follow from it."""
+"""Adaptive pooling: the size of the result is given, and windows follow from it.
+
+Windows differ in size by one and may overlap where the sizes do not divide, see `_bounds`.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,10 @@ def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any],
         sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
         if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
             raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
+        # None keeps the size of a dim.
         goal = [whole if target is None else target for target, whole in zip(sizes, x.shape[-2:], strict=True)]
         for axis, target in zip((-2, -1), goal, strict=True):
+            # Dim by dim: means of means and maxima of maxima are exact here, as cells are boxes.
             x = jnp.concatenate(list(_cells(x, axis, target, reduce)), axis)
         return x
 
@@ -36,6 +41,7 @@ def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any],
 def _cells(x: Array, axis: int, size: int, reduce: Callable[..., Array]) -> Any:
     whole = x.shape[axis]
     for cell in range(size):
+        # Cells may overlap by one element where sizes do not divide.
         first, last = cell * whole // size, -(-(cell + 1) * whole // size)
         yield reduce(jax.lax.slice_in_dim(x, first, last, axis=axis), axis=axis, keepdims=True)
 
@@ -58,6 +64,7 @@ def adaptive_max_pool2d(
     if not return_indices:
         return values
     height, width = input.shape[-2:]
+    # Positions in the flattened image, for every element.
     positions = jnp.broadcast_to(jnp.arange(height * width).reshape(height, width), input.shape)
     sizes = values.shape[-2:]
     rows = [
@@ -75,6 +82,7 @@ def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, 
     )
     flat = (*x.shape[:-2], (bottom - top) * (right - left))
     values, places = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
+    # The first of equal elements, in row-major order.
     return jnp.take_along_axis(places, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]
 
 
@@ -82,7 +90,7 @@ def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, 
 
 
 def _bounds(whole: int, size: int) -> list[tuple[int, int]]:
-    """Cell i covers the elements floor(i·whole/wanted) up to ceil((i+1)·whole/wanted)."""
+    """Cell i covers the elements floor(i·whole/size) up to ceil((i+1)·whole/size)."""
     return [(cell * whole // size, -(-(cell + 1) * whole // size)) for cell in range(size)]
 
 
@@ -106,7 +114,9 @@ def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool)
     """Maxima, dim by dim from the last, with the positions carried along (the first of equals in row-major order)."""
     goal = _goal(name, x, output_size, dims)
     spatial = x.shape[-dims:]
+    # Positions are carried along, as each dim moves elements.
     places = jnp.broadcast_to(jnp.arange(int(np.prod(spatial)), dtype=jnp.int64).reshape(spatial), x.shape)
+    # From the last dim, so that the first of equals in row-major order wins.
     for dim in reversed(range(x.ndim - dims, x.ndim)):
         picked = []
         for bound in _bounds(x.shape[dim], goal[dim - x.ndim]):
@@ -114,6 +124,7 @@ def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool)
             best = jnp.argmax(cell, dim, keepdims=True)
             picked.append([jnp.take_along_axis(array, best, dim) for array in (cell, where)])
         x, places = (jnp.concatenate(parts, dim) for parts in zip(*picked, strict=True))
+    # int32 for volumes, as MindSpore gives it.
     return (x, places.astype(jnp.int32) if dims == 3 else places) if index else x
 
 
@@ -131,11 +142,13 @@ def _adaptive_forms(dims: int) -> None:
         return _adaptive_max(top, input, output_size, dims, return_indices)
 
     for form in (average, maximum, with_indices):
+        # Set afterwards: annotations of these functions are text otherwise.
         form.__annotations__["output_size"] = size_type
         form.__name__ = mean if form is average else top
         form.__doc__ = f"{'Means' if form is average else 'Maxima'} that bring the last {dims} dims to `output_size`."
     if dims != 2:
         operator(function=mean, mint=f"nn.functional.{mean}")(average)
+        # Which names take indices differs by dims, as in MindSpore.
         operator(function=top)(maximum if dims == 1 else with_indices)
     if dims < 3:
         operator(function="", mint=f"nn.functional.{top}")(with_indices)
@@ -166,6 +179,7 @@ def _adaptive_max_pool2d(input: Array, output_size: int | tuple[int | None, ...]
 @operator("AdaptiveMaxPool3D()", function="", composed=True)
 def _adaptive_max_pool3d_class(x: Any, output_size: Any) -> Any:
     """Maxima that bring the last 3 dims to `output_size`, and their positions (int32) in the flattened volume."""
+    # A Tensor in MindSpore's class; it decides the shape.
     sizes = tuple(known("AdaptiveMaxPool3D", "output_size", output_size).tolist())
     values, places = FUNCTIONS["adaptive_max_pool3d"](x, sizes, True)
     return values, places.astype(dtypes.int32)

@@ -30,7 +30,9 @@ _STATISTICS_COPIES = 8
 """How often the maximum and the sum of a row stand side by side in the results."""
 _COMPRESSED = (2048, 2048)
 """Shape of the mask that stands for a causal one or a band, whatever the lengths."""
+# Bits of a byte, each of which is one weight of the drop mask.
 _BITS = 8
+# MindSpore's numbers of `sparse_mode`.
 _FULL, _BAND_OR_FULL, _LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND = 1, 0, 2, 3, 4
 
 # ------------------------------------------------------------------------------------------------------ layouts and masks
@@ -44,7 +46,9 @@ def apart(name: str, x: Array, layout: str, heads: int) -> Array:
             raise SporaxValueError(
                 f"For '{name}', the hidden size must be a multiple of the {heads} heads, but got {x.shape[-1]}."
             )
+        # The hidden size is heads times size.
         x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
+    # "T" layouts have one row of all sequences: a batch of one.
     if layout.startswith("T"):
         return x[None]
     return {"BNSD": lambda: x.swapaxes(1, 2), "SBH": lambda: x.swapaxes(0, 1)}.get(layout, lambda: x)()
@@ -75,7 +79,9 @@ def positions(length: int, ends: Array | None) -> tuple[Array, Array, Array]:
     if ends is None:
         return jnp.zeros_like(places), places, jnp.full_like(places, length)
     ends = ends.astype(places.dtype)
+    # The first end behind a place belongs to its sequence.
     sequence = jnp.searchsorted(ends, places, side="right")
+    # A zero in front: the first sequence begins there.
     starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
     return sequence, places - starts[sequence], (starts[1:] - starts[:-1])[sequence]
 
@@ -83,6 +89,7 @@ def positions(length: int, ends: Array | None) -> tuple[Array, Array, Array]:
 def _window(mode: int, reach: tuple[int, int], rows: tuple[Array, ...], columns: tuple[Array, ...]) -> Array:
     """Which positions may see which, (queries, keys): those of one sequence, as far as the mode says."""
     sequence, place, length = (row[:, None] for row in rows)
+    # How far a key is ahead of its query, within their sequences.
     ahead = columns[1][None] - place
     past_end = columns[2][None] - length  # what lies beyond the square, where the lengths differ
     backward, forward = reach
@@ -92,6 +99,7 @@ def _window(mode: int, reach: tuple[int, int], rows: tuple[Array, ...], columns:
         _BAND: lambda: (ahead - past_end >= -backward) & (ahead - past_end <= forward),
         _BAND_OR_FULL: lambda: (ahead >= -backward) & (ahead <= forward),
     }[mode]()
+    # No query looks into another sequence.
     return inside & (sequence == columns[0][None])
 
 
@@ -101,7 +109,8 @@ def allowed(
     """Where queries may look, to be broadcast to (batch, heads, queries, keys); None for everywhere."""
     if mode not in (_BAND_OR_FULL, _FULL, _LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND):
         raise SporaxNotImplementedError(f"For '{name}', 'sparse_mode' must be in [0, 4], but got {mode}.")
-    seen = None
+    visible = None
+    # In these modes the mask only stands for a form and its values are not read.
     compressed = mode in (_LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND)
     if compressed and mask is not None and mask.shape[-2:] != _COMPRESSED:
         raise SporaxValueError(
@@ -114,30 +123,35 @@ def allowed(
             raise SporaxValueError(
                 f"For '{name}', the last dims of 'attn_mask' must be the lengths {lengths}, but got {mask.shape}."
             )
-        seen = mask == 0
+        # MindSpore's masks are 1 where nothing may be seen.
+        visible = mask == 0
+    # A window counts in mode 0 only together with a mask, as in MindSpore.
     banded = mode == _BAND_OR_FULL and mask is not None and reach != (EVERYTHING, EVERYTHING)
     if compressed or banded or ends[0] is not None:
         window_mode, window = (mode, reach) if compressed or banded else (_BAND_OR_FULL, (EVERYTHING, EVERYTHING))
         rows, columns = positions(lengths[0], ends[0]), positions(lengths[1], ends[1])
         inside = _window(window_mode, window, rows, columns)
-        seen = inside if seen is None else seen & inside
-    return seen
+        visible = inside if visible is None else visible & inside
+    return visible
 
 
 # -------------------------------------------------------------------------------------------------------------- attention
 
 
-def _scores(query: Array, key: Array, shift: Array | None, seen: Array | None, scale: float) -> Array:
+def _scores(query: Array, key: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:
     """Scaled products in float32, (batch, heads, queries, keys); -inf where a query may not look."""
+    # Grouped queries: several heads share a key.
     key = jnp.repeat(key, query.shape[2] // key.shape[2], axis=2)
+    # Products in half precision are summed in float32.
     scores = jnp.einsum("bqnd,bknd->bnqk", query, key, preferred_element_type=jnp.float32) * scale
     scores = scores if shift is None else scores + shift.astype(scores.dtype)
-    return scores if seen is None else jnp.where(seen, scores, -jnp.inf)
+    return scores if visible is None else jnp.where(visible, scores, -jnp.inf)
 
 
 def _statistics(scores: Array) -> tuple[Array, Array]:
     """Maximum of each row, and the sum of the exponentials of what is left; zeros for rows without a key."""
     largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))  # the result does not depend on it
+    # -inf minus -inf would be NaN in rows without a key.
     largest = jnp.where(jnp.isfinite(largest), largest, 0.0)
     return largest, jnp.exp(scores - largest).sum(-1, keepdims=True)
 
@@ -146,7 +160,9 @@ def _weighted(scores: Array, value: Array, kept: Array | None, keep_prob: float)
     """The result (batch, length, heads, size); weights that are not `kept` count nothing."""
     largest, total = _statistics(scores)
     weights = jnp.exp(scores - largest)
+    # Such rows give zeros.
     weights = weights / jnp.where(total > 0, total, 1.0)
+    # Scaled up by the share that is kept, as dropout does.
     weights = weights if kept is None else jnp.where(kept, weights / keep_prob, 0.0)
     value = jnp.repeat(value, scores.shape[1] // value.shape[2], axis=2)
     return jnp.einsum("bnqk,bknd->bqnd", weights.astype(value.dtype), value)
@@ -210,6 +226,7 @@ def _flash_attention_score(
     if not 0 < keep_prob <= 1:
         raise SporaxValueError(f"For '{name}', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
     ends = inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen")
+    # Only this layout has several sequences in a row.
     if [end is not None for end in ends] != [input_layout == "TND"] * 2:
         raise SporaxValueError(
             f"For '{name}', 'actual_seq_qlen' and 'actual_seq_kvlen' must be given with the layout 'TND' and with no "
@@ -220,7 +237,7 @@ def _flash_attention_score(
     key, value = (apart(name, x, input_layout, key_heads) for x in (key, value))
     check_qkv(name, query, key, value, head_num)
     lengths = query.shape[1], key.shape[1]
-    seen = allowed(name, sparse_mode, (pre_tokens, next_tokens), inputs.get("attn_mask"), lengths, ends)
+    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), inputs.get("attn_mask"), lengths, ends)
     shift = inputs.get("real_shift")
     if shift is not None:
         if shift.shape[-2:] != lengths:
@@ -228,13 +245,15 @@ def _flash_attention_score(
                 f"For '{name}', the last dims of 'real_shift' must be the lengths {lengths}, but got {shift.shape}."
             )
         shift = shift.astype(jnp.float32) * scale_value  # the formula scales the sum of both
-    scores = _scores(query, key, shift, seen, scale_value)
+    scores = _scores(query, key, shift, visible, scale_value)
     drops = keep_prob < 1
     kept = _kept(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
     result = _weighted(scores, value, kept, keep_prob)
+    # MindSpore's kernel stores each number eight times, for its own alignment.
     statistics = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in _statistics(scores))
     if input_layout.startswith("T"):
         statistics = (statistic[0].swapaxes(0, 1) for statistic in statistics)
+    # Statistics are for the backward kernel of MindSpore; no gradient flows through them here.
     largest, total = (jax.lax.stop_gradient(statistic) for statistic in statistics)
     return largest, total, jnp.zeros((), query.dtype), together(result, input_layout).astype(query.dtype)
 
@@ -290,6 +309,7 @@ class FlashAttentionScore(Primitive):
         sparse_mode: int = 0,
     ) -> None:
         check.only("FlashAttentionScore", inner_precise=(inner_precise, 0))
+        # By name, since the class's order differs from the operator's.
         super().__init__(
             head_num=head_num,
             keep_prob=keep_prob,
@@ -323,8 +343,10 @@ class FlashAttentionScore(Primitive):
             "attn_mask": attn_mask,
             "actual_seq_qlen": as_tensor("actual_seq_qlen", actual_seq_qlen),
             "actual_seq_kvlen": as_tensor("actual_seq_kvlen", actual_seq_kvlen),
+            # Drawn only where it is needed: a draw advances the stream.
             "random_key": wrap(seeds.operators.next_key()) if self._drops and drop_mask is None else None,
         }
+        # Missing tensors cannot be operands, so the names of those present are an attribute.
         present = {name: value for name, value in named.items() if value is not None}
         return super().__call__(query, key, value, tuple(present.values()), tuple(present))
 

@@ -63,6 +63,7 @@ def _conv2d(
     check.one_of(name, mode, (1,), "mode")
     check.rank(name, 4, x=x, weight=weight)
     check.same_dtype(name, x=x, weight=weight)
+    # MindSpore's kernels are output channels first in both layouts.
     kernel_layout = "OIHW" if data_format == "NCHW" else "OHWI"
     size = pair(name, kernel_size, "kernel_size")
     channels, expected = x.shape[data_format.index("C")], weight.shape[kernel_layout.index("I")] * group
@@ -85,6 +86,7 @@ def _conv2d(
         dimension_numbers=(data_format, kernel_layout, data_format),
         feature_group_count=group,
     )
+    # XLA gives an empty result where MindSpore raises.
     if 0 in result.shape:
         raise SporaxValueError(f"For 'Conv2D', the kernel {size} does not fit into 'x' of shape {x.shape}.")
     return result
@@ -104,6 +106,7 @@ _DIMS = {1: "W", 2: "HW", 3: "DHW"}
 
 def edges(name: str, value: Any, dims: int) -> Edges:
     """Cells added before and after each spatial dim: one int for all, one for each dim, or two for each dim."""
+    # In one dim two numbers could mean either; there they are one setting per dim.
     if isinstance(value, tuple) and len(value) == 2 * dims and dims > 1:
         flat = per_dim(name, "padding", value, 2 * dims, 0)
         return tuple(zip(flat[::2], flat[1::2], strict=True))
@@ -114,8 +117,10 @@ def same_edges(sizes: tuple[int, ...], window: tuple[int, ...], stride: tuple[in
     """Cells to add so that the output has ``ceil(size / stride)`` elements; the odd one goes behind."""
     totals = [
         max((-(-size // step) - 1) * step + reach - size, 0)
+        # The output has ceil(size / stride) elements; whatever is missing is added.
         for size, reach, step in zip(sizes, window, stride, strict=True)
     ]
+    # The odd cell goes behind, as in MindSpore.
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
@@ -130,12 +135,14 @@ def resolved_edges(name: str, pad_mode: str, padding: Any, sizes: Any, window: A
     given = edges(name, padding, len(sizes))
     if mode == "pad":
         return given
+    # Padding without the mode would be ignored.
     if any(low or high for low, high in given):
         raise SporaxValueError(f"For '{name}', 'pad' must be 0 when 'pad_mode' is not 'pad', but got {padding}.")
     return tuple((0, 0) for _ in sizes) if mode == "valid" else same_edges(sizes, window, stride)
 
 
 def _reach(kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
+    # A dilated kernel covers gaps as well.
     return tuple((size - 1) * gap + 1 for size, gap in zip(kernel, dilation, strict=True))
 
 
@@ -198,6 +205,7 @@ def _functional(dims: int) -> None:
         groups: int = 1,
     ) -> Array:
         check.rank(name, dims + 2, weight=weight)
+        # Torch allows one sample without its dim.
         whole = input if input.ndim == dims + 2 else input[None]
         mode, around = (padding, 0) if isinstance(padding, str) else ("pad", padding)
         result = _biased(_convolved(name, whole, weight, stride, mode, around, dilation, groups), bias)
@@ -273,6 +281,7 @@ def _transposed(
             f"but got shapes {x.shape} and {weight.shape} with {groups} groups."
         )
     size = weight.shape[2:]
+    # Channels of each group exchange roles, as the gradient's kernel needs it.
     turned = weight.reshape(groups, x.shape[1] // groups, *weight.shape[1:]).swapaxes(1, 2)
     turned = turned.reshape(-1, x.shape[1] // groups, *size)[(slice(None),) * 2 + (slice(None, None, -1),) * len(size)]
     padding = [
@@ -280,6 +289,7 @@ def _transposed(
         for reach, (low, high), more in zip(_reach(size, gap), around, extra, strict=True)
     ]
     layout = _DIMS[len(size)]
+    # A stride of the convolution is a dilation of the input here.
     return jax.lax.conv_general_dilated(
         x, turned, (1,) * len(size), padding, lhs_dilation=stride, rhs_dilation=gap, feature_group_count=groups,
         dimension_numbers=(f"NC{layout}", f"OI{layout}", f"NC{layout}"),
@@ -307,10 +317,12 @@ def _conv2d_backprop_input(name: str) -> None:
         step, gap = per_dim(name, "stride", stride, 2), per_dim(name, "dilation", dilation, 2)
         reach, sizes = _reach(weight.shape[2:], gap), input_size[2:]
         around = resolved_edges(name, pad_mode, pad if pad_list is None else pad_list, sizes, reach, step)
+        # What the stride had rounded away in the forward direction.
         extra = [
             size - ((given - 1) * jump + far - low - high)
             for size, given, jump, far, (low, high) in zip(sizes, dout.shape[2:], step, reach, around, strict=True)
         ]
+        # Anything beyond the stride cannot come from rounding.
         if len(input_size) != 4 or any(not 0 <= more < jump for more, jump in zip(extra, step, strict=True)):
             raise SporaxValueError(
                 f"For '{name}', no input of size {input_size} gives 'dout' of shape {dout.shape} with these settings."
@@ -344,10 +356,12 @@ def _up(
     dims = weight.ndim - 2
     step, gap = per_dim(name, "stride", stride, dims), per_dim(name, "dilation", dilation, dims)
     more = per_dim(name, "output_padding", extra, dims, 0)
+    # As for PyTorch: more would be a row without any product.
     if any(addition >= max(jump, wide) for addition, jump, wide in zip(more, step, gap, strict=True)):
         raise SporaxValueError(
             f"For '{name}', 'output_padding' must be smaller than the stride or the dilation, but got {extra}."
         )
+    # "same" refers to the size of the result here.
     sizes = tuple(size * jump for size, jump in zip(x.shape[2:], step, strict=True))
     around = resolved_edges(name, pad_mode, padding, sizes, _reach(weight.shape[2:], gap), step)
     return _transposed(name, x, weight, step, around, more, gap, groups)

@@ -72,20 +72,25 @@ def _ctc_loss(
             f"got {labels_indices.shape}, {labels_values.shape} and {sequence_length.shape} for 'x' of shape {x.shape}."
         )
     rows, columns = labels_indices[:, 0], labels_indices[:, 1]
+    # The sparse labels as rows; columns without a label are cut off by the counts.
     targets = jnp.zeros((x.shape[1], labels_values.shape[0]), labels_values.dtype).at[rows, columns].set(labels_values)
     counts = jnp.zeros(x.shape[1], jnp.int32).at[rows].add(1)
 
     def losses(logits: Array) -> Array:
         log_probs = jax.nn.log_softmax(logits, -1)
+        # The last class is the blank here, not the first.
         settings = (x.shape[2] - 1, "none", ignore_longer_outputs_than_inputs)
         loss: Array = ctc_loss.kernel(log_probs, targets, sequence_length, counts, *settings)[0]
         return loss
 
+    # MindSpore's operator gives the gradient as a result.
     loss, pullback = jax.vjp(losses, x)
+    # It is a value of its own and no path for a second derivative.
     return loss, jax.lax.stop_gradient(pullback(jnp.ones_like(loss))[0])
 
 
 def _decoded(inputs: Any, sequence_length: Any, merge_repeated: bool) -> tuple[Tensor, ...]:
+    # Labels are as many as the values say, so this runs on the host.
     logits = known("CTCGreedyDecoder", "inputs", inputs)
     lengths = known("CTCGreedyDecoder", "sequence_length", sequence_length)
     if logits.ndim != 3 or lengths.shape != logits.shape[1:2] or not np.issubdtype(lengths.dtype, np.integer):
@@ -95,13 +100,17 @@ def _decoded(inputs: Any, sequence_length: Any, merge_repeated: bool) -> tuple[T
         )
     time, n, classes = logits.shape
     best = logits.argmax(2)
+    # -1 in front: the first step has no step before it.
     before = np.vstack([np.full((1, n), -1), best[:-1]])
+    # Neither blanks nor steps beyond the sequence.
     kept = (best != classes - 1) & (np.arange(time)[:, None] < lengths)
     if merge_repeated:
         kept &= best != before
     rows, times = np.nonzero(kept.T)
+    # Positions within each sample: the place less the first place of the sample.
     columns = np.arange(len(rows)) - np.searchsorted(rows, rows)
     longest = int(kept.sum(0).max(initial=0))
+    # The sum of the greatest logits, of the steps that count.
     counted = np.where(np.arange(time)[:, None] < lengths, logits.max(2), 0)
     return (
         wrap_numpy(np.stack([rows, columns], 1).astype(np.int64)),
@@ -134,8 +143,11 @@ def ctc_greedy_decoder(inputs: Array, sequence_length: Array, merge_repeated: bo
 def _ctc_alphas(log_probs: Array, targets: Array, lengths: Array, blank: int) -> Array:
     """Logarithms of the forward variables (n, time, 2·labels + 1), after Graves et al. 2006."""
     n, num_labels = targets.shape
+    # Blanks between the labels and around them.
     extended = jnp.full((n, 2 * num_labels + 1), blank, targets.dtype).at[:, 1::2].set(targets)
+    # The label two places earlier.
     before = jnp.pad(extended, ((0, 0), (2, 0)), constant_values=blank)[:, :-2]
+    # Equal labels in a row need the blank between them.
     may_skip = (extended != blank) & (extended != before)
     none = jnp.asarray(-jnp.inf, log_probs.dtype)
 
@@ -146,13 +158,16 @@ def _ctc_alphas(log_probs: Array, targets: Array, lengths: Array, blank: int) ->
         time, emitted = row
         ways = jnp.stack([alpha, shifted(alpha, 1), jnp.where(may_skip, shifted(alpha, 2), none)])
         best = jax.lax.stop_gradient(jnp.max(ways, 0))  # the sum does not depend on it
+        # -inf minus -inf would be NaN.
         safe = jnp.where(jnp.isfinite(best), best, 0)
         total = jnp.sum(jnp.exp(ways - safe), 0)
+        # The inner `where` keeps the logarithm finite, also in its gradient.
         joined = jnp.where(total > 0, jnp.log(jnp.where(total > 0, total, 1)) + safe, none)
         following = jnp.where((time < lengths)[:, None], joined + emitted, alpha)
         return following, following
 
     emissions = jnp.take_along_axis(log_probs, jnp.broadcast_to(extended, (log_probs.shape[0], *extended.shape)), 2)
+    # A path starts at the first blank or the first label.
     start = jnp.where(jnp.arange(extended.shape[1]) < 2, emissions[0], none)
     _, later = jax.lax.scan(step, start, (jnp.arange(1, log_probs.shape[0]), emissions[1:]))
     return jnp.concatenate([start[None], later]).swapaxes(0, 1)
@@ -194,6 +209,7 @@ def ctc_loss(
     possible = jnp.any(jnp.isfinite(final), 1)
     total = jax.nn.logsumexp(jnp.where(possible[:, None], final, 0), 1)  # so that no gradient meets an infinity
     loss = jnp.where(possible, -total, 0 if zero_infinity else jnp.inf)
+    # PyTorch's mean: over labels first, then over samples.
     if reduction == "mean":
         loss = loss / jnp.maximum(target_lengths, 1)
     return reduced(loss, reduction), alphas

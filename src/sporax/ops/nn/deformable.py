@@ -53,6 +53,7 @@ def deformable_offsets(
     ):
         if len(value) != length:
             raise SporaxValueError(f"For '{name}', '{what}' must have {length} elements, but got {value}.")
+    # MindSpore has the dims of sample and channel in front.
     if tuple(strides[:2]) != (1, 1) or tuple(dilations[:2]) != (1, 1):
         raise SporaxValueError(
             f"For '{name}', 'strides' and 'dilations' must begin with (1, 1), but got {strides} and {dilations}."
@@ -72,9 +73,11 @@ def deformable_offsets(
             f"For '{name}', 'offsets' must have shape {expected} and the channels divide into {deformable_groups} groups, "
             f"but got {offsets.shape} and {channels} channels."
         )
+    # Shifts along w come first, then those along h, then factors.
     shifts = offsets.reshape(batch, 3, deformable_groups, *ksize, rows, columns)
     tap_rows = (jnp.arange(ksize[0]) * dilations[2])[:, None, None, None]
     tap_columns = (jnp.arange(ksize[1]) * dilations[3])[:, None, None]
+    # Where each tap would read without shifts, plus the shift.
     down = shifts[:, 1] + tap_rows + (jnp.arange(rows) * strides[2] - pads[0])[:, None]
     across = shifts[:, 0] + tap_columns + (jnp.arange(columns) * strides[3] - pads[2])
     sampled = _bilinear(x.reshape(batch, deformable_groups, -1, height, width), down, across) * shifts[:, 2][:, :, None]
@@ -89,10 +92,13 @@ def _bilinear(x: Array, down: Array, across: Array) -> Array:
     top, left = jnp.floor(down), jnp.floor(across)
     flat = x.reshape(*x.shape[:3], height * width)
     total: Any = 0
+    # The four pixels around each place.
     for step_down in (0, 1):
         for step_across in (0, 1):
             row, column = top + step_down, left + step_across
+            # The share of a pixel falls linearly with its distance.
             weight = (1 - jnp.abs(down - row)) * (1 - jnp.abs(across - column))
+            # Outside counts as zero; clipped places only keep the index valid.
             is_inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
             place = jnp.clip(row, 0, height - 1) * width + jnp.clip(column, 0, width - 1)
             index = place.astype(jnp.int32).reshape(*place.shape[:2], 1, -1)
@@ -145,6 +151,7 @@ def deformable_conv2d(
     windows = deformable_offsets(
         x, offsets, strides, padding, kernel_size, dilations, "NCHW", deformable_groups, modulated
     )
+    # Each window is read once: the stride is the kernel's size by the layout above.
     return FUNCTIONS["conv2d"](windows, weight, bias, kernel_size, groups=groups)
 
 

@@ -21,6 +21,7 @@ def _smooth_l1(name: str, input: Array, target: Array, beta: float, reduction: s
     if beta <= 0:
         raise SporaxValueError(f"For '{name}', 'beta' must be positive, but got {beta}.")
     gap = jnp.abs(input - target)
+    # Both pieces meet at `beta` with the same slope.
     return reduced(jnp.where(gap < beta, jnp.square(gap) / (2 * beta), gap - beta / 2), reduction)
 
 
@@ -74,8 +75,10 @@ def cosine_embedding_loss(
     check.floating("cosine_embedding_loss", input1=input1, input2=input2)
     if not -1 <= margin <= 1:
         raise SporaxValueError(f"For 'cosine_embedding_loss', 'margin' must be in [-1, 1], but got {margin}.")
+    # The vectors are in the last dim here, unlike the function's default.
     cosine = cosine_similarity.kernel(input1, input2, max(input1.ndim, input2.ndim) - 1)
     zero = jnp.zeros((), cosine.dtype)
+    # Other targets than 1 and -1 count for nothing.
     loss = jnp.where(target == 1, 1 - cosine, jnp.where(target == -1, jnp.maximum(cosine - margin, 0), zero))
     return reduced(loss, reduction)
 
@@ -91,6 +94,7 @@ def hinge_embedding_loss(inputs: Array, targets: Array, margin: float = 1.0, red
 
 def _triplet(anchor: Array, positive: Array, negative: Array, margin: Any, p: float, eps: float, swap: bool) -> Array:
     check.floating("TripletMarginLoss", anchor=anchor, positive=positive, negative=negative)
+    # `eps` on the difference, as MindSpore and PyTorch have it: it keeps the root's gradient finite.
     near = length(anchor - positive + eps, p, -1)
     far = length(anchor - negative + eps, p, -1)
     if swap:
@@ -174,9 +178,11 @@ def _multilabel_margin(x: Array, target: Array) -> tuple[Array, Array]:
     check.integral("MultilabelMarginLoss", target=target)
     classes = x.shape[-1]
     listed = jnp.cumsum(target < 0, -1) == 0  # the true classes end at the first negative number
+    # `classes` is no class, so what is not listed matches nothing.
     index = jnp.where(listed, target, classes)
     is_target = jnp.any(index[..., :, None] == jnp.arange(classes), -2)
     own = jnp.take_along_axis(x, jnp.where(listed, target, 0), -1)
+    # All pairs of a listed and any class; which count is masked below.
     gaps = jnp.maximum(1 - (own[..., :, None] - x[..., None, :]), 0)
     counts = listed[..., :, None] & ~is_target[..., None, :]
     return jnp.sum(jnp.where(counts, gaps, 0), (-2, -1)) / classes, is_target.astype(target.dtype)
@@ -204,6 +210,7 @@ def multilabel_soft_margin_loss(
 ) -> Array:
     """Mean over the classes (last dim) of the cross entropy of sigmoid(`input`) with `target`, times `weight`."""
     check_equal_shapes("multilabel_soft_margin_loss", input, target)
+    # Through log-sigmoids, which do not overflow.
     loss = -(target * jax.nn.log_sigmoid(input) + (1 - target) * jax.nn.log_sigmoid(-input))
     return reduced(jnp.mean(loss if weight is None else loss * weight, -1), reduction)
 
@@ -212,6 +219,7 @@ def multilabel_soft_margin_loss(
 def soft_margin_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
     """``log(1 + exp(-target * input))`` for targets 1 and -1."""
     check_equal_shapes("SoftMarginLoss", input, target)
+    # logaddexp(…, 0) is log(1 + exp(…)) without overflow.
     return reduced(jnp.logaddexp(-target * input, jnp.zeros((), input.dtype)), reduction)
 
 

@@ -17,9 +17,11 @@ from sporax.ops.random.dropout import rand
 
 def _starts(sample: Array, size: int, window: int, count: int) -> Array:
     """Where the windows along one dim begin; `sample` in [0, 1) moves them, (…,) gives (…, count)."""
+    # The last window always ends at the edge.
     last = jnp.full((*sample.shape, 1), size - window, jnp.int32)
     if count == 1:
         return last
+    # The mean distance of windows; the sample moves all of them together.
     ratio = (size - window) / (count - 1)
     inner = jnp.floor((np.arange(count - 1) + sample[..., None]) * ratio) - jnp.floor(sample[..., None] * ratio)
     return jnp.concatenate([inner.astype(jnp.int32), last], -1)
@@ -39,16 +41,19 @@ def _pooled(
         raise SporaxValueError(
             f"For '{name}', the random samples must have shape {(*x.shape[:2], dims)}, but got {samples.shape}."
         )
+    # Windows start at different places only if there are so many.
     if any(count + edge - 1 > size for count, edge, size in zip(output, window, sizes, strict=True)):
         raise SporaxValueError(
             f"For '{name}', windows of {window} at {output} places need an input of at least "
             f"{tuple(c + w - 1 for c, w in zip(output, window, strict=True))}, but its sizes are {sizes}."
         )
+    # Which sample moves which dim is MindSpore's choice.
     order = range(dims) if dims == 3 else range(dims - 1, -1, -1)
     at: Any = jnp.zeros((), jnp.int32)
     for dim, sample in zip(range(dims), order, strict=True):
         start = _starts(samples[..., sample], sizes[dim], window[dim], output[dim])
         reached = start[..., None] + jnp.arange(window[dim])  # (n, c, count, window)
+        # Output dims in front, window dims behind, so that all dims broadcast to every combination.
         spread = [1] * (2 * dims)
         spread[dim], spread[dims + dim] = output[dim], window[dim]
         at = at + reached.reshape(*x.shape[:2], *spread) * math.prod(sizes[dim + 1 :])
@@ -120,6 +125,7 @@ def _register(dims: int, kernel: Any) -> None:
             )
         if output_size is None:
             ratios = output_ratio if isinstance(output_ratio, tuple) else (output_ratio,) * dims
+            # Rounded down, as in MindSpore.
             output_size = tuple(int(size * ratio) for size, ratio in zip(input.shape[-dims:], ratios, strict=True))
         batched: Tensor = input if input.ndim == dims + 2 else input.expand_dims(0)
         if _random_samples is None:

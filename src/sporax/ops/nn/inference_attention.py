@@ -46,6 +46,7 @@ def _infer_attention(
 ) -> Array:
     """The result in the layout of the query; `others` are the tensors of the names `given`."""
     inputs = dict(zip(given, others, strict=True))
+    # 0 stands for as many heads as the query has.
     key_heads = num_key_value_heads or num_heads
     check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, input_layout, num_heads)))
     query = apart(name, query, input_layout, num_heads)
@@ -55,40 +56,44 @@ def _infer_attention(
     mask = inputs.get("attn_mask")
     if mask is not None and mask.ndim == 3:  # (batch, queries, keys): the same for all heads
         mask = mask[:, None]
-    seen = allowed(name, sparse_mode, (pre_tokens, next_tokens), mask, lengths, (None, None))
-    seen = _within(seen, inputs.get("key_lengths"), lengths[1], -1)
-    seen = _within(seen, inputs.get("query_lengths"), lengths[0], -2)
+    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), mask, lengths, (None, None))
+    visible = _within(visible, inputs.get("key_lengths"), lengths[1], -1)
+    visible = _within(visible, inputs.get("query_lengths"), lengths[0], -2)
     shift = inputs.get("pse_shift")
+    # MindSpore's shifts may be longer than the sequences.
     shift = None if shift is None else shift[..., : lengths[0], : lengths[1]].astype(query.dtype)
-    return together(_attend(query, key, value, shift, seen, scale_value), input_layout)
+    return together(_attend(query, key, value, shift, visible, scale_value), input_layout)
 
 
-def _within(seen: Array | None, lengths: Array | None, size: int, axis: int) -> Array | None:
-    """`seen`, and only tokens below the lengths (batch,) along the queries (axis -2) or the keys (-1)."""
+def _within(visible: Array | None, lengths: Array | None, size: int, axis: int) -> Array | None:
+    """`visible`, and only tokens below the lengths (batch,) along the queries (axis -2) or the keys (-1)."""
     if lengths is None:
-        return seen
+        return visible
+    # Broadcast against (batch, heads, queries, keys).
     places = jnp.expand_dims(jnp.arange(size), -3 - axis)  # (size, 1) for queries, (1, size) for keys
     inside = places < lengths.reshape(-1, 1, 1, 1)
-    return inside if seen is None else seen & inside
+    return inside if visible is None else visible & inside
 
 
-def _attend(query: Array, key: Array, value: Array, shift: Array | None, seen: Array | None, scale: float) -> Array:
+def _attend(query: Array, key: Array, value: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:
     """Attention of (batch, length, heads, size); `shift` is added to the scaled products."""
     result = jax.nn.dot_product_attention(
-        query, key, value, bias=shift, mask=None if seen is None else _whole(seen, query, key), scale=scale
+        query, key, value, bias=shift, mask=None if visible is None else _whole(visible, query, key), scale=scale
     )
-    return result if seen is None else jnp.where(_sees_any(seen), result, jnp.zeros((), result.dtype))
+    # JAX gives such rows the mean of all values; MindSpore gives zeros.
+    return result if visible is None else jnp.where(_sees_any(visible), result, jnp.zeros((), result.dtype))
 
 
-def _whole(seen: Array, query: Array, key: Array) -> Array:
-    lead = jnp.broadcast_shapes(seen.shape[:-2], (1, 1))
-    return jnp.broadcast_to(seen, (*lead, query.shape[1], key.shape[1]))
+def _whole(visible: Array, query: Array, key: Array) -> Array:
+    # JAX wants the mask's last dims whole.
+    lead = jnp.broadcast_shapes(visible.shape[:-2], (1, 1))
+    return jnp.broadcast_to(visible, (*lead, query.shape[1], key.shape[1]))
 
 
-def _sees_any(seen: Array) -> Array:
+def _sees_any(visible: Array) -> Array:
     """Which queries may look at some key: (batch or 1, queries, heads or 1, 1)."""
-    lead = jnp.broadcast_shapes(seen.shape[:-2], (1, 1))
-    return jnp.broadcast_to(seen.any(-1), (*lead, seen.shape[-2])).swapaxes(1, 2)[..., None]
+    lead = jnp.broadcast_shapes(visible.shape[:-2], (1, 1))
+    return jnp.broadcast_to(visible.any(-1), (*lead, visible.shape[-2])).swapaxes(1, 2)[..., None]
 
 
 # ------------------------------------------------------------------------------------------------------- the operators
@@ -252,6 +257,7 @@ class IncreFlashAttention(_InferenceAttention):
         check.only("IncreFlashAttention", antiquant_offset=(antiquant_offset, None), block_table=(block_table, None))
         check.only("IncreFlashAttention", kv_padding_size=(kv_padding_size, None))
         if isinstance(attn_mask, Tensor) and attn_mask.ndim == 2:
+            # (batch, keys): the same for all queries.
             attn_mask = attn_mask.expand_dims(1)
         lengths = as_tensor("actual_seq_lengths", actual_seq_lengths)
         inputs = {"attn_mask": attn_mask, "pse_shift": pse_shift, "key_lengths": lengths}
@@ -260,6 +266,7 @@ class IncreFlashAttention(_InferenceAttention):
 
 def _one_tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, tuple | list) and value and all(isinstance(part, Tensor) for part in value):
+        # MindSpore takes keys as a list of parts of the batch.
         joined: Tensor = value[0] if len(value) == 1 else FUNCTIONS["concat"](tuple(value), 0)
         return joined
     if isinstance(value, Tensor):

@@ -1,4 +1,8 @@
-"""Losses of probabilities: cross-entropies, likelihoods and divergences."""
+"""Losses of probabilities: cross-entropies, likelihoods and divergences.
+
+Losses of scores work on logarithms throughout (log-softmax, log-sigmoid), since a probability may underflow to 0, whose
+logarithm is infinite.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +44,12 @@ def cross_entropy(
         raise SporaxValueError(f"For '{name}', 'input' must have a dimension of classes, but its shape is ().")
     if not 0.0 <= label_smoothing <= 1.0:
         raise SporaxValueError(f"For '{name}', 'label_smoothing' must be in [0, 1], but got {label_smoothing}.")
+    # (C,) is one sample without a batch.
     channel = 0 if input.ndim == 1 else 1
     _check_weight(name, weight, input.shape[channel])
+    # The logarithm of the softmax in one step does not overflow.
     log_probs = jax.nn.log_softmax(input, channel)
+    # Floating targets of the input's shape are probabilities.
     if target.shape == input.shape and jnp.issubdtype(target.dtype, jnp.floating):
         return _soft_cross_entropy(log_probs, target, weight, channel, reduction, label_smoothing)
     expected = input.shape[:channel] + input.shape[channel + 1 :]
@@ -70,14 +77,17 @@ def _hard_cross_entropy(
 ) -> Array:
     num_classes = log_probs.shape[channel]
     kept = target != ignore
+    # 0 as any valid class; its share is masked.
     index = jnp.where(kept, target, 0)
     picked = jnp.squeeze(jnp.take_along_axis(log_probs, jnp.expand_dims(index, channel), channel), channel)
     class_weight = jnp.ones((num_classes,), log_probs.dtype) if weight is None else weight
+    # Ignored targets weigh nothing, so the mean does not count them either.
     sample_weight = jnp.where(kept, class_weight[index], 0)
     loss = -picked * sample_weight
     if smoothing:
         spread = [-1 if dim == channel else 1 for dim in range(log_probs.ndim)]
         smooth = jnp.where(kept, -jnp.sum(log_probs * class_weight.reshape(spread), channel), 0)
+        # Smoothing is a mean over all classes, each with its weight.
         loss = (1 - smoothing) * loss + smoothing / num_classes * smooth
     return reduced(loss, reduction, jnp.sum(sample_weight))
 
@@ -87,6 +97,7 @@ def _soft_cross_entropy(
 ) -> Array:
     if smoothing:
         target = target * (1 - smoothing) + smoothing / log_probs.shape[channel]
+    # The weights count per class and not per sample here, so the mean divides by the number.
     weighted = log_probs * target
     if weight is not None:
         weighted = weighted * weight.reshape([-1 if dim == channel else 1 for dim in range(log_probs.ndim)])
@@ -113,6 +124,7 @@ def _softmax_cross_entropy_with_logits(logits: Array, labels: Array) -> tuple[Ar
         raise SporaxValueError(
             f"For '{name}', 'logits' and 'labels' must have one shape, but got {logits.shape} and {labels.shape}."
         )
+    # MindSpore's operator has no gradient for labels.
     labels = jax.lax.stop_gradient(labels)
     log_probs = jax.nn.log_softmax(logits, -1)
     loss = -jnp.sum(log_probs * labels, -1)
@@ -139,6 +151,7 @@ def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_g
         )
     log_probs = jax.nn.log_softmax(logits, -1)
     if is_grad:
+        # Divided by the batch, as the loss is a mean.
         return (jnp.exp(log_probs) - jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)) / logits.shape[0]
     return -jnp.mean(jnp.take_along_axis(log_probs, labels[:, None], -1))
 
@@ -169,6 +182,7 @@ def _with_logits(
 ) -> Array:
     check_broadcast_pair(name, logits, label)
     positive = jax.nn.log_sigmoid(logits) * (1 if pos_weight is None else pos_weight)
+    # log(1 - sigmoid(x)) is log-sigmoid(-x), which does not lose small numbers.
     loss = -(label * positive + (1 - label) * jax.nn.log_sigmoid(-logits))
     return reduced(loss if weight is None else loss * weight, reduction)
 
@@ -242,6 +256,7 @@ def _bce_with_logits(
     """Cross entropy of sigmoid(`input`) with `target`; `posWeight` counts for the positive part, `weight` for all."""
     check.floating("BCEWithLogitsLoss", input=input, target=target)
     check.broadcast("BCEWithLogitsLoss", input, target)
+    # As above; the class form has the weights in another order.
     positive = jax.nn.log_sigmoid(input) * (1 if posWeight is None else posWeight)
     loss = -(target * positive + (1 - target) * jax.nn.log_sigmoid(-input))
     return reduced(loss if weight is None else loss * weight, reduction)
@@ -251,14 +266,17 @@ def _bce_with_logits(
 def _sigmoid_cross_entropy(logits: Array, label: Array) -> Array:
     """Cross entropy of sigmoid(`logits`) with the probabilities `label`, element by element, without overflow."""
     check_equal_shapes("SigmoidCrossEntropyWithLogits", logits, label)
+    # log(1 + e^x) - x · label, the same without overflow.
     return jax.nn.softplus(logits) - logits * label
 
 
 def _kl_div(logits: Array, labels: Array, reduction: str) -> Array:
     check.floating("KLDivLoss", logits=logits, labels=labels)
     check_equal_shapes("KLDivLoss", logits, labels)
+    # 0 · log 0 is 0, and the inner `where` keeps the gradient finite.
     loss = jnp.where(labels > 0, xlogy(labels, jnp.where(labels > 0, labels, 1)) - labels * logits, 0)
     if reduction == "batchmean":
+        # By the samples and not by the elements: this is the divergence's definition.
         return jnp.sum(loss) / logits.shape[0]
     return reduced(loss, reduction)
 
@@ -289,6 +307,7 @@ def _nll_loss(
     check.integral("NLLLoss", labels=labels)
     check.rank("NLLLoss", (1, 2), logits=logits)
     kept = labels != ignore_index
+    # 0 as any valid class; its share is masked.
     index = jnp.where(kept, labels, 0)
     share = jnp.where(kept, weight[index], 0)
     loss = -jnp.take_along_axis(logits, index[..., None], -1)[..., 0] * share
@@ -305,6 +324,7 @@ def gaussian_nll_loss(
     `full` adds the constant part. The gradient does not see that the variance is limited.
     """
     check.floating("gaussian_nll_loss", x=x, target=target, var=var)
+    # Added without gradient, as MindSpore limits the variance outside of the derivative.
     limited = var + jax.lax.stop_gradient(jnp.maximum(eps - var, 0))
     loss = (jnp.log(limited) + jnp.square(target - x) / limited) / 2
     return reduced(loss + math.log(2 * math.pi) / 2 if full else loss, reduction)

@@ -18,6 +18,7 @@ def reduced(loss: Array, reduction: str, count: Array | int | None = None) -> Ar
     if reduction == "none":
         return loss
     total = jnp.sum(loss)
+    # A given count may be 0: the result is then NaN, as in MindSpore.
     return total if reduction == "sum" else total / (loss.size if count is None else count)
 
 

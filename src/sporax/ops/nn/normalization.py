@@ -1,4 +1,8 @@
-"""Normalisation."""
+"""Layer, batch, group, RMS and local response normalization.
+
+Half precision loses the variance of large means, so statistics are computed in float32. The deviations from the mean
+serve both the variance and the result, which leaves the backward pass one array to keep.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +50,10 @@ def _layer_norm(
             f"For 'LayerNorm', 'gamma' and 'beta' must have shape {affine}, but got {gamma.shape} and {beta.shape}."
         )
     axes = tuple(range(first, input_x.ndim))
+    # Half precision loses the variance of large means.
     values = input_x.astype(jnp.promote_types(input_x.dtype, jnp.float32))
     normed, mean, variance = standardized(values, axes, epsilon)
+    # Cast back last, so that gamma and beta act in float32.
     return (normed * gamma + beta).astype(input_x.dtype), mean, variance
 
 
@@ -74,6 +80,7 @@ def rms_norm(x: Array, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Arra
         SporaxValueError: `x` does not end with the shape of `gamma`.
     """
     check.floating("RmsNorm", x=x)
+    # The last dims, as many as `gamma` has.
     if x.shape[x.ndim - gamma.ndim :] != gamma.shape:
         raise SporaxValueError(
             f"For 'RmsNorm', the shape of 'x' must end with that of 'gamma', but got {x.shape} and {gamma.shape}."
@@ -81,6 +88,7 @@ def rms_norm(x: Array, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Arra
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     scale = jax.lax.rsqrt(jnp.mean(jnp.square(values), axes, keepdims=True) + epsilon)
+    # `gamma` after the cast, as MindSpore multiplies in the input's dtype.
     return (values * scale).astype(x.dtype) * gamma, scale
 
 
@@ -95,6 +103,7 @@ def batch_norm_train(x: Array, gamma: Array, beta: Array, channel: int, epsilon:
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     mean, variance = jnp.mean(values, axes), jnp.var(values, axes)
     count = x.size // x.shape[channel]
+    # Bessel's correction, with at least 1 for a single element.
     unbiased = variance * (count / max(count - 1, 1))
     return _scaled(x, values, mean, variance, gamma, beta, channel, epsilon), mean, unbiased
 
@@ -108,6 +117,7 @@ def batch_moments(x: Array, channel: int) -> Array:
     axes = tuple(dim for dim in range(x.ndim) if dim != channel)
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     count = x.size // x.shape[channel]
+    # One row, so that the batches of all ranks can be gathered into one tensor.
     return jnp.concatenate([jnp.mean(values, axes), jnp.var(values, axes) * count, jnp.full(1, count, values.dtype)])[
         None
     ]
@@ -128,6 +138,7 @@ def batch_norm_shared(
     means, squares, counts = jnp.split(moments, (gamma.shape[0], 2 * gamma.shape[0]), 1)
     count = jnp.sum(counts)
     mean = jnp.sum(counts * means, 0) / count
+    # Deviations around the common mean, without a second pass over the data.
     total = jnp.sum(squares + counts * jnp.square(means - mean), 0)
     values = x.astype(moments.dtype)
     scaled = _scaled(x, values, mean, total / count, gamma, beta, channel, epsilon)
@@ -159,6 +170,7 @@ def _scaled(
     def spread(array: Array) -> Array:
         return array.reshape([-1 if dim == channel else 1 for dim in range(x.ndim)])
 
+    # One factor per channel instead of two operations per element.
     scale = jax.lax.rsqrt(variance + epsilon) * gamma
     return ((values - spread(mean)) * spread(scale) + spread(beta)).astype(x.dtype)
 
@@ -166,6 +178,7 @@ def _scaled(
 @operator(function="")
 def _moving(old: Array, new: Array, momentum: float) -> Array:
     """`old` moved towards `new` by the share `momentum`."""
+    # In the dtype of the moving statistic, which may be wider or narrower.
     return (old * (1 - momentum) + new * momentum).astype(old.dtype)
 
 
@@ -191,12 +204,14 @@ def _batch_norm_primitive(
         average); and the two once more, in the place of what MindSpore keeps for its backward pass.
     """
     check.one_of("BatchNorm", data_format, ("NCHW", "NHWC"), "data_format")
+    # NHWC has the channels last.
     channel = 1 if data_format == "NCHW" else input_x.ndim - 1
     if not is_training:
         result = batch_norm_eval(input_x, mean, variance, scale, bias, channel, epsilon)
         return result, mean, variance, mean, variance
     result, batch_mean, batch_variance = batch_norm_train(input_x, scale, bias, channel, epsilon)
     for parameter, new in ((mean, batch_mean), (variance, batch_variance)):
+        # Tensors that are no Parameters are not written; MindSpore's may be either.
         if isinstance(parameter, Parameter):
             parameter._replace(_moving(parameter, new, momentum).array)
     return result, batch_mean, batch_variance, batch_mean, batch_variance
@@ -228,6 +243,7 @@ def batch_norm(
         raise SporaxValueError(
             f"For 'batch_norm', 'input_x' must have at least 2 dimensions, but its shape is {input_x.shape}."
         )
+    # As Tensors, since the operator has no form without them.
     weight = _filled(input_x, 1) if weight is None else weight
     bias = _filled(input_x, 0) if bias is None else bias
     if not training:
@@ -239,6 +255,7 @@ def batch_norm(
     result, batch_mean, batch_variance = batch_norm_train(input_x, weight, bias, 1, float(eps))
     for statistic, new in ((running_mean, batch_mean), (running_var, batch_variance)):
         if statistic is not None:
+            # No gradient flows into moving statistics.
             statistic._replace(jax.lax.stop_gradient(_moving(statistic, new, float(momentum)).array))
     return result
 
@@ -315,6 +332,7 @@ def _local_response(x: Array, depth_radius: int, bias: float, alpha: float, beta
     check.floating("LRN", x=x)
     check.rank("LRN", 4, x=x)
     window = (1, 2 * depth_radius + 1, 1, 1)
+    # Zeros around, so that border channels sum over fewer squares.
     edges = ((0, 0), (depth_radius, depth_radius), (0, 0), (0, 0))
     total = jax.lax.reduce_window(jnp.square(x), np.asarray(0, x.dtype), jax.lax.add, window, (1, 1, 1, 1), edges)
     return x / jnp.power(bias + alpha * total, beta)

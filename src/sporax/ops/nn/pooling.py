@@ -25,7 +25,9 @@ def _with_ceil(sizes: Any, window: Any, stride: Any, around: Edges) -> Edges:
     """Padding enlarged behind so that a last, partial window fits, unless it would start in the padding."""
     grown = []
     for size, reach, step, (low, high) in zip(sizes, window, stride, around, strict=True):
+        # Rounded up: the last window may reach over the end.
         count = -(-(size + low + high - reach) // step) + 1
+        # A window that would begin in the padding is left out.
         if (count - 1) * step >= size + low:
             count -= 1
         grown.append((low, max((count - 1) * step + reach - size - low, high)))
@@ -52,11 +54,14 @@ def _mean(
     check.floating(name, x=x)
     grown = _with_ceil(x.shape[-len(window) :], window, stride, around) if ceil else around
     total = _fits(name, _summed(x, window, stride, grown), x, window)
+    # A given divisor counts whatever the windows hold.
     if divisor:
         return total / divisor
     sizes = x.shape[-len(window) :]
+    # numpy: the counts are constants of the program.
     ones = np.ones(sizes, x.dtype)
     if include_pad:
+        # Cells of the padding count, but not those added by `ceil`.
         ones, grown = (
             np.pad(ones, around, constant_values=1),
             tuple((low - kept, high - other) for (low, high), (kept, other) in zip(grown, around, strict=True)),
@@ -71,6 +76,7 @@ def _maxima(name: str, x: Array, window: Any, stride: Any, around: Edges, gap: A
     sizes = x.shape[-dims:]
     reach = tuple((size - 1) * wide + 1 for size, wide in zip(window, gap, strict=True))
     grown = _with_ceil(sizes, reach, stride, around) if ceil else around
+    # Positions of every window's cells in the flattened input, which are known while compiling.
     lead = x.ndim - dims
     places, inside = np.zeros((1,) * 2 * dims, np.int64), np.ones((1,) * 2 * dims, bool)
     for dim in range(dims):
@@ -86,9 +92,12 @@ def _maxima(name: str, x: Array, window: Any, stride: Any, around: Edges, gap: A
         raise SporaxValueError(f"For '{name}', the window {window} does not fit into 'x' of shape {x.shape}.")
     places, inside = places.reshape(*outputs, -1), inside.reshape(*outputs, -1)
     cells = x.reshape(*x.shape[:lead], -1)[..., places]
+    # Padding never wins.
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).min
+    # The first of equals, in row-major order.
     best = jnp.argmax(jnp.where(inside, cells, lowest), -1, keepdims=True)
     values = jnp.take_along_axis(cells, best, -1)[..., 0]
+    # Picked by position, so that the gradient goes to one cell.
     positions = jnp.take_along_axis(jnp.broadcast_to(places, cells.shape), best, -1)[..., 0]
     return values, positions
 
@@ -139,6 +148,7 @@ def _avg_pool(dims: int) -> None:
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> Array:
+        # PyTorch's step is the size of the window.
         step = kernel_size if stride is None else stride
         return compute(input, kernel_size, step, padding, ceil_mode, count_include_pad, 0)
 
@@ -162,6 +172,7 @@ def _avg_pool(dims: int) -> None:
         "        ceil_mode: let the last window reach over the end.\n"
         "        count_include_pad: the zeros count as cells.\n"
     )
+    # One dim has no `divisor_override` in MindSpore.
     plain, torch_like = (flat, mint_flat) if dims == 1 else (deep, mint_deep)
     for form, default in ((plain, ""), (torch_like, "; the step is the size by default")):
         form.__name__ = name
@@ -209,6 +220,7 @@ def _lp_pool(dims: int) -> None:
         around = _nothing(dims)
         grown = _with_ceil(x.shape[-dims:], window, step, around) if ceil_mode else around
         total = _fits(name, _summed(x**norm_type, window, step, grown), x, window)
+        # The root's slope at 0 is infinite; a 1 in its place keeps the gradient finite.
         positive = jnp.where(total == 0, jnp.ones((), total.dtype), total)
         return jnp.where(total == 0, jnp.zeros((), total.dtype), jnp.power(positive, 1 / norm_type))
 
@@ -233,6 +245,7 @@ def _max_function(
     window = per_dim(name, "kernel_size", kernel_size, dims)
     step = window if stride is None else per_dim(name, "stride", stride, dims)
     gap, around = per_dim(name, "dilation", dilation, dims), edges(name, padding, dims)
+    # PyTorch's rule: more would make windows of padding alone.
     if any(2 * max(pair) > size for pair, size in zip(around, window, strict=True)):
         raise SporaxValueError(f"For '{name}', 'padding' must be at most half the window, but got {padding}.")
     values, positions = _maxima(name, x, window, step, around, gap, ceil)
@@ -286,6 +299,7 @@ def _max_pool_with_ceil_first(name: str, dims: int, first: str) -> Any:
     ) -> Any:
         return _max_function(name, dims, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
+    # The name of the first parameter differs between MindSpore's functions.
     kernel = of_x if first == "x" else of_input
     kernel.__name__ = name
     kernel.__doc__ = f"Maxima over windows of {dims} spatial dims; see `ops.max_pool2d`."
@@ -381,6 +395,7 @@ def _max_unpool(dims: int) -> None:
         window = per_dim(name, "kernel_size", kernel_size, dims)
         step = window if stride is None else per_dim(name, "stride", stride, dims)
         around = per_dim(name, "padding", padding, dims, 0)
+        # The size that pooling of this kind came from, as far as it is determined.
         sizes = tuple(
             (size - 1) * jump - 2 * pad + reach
             for size, jump, pad, reach in zip(x.shape[-dims:], step, around, window, strict=True)
@@ -389,6 +404,7 @@ def _max_unpool(dims: int) -> None:
         lead = x.shape[:-dims]
         rows, index = x.reshape(-1, int(np.prod(x.shape[-dims:]))), indices.reshape(-1, int(np.prod(x.shape[-dims:])))
         flat = jnp.zeros((rows.shape[0], int(np.prod(sizes))), x.dtype)
+        # "drop": positions out of range are left out.
         return flat.at[jnp.arange(rows.shape[0])[:, None], index].set(rows, mode="drop").reshape(*lead, *sizes)
 
     kernel.__name__ = name
@@ -417,6 +433,7 @@ def _max_unpool_class(dims: int, layout: str) -> None:
     ) -> Any:  # fmt: skip
         """Values put back to where max pooling took them from, zeros elsewhere; `strides` 0: as `ksize`."""
         check.one_of(name, data_format, (layout,), "data_format")
+        # 0 is MindSpore's way to leave the step out.
         step = None if strides == 0 or strides == (0,) * dims else strides
         return FUNCTIONS[f"max_unpool{dims}d"](x, argmax, ksize, step, pads, output_shape or None)
 

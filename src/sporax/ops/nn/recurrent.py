@@ -23,7 +23,9 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import PRIMITIVES, Array, Primitive, operator
 
+# Gates whose matrices are stacked in one.
 _LSTM_GATES = 4
+# As above: reset, update, new.
 _GRU_GATES = 3
 
 
@@ -58,15 +60,18 @@ def _lstm(
     for layer in range(num_layers):
         outputs = []
         for direction in range(directions):
+            # MindSpore's order: directions within layers.
             place = layer * directions + direction
             output, *state = _one_direction(x, h[place], c[place], cells[place], reverse=direction == 1)
             outputs.append(output)
             states.append(state)
         x = jnp.concatenate(outputs, -1)
         if dropout > 0 and layer + 1 < num_layers:
+            # A key per layer from one draw.
             kept = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - dropout, x.shape)
             x = jnp.where(kept, x / (1 - dropout), jnp.zeros((), x.dtype))
     last_h, last_c = (jnp.stack(parts) for parts in zip(*states, strict=True))
+    # MindSpore keeps a workspace and a state for its backward kernel here.
     nothing = jnp.zeros((1, 1), x.dtype)
     return x, last_h, last_c, nothing, nothing
 
@@ -89,6 +94,7 @@ def _unpacked(
 ) -> list[tuple[Array, Array, Array | None, Array]]:
     """Per layer and direction: matrices of input and state, projection, bias."""
     rows, size = _LSTM_GATES * hidden_size, proj_size or hidden_size
+    # All matrices of one kind, then of the next: the order of MindSpore's CPU kernel.
     shapes = [(num_cells, rows, input_size), (num_cells, rows, size), (num_cells, proj_size, hidden_size)]
     biases = [(num_cells, rows)] * has_bias
     expected = sum(map(np.prod, [*shapes, *biases]))
@@ -101,6 +107,7 @@ def _unpacked(
         parts.append(flat[: np.prod(shape)].reshape(shape))
         flat = flat[np.prod(shape) :]
     of_input, of_state, projection, *rest = parts
+    # One bias or two: only their sum counts.
     bias = sum(rest, jnp.zeros((num_cells, rows), w.dtype))
     return [
         (of_input[place], of_state[place], projection[place] if proj_size else None, bias[place])
@@ -115,12 +122,14 @@ def _one_direction(
     of_input, of_state, bias = (array.astype(x.dtype) for array in (weights[0], weights[1], weights[3]))
 
     def advance(state: tuple[Array, Array], given: Array) -> tuple[tuple[Array, Array], Array]:
+        # The order of gates of MindSpore's kernel.
         enter, forget, candidate, out = jnp.split(given + state[0] @ of_state.T, _LSTM_GATES, -1)
         memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
         shown = jax.nn.sigmoid(out) * jnp.tanh(memory)
         shown = shown if projection is None else shown @ projection.T
         return (shown, memory), shown
 
+    # The inputs' products for all steps at once: only the state's product needs the loop.
     state, outputs = jax.lax.scan(advance, (h, c), x @ of_input.T + bias, reverse=reverse)
     return outputs, *state
 
@@ -172,11 +181,13 @@ class LSTM(Primitive):
             raise SporaxTypeError(f"For 'LSTM', 'dropout' must be a float, but got {type(dropout).__name__}.")
         if not 0 <= dropout <= 1:
             raise SporaxValueError(f"For 'LSTM', 'dropout' must be in [0, 1], but got {dropout}.")
+        # A projection must make the state smaller.
         if not 0 <= proj_size < hidden_size:
             raise SporaxValueError(f"For 'LSTM', 'proj_size' must be in [0, {hidden_size}), but got {proj_size}.")
 
     def __call__(self, input: Any, h: Any, c: Any, w: Any) -> Any:
         """Run the network; see the class."""
+        # The key is an operand, so each run of a compiled step drops other elements.
         return super().__call__(input, h, c, w, wrap(seeds.operators.next_key()))
 
 
@@ -222,6 +233,7 @@ def dynamic_rnn(
         cell_depth, use_peephole, keep_prob, num_proj, time_major: only as they are by default.
         is_training: changes nothing.
     """
+    # Settings that Ascend's kernel has but that change nothing are fixed.
     fixed = {"cell_depth": (cell_depth, 1), "use_peephole": (use_peephole, False), "keep_prob": (keep_prob, 1.0)}
     check.only("DynamicRNN", **fixed, num_proj=(num_proj, 0), time_major=(time_major, True))
     check.floating("DynamicRNN", x=x, w=w, b=b, init_h=init_h, init_c=init_c)
@@ -229,10 +241,12 @@ def dynamic_rnn(
     size = init_h.shape[2]
     shapes = {"w": (w, (x.shape[2] + size, _LSTM_GATES * size)), "b": (b, (_LSTM_GATES * size,))}
     _expect("DynamicRNN", **shapes, init_h=(init_h, (1, x.shape[1], size)), init_c=(init_c, (1, x.shape[1], size)))
+    # Wide enough for inputs and weights, which may differ.
     dtype = jnp.promote_types(x.dtype, b.dtype)
 
     def advance(state: tuple[Array, Array], given: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
         gates = given + state[0] @ w[x.shape[2] :].astype(dtype)
+        # Another order of gates than LSTM's.
         enter, candidate, forget, out = jnp.split(gates, _LSTM_GATES, -1)
         enter, candidate, out = jax.nn.sigmoid(enter), jnp.tanh(candidate), jax.nn.sigmoid(out)
         forget = jax.nn.sigmoid(forget + forget_bias)
@@ -243,6 +257,7 @@ def dynamic_rnn(
 
     rows = x.astype(dtype) @ w[: x.shape[2]].astype(dtype) + b.astype(dtype)
     _, (shown, *others) = jax.lax.scan(advance, (init_h[0].astype(dtype), init_c[0].astype(dtype)), rows)
+    # y in the dtype of the bias and h in that of the input, as documented.
     return shown.astype(b.dtype), shown.astype(x.dtype), *(gate.astype(b.dtype) for gate in others)
 
 
@@ -295,10 +310,12 @@ def dynamic_gru_v2(
     given_biases = {"bias_input": bias_input, "bias_hidden": bias_hidden}
     biases = {name: (bias, (_GRU_GATES * size,)) for name, bias in given_biases.items() if bias is not None}
     _expect("DynamicGRUV2", **shapes, **biases)
+    # Without biases the state says the dtype.
     result_dtype = next((bias.dtype for bias, _ in biases.values()), init_h.dtype)
     dtype = jnp.promote_types(x.dtype, result_dtype)
     zeros = jnp.zeros(_GRU_GATES * size, dtype)
     of_input, of_hidden = (zeros if bias is None else bias.astype(dtype) for bias in given_biases.values())
+    # The reset gate before or after the product are two formulas of GRU.
     step = _gru_step(weight_hidden.astype(dtype), of_hidden, gate_order, reset_after)
     rows = x.astype(dtype) @ weight_input.astype(dtype) + of_input
     _, (shown, *gates) = jax.lax.scan(step, init_h.astype(dtype), rows)
@@ -311,9 +328,11 @@ def _gru_step(weight: Array, bias: Array, gate_order: str, reset_after: bool) ->
         given_r, given_z, given_new = jnp.split(given, _GRU_GATES, -1)
         r, z, new = jnp.split(recalled, _GRU_GATES, -1)
         reset, update = jax.nn.sigmoid(given_r + r), jax.nn.sigmoid(given_z + z)
+        # "zrh" only exchanges the names of two gates.
         if gate_order == "zrh":
             reset, update = update, reset
         if not reset_after:
+            # Columns of "new" alone: the other gates are computed already.
             columns = 2 * state.shape[-1]
             new = (reset * state) @ weight[:, columns:] + bias[columns:]
         candidate = jnp.tanh(given_new + (reset * new if reset_after else new))

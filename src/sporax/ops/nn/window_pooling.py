@@ -1,4 +1,8 @@
-"""MaxPool and AvgPool over images, the class forms with a window and a pad mode."""
+"""MaxPool and AvgPool over images, the class forms with a window and a pad mode.
+
+XLA's `reduce_window` and its derivative, a scatter, are slow on CPUs; windows that do not overlap are small slices
+instead, which are compared directly.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,7 @@ def _window(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     check.rank(name, 4, x=x)
     size, step = pair(name, kernel_size, "kernel_size"), pair(name, strides, "strides")
+    # Leading ones: neither samples nor channels are pooled.
     if data_format == "NCHW":
         return (1, 1, *size), (1, 1, *step)
     return (1, *size, 1), (1, *step, 1)
@@ -46,9 +51,11 @@ def _max_pool(
 ) -> Array:
     """Largest value in each window. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
     window, step = _window("MaxPool", x, kernel_size, strides, data_format)
+    # A rest only exists with "same", where it would need padding.
     divides = all(whole % size == 0 for whole, size in zip(x.shape, window, strict=True))
     if window == step and max(window) <= _LARGEST_TILE and (divides or pad_mode.upper() == "VALID"):
         return _fits("MaxPool", _tile_maxima(x, window), x, kernel_size)
+    # Padding never wins.
     lowest = np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
     result = jax.lax.reduce_window(x, lowest, jax.lax.max, window, step, pad_mode.upper())
     return _fits("MaxPool", result, x, kernel_size)
@@ -85,4 +92,5 @@ def _avg_pool(
     def total(values: Array) -> Array:
         return jax.lax.reduce_window(values, np.asarray(0, x.dtype), jax.lax.add, window, step, pad_mode.upper())
 
+    # Divided by the cells inside of the image, as MindSpore counts.
     return _fits("AvgPool", total(x) / total(jnp.ones_like(x)), x, kernel_size)

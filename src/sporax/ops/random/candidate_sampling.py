@@ -50,9 +50,11 @@ def _one_by_one(key: Array, probability: Array, refused: Array, count: int, uniq
 
     def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
         number, tries, refused, drawn_so_far = state
+        # A new key for each try, from one draw of the stream.
         drawn_class = jax.random.categorical(jax.random.fold_in(key, tries), jnp.log(probability))
         taken = ~refused[drawn_class]
         drawn_so_far = drawn_so_far.at[jnp.where(taken, number, count)].set(drawn_class, mode="drop")
+        # Only unique draws refuse a class for later ones.
         refused = refused.at[drawn_class].set(refused[drawn_class] | (taken & unique))
         return number + taken, tries + 1, refused, drawn_so_far
 
@@ -74,6 +76,7 @@ def _sampler(name: str, falling: bool, doc: str) -> None:
         remove_accidental_hits: bool = False,
     ) -> tuple[Array, Array, Array]:
         _checked(name, true_classes, num_true, num_sampled, unique, range_max, remove_accidental_hits)
+        # Probabilities that fall like 1 / rank, by differences of logarithms (Zipf).
         ranks = np.log(np.arange(range_max + 1) + 1.0)
         share = np.diff(ranks) / ranks[-1] if falling else np.full(range_max, 1 / range_max)
         probability = jnp.asarray(share, jnp.float32)
@@ -84,6 +87,7 @@ def _sampler(name: str, falling: bool, doc: str) -> None:
 
         def expected(chosen: Array) -> Array:
             chance = probability[chosen]
+            # Without refusals the expectation is linear; otherwise it is the probability to be among the tries.
             return jnp.where(tries == num_sampled, num_sampled * chance, -jnp.expm1(tries * jnp.log1p(-chance)))
 
         return classes.astype(true_classes.dtype), expected(true_classes), expected(classes)

@@ -26,6 +26,7 @@ from sporax.runtime.random import Generator
 
 def stream(seed: int | None, seed2: int = 0) -> Generator:
     """The operators' stream, or a new one for a seed."""
+    # Two seeds become one number, so that (1, 2) and (2, 1) are different streams.
     return seeds.operators if seed is None else Generator((seed2 << 32) + seed)
 
 
@@ -35,10 +36,12 @@ def drawn(kernel: Operator, generator: Generator, *args: Any, **kwargs: Any) -> 
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
+    # Shapes may come as tensors, whose values decide the result's shape.
     sizes = value.asnumpy().tolist() if isinstance(value, Tensor) else value
     return check.shape(name, tuple(sizes) if isinstance(sizes, list) else sizes)
 
 
+# Parts of the seed and no attributes of the operator: another seed must not compile again.
 _SEED_NAMES = ("seed", "seed2", "offset")
 
 
@@ -49,9 +52,11 @@ class _Draw(Primitive):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # Negative seeds mean none in MindSpore.
         first, second, offset = (max(self._attributes.pop(name, 0), 0) for name in _SEED_NAMES)
         second += offset
         self._stream = Generator((second << 32) + first) if first or second else seeds.operators
+        # Left out of the key of compiled programs.
         self._constants = tuple(constant for constant in self._constants if constant[0] not in _SEED_NAMES)
 
     def _check(self, name: str, value: Any) -> None:
@@ -62,6 +67,7 @@ class _Draw(Primitive):
 
     def __call__(self, *args: Any) -> Any:
         """Draw."""
+        # Only some primitives take the shape as their first value.
         values = (_shape(self.name, args[0]), *args[1:]) if self.shape_first and args else args
         return super().__call__(wrap(self._stream.next_key()), *values)
 
@@ -78,6 +84,7 @@ def class_form(
         defaults: their defaults.
         shape_first: the first argument of a call is a shape.
     """
+    # The operator is made for this form alone, so it gets its name.
     kernel.name = name
     body = {
         "operator": kernel,
@@ -129,6 +136,7 @@ def _truncated_normal(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.
 def _gamma(key: Array, shape: tuple[int, ...], alpha: Operand, beta: Operand) -> Array:
     """Numbers of the gamma distribution with shape `alpha` and rate `beta`, of shape `shape` + that of the two."""
     shapes, rates = jnp.broadcast_arrays(jnp.asarray(alpha, jnp.float32), jnp.asarray(beta, jnp.float32))
+    # Rate and not scale: draws are divided by it.
     return jax.random.gamma(key, shapes, (*shape, *shapes.shape), jnp.float32) / rates
 
 
@@ -149,6 +157,7 @@ def _poisson_draw(key: Array, shape: tuple[int, ...], mean: Operand) -> Array:
 @operator(function="")
 def _random_poisson(key: Array, shape: tuple[int, ...], rate: Array, dtype: DType = dtypes.int64) -> Array:
     """Numbers of the Poisson distribution, of shape `shape` + that of `rate`."""
+    # MindSpore's default is int64; JAX draws in int32.
     return jax.random.poisson(key, rate, (*shape, *rate.shape), jnp.int32).astype(dtype.np_dtype)
 
 
@@ -196,6 +205,7 @@ def standard_laplace(shape: Any, seed: int | None = None) -> Any:
 @operator(function="laplace", composed=True)
 def laplace(shape: Any, mean: Any, lambda_param: Any, seed: int | None = None) -> Any:
     """Numbers of the Laplace distribution around `mean` with scale `lambda_param`."""
+    # The standard distribution is scaled, so the operator needs no parameters.
     return standard_laplace(shape, seed) * lambda_param + mean
 
 
@@ -215,13 +225,14 @@ def bernoulli(input: Any, p: Any = 0.5, seed: int | None = None) -> Any:
 
 def _like(name: str, draw: Callable[..., Any], doc: str) -> None:
     def kernel(input: Any, seed: int | None = None, *, dtype: DType | None = None) -> Any:
-        return drawn(made, stream(seed), input.shape, dtype or input.dtype)
+        return drawn(operator_on_key, stream(seed), input.shape, dtype or input.dtype)
 
     @operator(function="")
-    def made(key: Array, shape: tuple[int, ...], dtype: DType) -> Array:
+    def operator_on_key(key: Array, shape: tuple[int, ...], dtype: DType) -> Array:
         return draw(key, shape, dtype.np_dtype)
 
-    made.name = name
+    # For messages, as the operator has no name of its own.
+    operator_on_key.name = name
     kernel.__name__, kernel.__doc__ = name, doc + " in the shape (and dtype) of `input`."
     operator(function=name, composed=True)(kernel)
 
@@ -235,6 +246,7 @@ def _integers(key: Array, shape: tuple[int, ...], low: int, high: int, dtype: DT
     """Uniform integers in [low, high)."""
     if low >= high:
         raise SporaxValueError(f"For 'randint_like', 'low' must be below 'high', but got {low} and {high}.")
+    # Drawn in int64 and cast, so that wide ranges work for narrow dtypes.
     return jax.random.randint(key, shape, low, high, jnp.int64).astype(dtype.np_dtype)
 
 
@@ -269,8 +281,10 @@ def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -
 @operator(function="")
 def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: Array, min: Array, max: Array) -> Array:
     """Numbers of normal distributions, cut off at `min` and `max`, one distribution for each row of the result."""
+    # One row of each setting per row of the result.
     rows = [jnp.reshape(setting, (-1, *[1] * (len(shape) - 1))) for setting in (mean, stdevs, min, max)]
     mean, stdevs, low, high = rows
+    # In standard deviations, as JAX draws it.
     standard = jax.random.truncated_normal(key, (low - mean) / stdevs, (high - mean) / stdevs, shape, mean.dtype)
     return mean + stdevs * standard
 
@@ -279,6 +293,7 @@ def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: 
 def _any_integers(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.int64) -> Array:
     """Integers of the whole range of `dtype`."""
     check.one_of("NonDeterministicInts", dtype, (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64), "dtype")
+    # Bits reinterpreted, so that every number is equally likely.
     kind = jnp.uint32 if dtype.np_dtype.itemsize == 4 else jnp.uint64
     return jax.random.bits(key, shape, kind).view(dtype.np_dtype)
 
@@ -304,6 +319,7 @@ def randperm(n: int, seed: int = 0, offset: int = 0, dtype: DType = dtypes.int64
     """The numbers 0 to n - 1 in random order; seeds other than 0 name a stream."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise SporaxValueError(f"For 'randperm', 'n' must be an int >= 0, but got {n!r}.")
+    # Seed 0 is the operators' stream.
     return drawn(_permutation, stream(seed or None, offset), n, dtype)
 
 
@@ -385,7 +401,9 @@ def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array
             f"For 'RandomChoiceWithMask', 'input_x' must be Tensor[Bool] of 1 to 5 dims, but got {check.describe(input_x)}."
         )
     flat = input_x.reshape(-1)
+    # 2 is above all uniform numbers, so the false ones come last.
     order = jnp.argsort(jnp.where(flat, jax.random.uniform(key, flat.shape), 2.0))  # the true ones first, shuffled
+    # More than there are: filled up and marked.
     chosen = order[:count] if count <= flat.size else jnp.pad(order, (0, count - flat.size))
     valid = jnp.arange(count) < jnp.sum(flat)
     places = jnp.stack(jnp.unravel_index(chosen, input_x.shape), -1)
@@ -411,7 +429,9 @@ def choice_with_mask(input_x: Any, count: int = 256, seed: int | None = None) ->
 def _channel_dropout(key: Array, x: Array, keep_prob: float, spatial: int) -> tuple[Array, Array]:
     """Whole channels zeroed, the others divided by `keep_prob`; and the mask."""
     check.tensor("Dropout", x=x)
+    # One draw per channel: its elements share the mask.
     mask = jax.random.bernoulli(key, keep_prob, (*x.shape[: x.ndim - spatial], *[1] * spatial))
+    # A probability of 0 would divide by zero, though nothing is kept.
     kept = jnp.where(mask, x / jnp.asarray(keep_prob or 1, x.dtype), jnp.zeros((), x.dtype))
     return kept, jnp.broadcast_to(mask, x.shape)
 

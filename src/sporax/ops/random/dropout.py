@@ -22,13 +22,16 @@ def _dropout(x: Array, key: Array, keep_prob: float = 0.5) -> tuple[Array, Array
     """Elements kept with probability `keep_prob` and divided by it, zero elsewhere; and the mask (Srivastava et al. 2014)."""
     check.floating("Dropout", x=x)
     mask = jax.random.bernoulli(key, keep_prob, x.shape)
+    # Divided by the share that is kept, so that the mean stays.
     kept = jnp.where(mask, x / jnp.asarray(keep_prob, x.dtype), jnp.zeros((), x.dtype))
+    # The mask in the input's dtype, as MindSpore gives it.
     return kept, mask.astype(x.dtype)
 
 
 def _checked_probability(name: str, what: str, value: Any, zero: bool) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    # The class form cannot drop everything, the function can.
     if not (0.0 <= value <= 1.0 if zero else 0.0 < value <= 1.0):
         raise SporaxValueError(f"For '{name}', '{what}' must be in {'[0' if zero else '(0'}, 1], but got {value}.")
     return float(value)
@@ -51,10 +54,12 @@ class Dropout(Primitive):
 
     def __init__(self, keep_prob: float = 0.5, Seed0: int = 0, Seed1: int = 0) -> None:  # noqa: N803 - MindSpore's names
         super().__init__(keep_prob=_checked_probability("Dropout", "keep_prob", keep_prob, zero=False))
+        # A stream of its own, only if a seed is given.
         self._stream = Generator((Seed1 << 32) + Seed0) if Seed0 or Seed1 else seeds.operators
 
     def __call__(self, x: Any) -> Any:
         """Draw a mask and apply it."""
+        # The key is an operand: a new one must not compile again.
         return super().__call__(x, wrap(self._stream.next_key()))
 
 
@@ -73,6 +78,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None 
     _checked_probability("dropout", "p", p, zero=True)
     if not training or p == 0:
         return input
+    # Dividing by a share of 0 would give NaN.
     if p == 1:
         return FUNCTIONS["zeros_like"](input)
     stream = seeds.operators if seed is None else Generator(seed)
@@ -118,6 +124,7 @@ def normal(shape: Any, mean: Any, stddev: Any, seed: int | None = None) -> Tenso
 def uniform(shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype: DType = dtypes.float32) -> Tensor:
     """Uniform numbers in [minval, maxval)."""
     unit = _draw_uniform(_key(seed), check.shape("uniform", _sizes((shape,))), dtype)
+    # Scaled afterwards, so that bounds may be Tensors.
     return unit * (maxval - minval) + minval
 
 

@@ -51,6 +51,7 @@ def coo_to_dense(x: COOTensor) -> Tensor:
 
 
 def coo_to_csr(x: COOTensor) -> CSRTensor:
+    # MindSpore keeps the order of entries within a row, so the sort is stable.
     """The same matrix row after row; entries of one row keep their order."""
     rows = x.indices.reshape(-1, 2).array[:, 0]
     order = jnp.argsort(rows, stable=True)
@@ -63,6 +64,7 @@ def coo_to_csr(x: COOTensor) -> CSRTensor:
 
 
 def dense_to_sparse_coo(tensor: Tensor) -> COOTensor:
+    # How many there are depends on the values.
     """The elements of a dense matrix that are not 0, with int32 coordinates; the values must be known."""
     if not isinstance(tensor, Tensor):
         raise SporaxTypeError(f"For 'dense_to_sparse_coo', 'tensor' must be a Tensor, but got {type(tensor).__name__}.")
@@ -110,20 +112,24 @@ def csr_mm(
         adjoint_b: `b` is transposed and conjugated before.
     """
     _sparse(CSRTensor, "csr_mm", a=a, b=b)
+    # As coordinates: products are found by comparing columns with rows.
     left, right = coordinates("csr_mm", csr_to_coo(a)), coordinates("csr_mm", csr_to_coo(b))
     (m, k), (other_k, n) = a.shape, b.shape
     if trans_a or adjoint_a:
+        # Transposing exchanges the coordinates.
         left, m, k = left[:, ::-1], k, m
     if trans_b or adjoint_b:
         right, other_k, n = right[:, ::-1], n, other_k
     if k != other_k:
         raise SporaxValueError(f"For 'csr_mm', shapes must be (m, k) and (k, n), but got {(m, k)} and {(other_k, n)}.")
+    # Which pairs of entries meet; their number is known, their values need not be.
     first, second = np.nonzero(left[:, 1, None] == right[None, :, 0])
     places = np.stack((left[first, 0], right[second, 1]), 1)
     conj = FUNCTIONS["conj"]
     a_values = conj(a.values) if adjoint_a else a.values
     b_values = conj(b.values) if adjoint_b else b.values
     take = FUNCTIONS["gather"]
+    # Values by gathers, so that products have derivatives.
     terms = take(a_values, wrap_numpy(first), 0) * take(b_values, wrap_numpy(second), 0)
     return coo_to_csr(_merged(places.astype(left.dtype), terms, (m, n)))
 
@@ -152,6 +158,7 @@ def _by_elements(name: str, x: CSRTensor, y: Any, plain: Callable[..., Any], ker
         y = Tensor(y)
     if not isinstance(y, Tensor):
         raise SporaxTypeError(f"For '{name}', 'y' must be a Tensor or a number, but got {type(y).__name__}.")
+    # One element is a factor of all values, and MindSpore gives those alone.
     if y.size == 1 and y.ndim <= 2:
         if y.ndim > x.ndim:
             raise SporaxValueError(f"For '{name}', 'y' must broadcast to 'x', but got {y.shape} and {x.shape}.")
@@ -212,6 +219,7 @@ def coo_add(x1: COOTensor, x2: COOTensor, thresh: Tensor) -> COOTensor:
     left, right = coordinates("coo_add", x1), coordinates("coo_add", x2)
     places = np.concatenate((left, right))
     total = _merged(places, FUNCTIONS["concat"]((x1.values, x2.values)), x1.shape)
+    # A known limit says how many entries stay.
     limit = known("coo_add", "thresh", thresh.astype(total.dtype)).item()
     if limit <= 0:
         return total
@@ -246,6 +254,7 @@ def coo_concat(sp_input: Any, concat_dim: int = 0) -> COOTensor:
         start += part.shape[along]
     shape = (start, sp_input[0].shape[1]) if along == 0 else (sp_input[0].shape[0], start)
     joined = jnp.concatenate(places)
+    # By row, then by column: `lexsort` sorts by its last key first.
     order = jnp.lexsort((joined[:, 1], joined[:, 0]))
     values = FUNCTIONS["concat"](tuple(part.values for part in sp_input))
     return COOTensor(wrap(joined[order]), FUNCTIONS["gather"](values, wrap(order), 0), shape)
@@ -263,6 +272,7 @@ def coordinates(name: str, x: COOTensor) -> _Numpy:
 
 def _merged(places: _Numpy, values: Tensor, shape: tuple[int, ...]) -> COOTensor:
     """Entries with different coordinates, in their order."""
+    # numpy merges the coordinates; the sums of the values are part of the step.
     distinct, target = np.unique(places, axis=0, return_inverse=True)
     sums = kernels.sums_of_entries(values, wrap_numpy(target.reshape(-1)), len(distinct))
     return COOTensor(wrap_numpy(distinct), sums, shape)

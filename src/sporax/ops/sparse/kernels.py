@@ -18,7 +18,9 @@ from sporax.ops._core.promotion import pair
 
 def rows_of(indptr: Array, entries: int) -> Array:
     """The row of each entry: how many rows have begun before it, less one."""
+    # The first row starts at 0 in any case; each further start raises the row by one.
     begun = jnp.zeros((entries + 1,), indptr.dtype).at[indptr[1:-1]].add(1, mode="drop")
+    # A running count gives the row of each entry.
     return jnp.cumsum(begun[:entries], dtype=indptr.dtype)
 
 
@@ -45,6 +47,7 @@ def coo2csr(row_indices: Array, height: int) -> Array:
     """
     check.rank("COO2CSR", 1, row_indices=row_indices)
     check.integral("COO2CSR", row_indices=row_indices)
+    # One place up, so that the running sum starts with 0.
     counts = jnp.zeros((height + 1,), row_indices.dtype).at[row_indices + 1].add(1, mode="drop")
     return jnp.cumsum(counts, dtype=row_indices.dtype)
 
@@ -63,6 +66,7 @@ def csr_gather(indptr: Array, indices: Array, dense: Array, dense_shape: tuple[i
 
 
 def _gathered(name: str, indptr: Array, indices: Array, dense: Array, shape: tuple[int, ...]) -> Array:
+    # Checked as shapes; the empty array has no memory behind it.
     if dense.ndim > len(shape) or check.broadcast(name, dense, jnp.empty(shape)) != tuple(shape):
         raise SporaxValueError(
             f"For '{name}', the dense tensor must broadcast to the sparse one, but got {dense.shape} and {shape}."
@@ -92,8 +96,10 @@ def csr_product(indptr: Array, indices: Array, values: Array, dense: Array, shap
             f"For 'CSRMM', shapes must be (m, n) and (n, k), but got {tuple(shape)} and {dense.shape}."
         )
     values, dense = pair("CSRMM", values, dense)
+    # Each entry times the row of the dense matrix at its column.
     terms = values[:, None] * dense[indices]
     target = jnp.zeros((shape[0], dense.shape[1]), terms.dtype)
+    # "drop": entries out of range count for nothing.
     return target.at[rows_of(indptr, indices.shape[0])].add(terms, mode="drop")
 
 
@@ -109,6 +115,7 @@ def csr_row_softmax(indptr: Array, values: Array) -> Array:
     """Softmax over the entries of each row."""
     check.floating("SparseMatrixSoftmax", values=values)
     rows, height = rows_of(indptr, values.shape[0]), indptr.shape[0] - 1
+    # The largest of each row first, so that no exponential overflows.
     largest = jnp.full((height,), -jnp.inf, values.dtype).at[rows].max(values)
     exponentials = jnp.exp(values - largest[rows])
     return exponentials / jnp.zeros((height,), values.dtype).at[rows].add(exponentials)[rows]
@@ -130,6 +137,7 @@ def sparse_to_dense(indices: Array, values: Array, sparse_shape: tuple[int, ...]
         sparse_shape: of the matrix.
     """
     _check_entries("SparseToDense", indices, values, sparse_shape)
+    # Added, since entries may share a place.
     return jnp.zeros(sparse_shape, values.dtype).at[tuple(indices.T)].add(values, mode="drop")
 
 
@@ -184,6 +192,7 @@ def sparse_tensor_dense_matmul(
     rows, columns = indices[:, 0], indices[:, 1]
     height, width = sparse_shape
     if adjoint_st:
+        # Transposing exchanges coordinates and sizes.
         rows, columns, height, width, values = columns, rows, width, height, jnp.conj(values)
     if adjoint_dt:
         dense = jnp.conj(dense.T)

@@ -45,6 +45,7 @@ def _coo_add(self: COOTensor, other: Any) -> Any:
 def _coo_sub(self: COOTensor, other: Any) -> Any:
     _check_shape("subtract", self, other)
     if isinstance(other, Tensor):
+        # The dense operand is negated: x - y with x sparse.
         return FUNCTIONS["tensor_scatter_add"](-other, self.indices, self.values)
     if isinstance(other, COOTensor):
         return functions.coo_add(self, -other, _zero(self))
@@ -107,6 +108,7 @@ def _csr_mv(self: CSRTensor, dense_vector: Any) -> Tensor:
 
 
 def _attach(kind: type, **methods: Any) -> None:
+    # MindSpore defines these methods on the classes, which are of a layer below.
     for name, method in methods.items():
         setattr(kind, name, method)
 

@@ -5,8 +5,9 @@ Problem: fused instructions write no arrays, so fusion decides what is live.
 Method: as XLA for CPUs.
 
 * A loop is fused into the loops that read it, into each of them if there are several. Its result is written if a kernel
-  of another kind reads it or if it is a result of the program. An expensive loop, or one that reads several arrays of
-  full size, is fused into one reader only, or written for all of them.
+  of another kind reads it or if it is a result of the program. An expensive loop is fused into one
+  reader only, or written for all of them; so is one that reads several arrays of full size, if kernels are between it and a
+  reader.
 * A reduction absorbs the elementwise operator before it if it is the only reader.
 * Kernels run as soon as the last array that they read exists (breadth first), even if their result is needed late:
   gathering a parameter, transposing an activation for the backward pass. Taking one result out of a tuple, or viewing
@@ -84,11 +85,14 @@ class _Fusion:
         """For every instruction those in whose kernels it is computed; none if its result is not needed."""
         self.written: set[int] = set()
         self.absorbed: set[int] = set()
+        self.followers: dict[int, int] = {}
+        """For instructions that are still to be looked at, the set of those that need their results, as bits."""
 
     def run(self) -> list[Kernel]:
         # From the results backwards: what an instruction is fused into depends on its readers.
         for number in reversed(range(len(self.instructions))):
             self.fused_into[number] = self._fusion_targets(number, self.instructions[number])
+            self._follow(number)
         return self._kernels()
 
     def _fusion_targets(self, number: int, instruction: Instruction) -> frozenset[int]:
@@ -118,14 +122,15 @@ class _Fusion:
         # What a reduction absorbed is no place for a further loop: XLA fuses one operator only.
         fusible = [self.instructions[reader].kind is Kind.LOOP and reader not in self.absorbed for reader in readers]
         fused_into = frozenset[int]().union(
-            *(self.fused_into[reader] for reader, melt in zip(readers, fusible, strict=True) if melt)
+            *(self.fused_into[reader] for reader, can_fuse in zip(readers, fusible, strict=True) if can_fuse)
         )
         # Written for the kernels that cannot compute it; loops may still compute it again if that is cheap.
         if handed_out or not all(fusible):
             self.written.add(number)
             return alone if instruction.costly or not self._is_repeatable(instruction) else fused_into | alone
         if len(fused_into) > 1 and (
-            instruction.costly or (not self._is_repeatable(instruction) and self._one_feeds_another(fused_into))
+            instruction.costly
+            or (not self._is_repeatable(instruction) and any(self._is_between(number, reader) for reader in readers))
         ):
             self.written.add(number)
             return alone
@@ -149,16 +154,35 @@ class _Fusion:
     def _is_spread(self, array: int) -> bool:
         return array in self.maker and self.instructions[self.maker[array]].spreads
 
-    def _one_feeds_another(self, fused_into: frozenset[int]) -> bool:
-        """Whether a kernel in which something is computed reads the result of another one."""
-        makers = {
-            target: {self.maker.get(array, -1) for array in self.instructions[target].reads} & fused_into
-            for target in fused_into
-        }
-        # If one kernel reads what another writes, computing it in both would keep its operands alive for longer.
-        return any(
-            target not in self.fused_into[maker] for target, makers_inside in makers.items() for maker in makers_inside
-        )
+    def _is_between(self, number: int, reader: int) -> bool:
+        """Whether a kernel between an instruction and its reader, computed in one kernel, would be read by that kernel.
+
+        Then its operands would be there for longer, so its result is written (`CanFuseOnAllPaths` in XLA's fusion).
+        """
+        seen, ahead = {reader}, [reader]
+        while ahead:
+            consumer = ahead.pop()
+            for operand in self._makers(consumer):
+                if operand in seen or not self.followers[number] >> operand & 1:
+                    continue
+                if self.fused_into[operand].isdisjoint(self.fused_into[consumer]):
+                    return True
+                seen.add(operand)
+                ahead.append(operand)
+        return False
+
+    def _makers(self, number: int) -> list[int]:
+        """The instructions that write what one reads or waits for."""
+        instruction = self.instructions[number]
+        return [self.maker[array] for array in (*instruction.reads, *instruction.after) if array in self.maker]
+
+    def _follow(self, number: int) -> None:
+        """Note what follows an instruction, and forget what no earlier one asks for."""
+        self.followers.setdefault(number, 0)
+        makers = self._makers(number)
+        for maker in makers:
+            self.followers[maker] = self.followers.get(maker, 0) | self.followers[number] | 1 << number
+        del self.followers[number]
 
     def depth_first(self, results: Sequence[int]) -> dict[int, int]:
         """For every array its place when what each result needs is listed one after another: where compilers keep it."""

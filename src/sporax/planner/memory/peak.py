@@ -117,14 +117,25 @@ def live_ranges(graph: OperatorGraph) -> tuple[LiveRange, ...]:
     )
 
 
-def memory_of(graph: OperatorGraph, plan: Plan) -> MemoryUse:
-    """Memory of one device that runs `plan`, in the bodies of loops as well."""
+def memory_of(graph: OperatorGraph, plan: Plan, with_host: bool = False) -> MemoryUse:
+    """Memory of one device that runs `plan`, in the bodies of loops as well.
+
+    Args:
+        graph: the step.
+        plan: how it is sharded.
+        with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
+    """
     out = inline_loops(graph)
-    ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)))
+    ranges = _LiveRanges(Timeline(_in_one_memory(out.graph) if with_host else out.graph, out.unfolded(plan)))
     # The first of several equal peaks, so that messages are reproducible.
     time, uses = max(ranges.over_time(), key=lambda entry: sum(entry[1].values()))
     position = ranges.position(time)
     return MemoryUse(sum(uses.values()), out.owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
+
+
+def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
+    tensors = (replace(spec, itemsize=spec.itemsize or spec.host_itemsize) for spec in graph.tensors)
+    return replace(graph, tensors=tuple(tensors))
 
 
 def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mapping[Use, int]], ...]:

@@ -239,6 +239,13 @@ def check_events(callbacks: Iterable[Callback]) -> None:
             )
 
 
+def _handle_loss(loss: Any) -> Any:
+    """What MindSpore's callbacks make of a loss: the first of several Tensors, or the mean of one as a float."""
+    if isinstance(loss, tuple | list):
+        return loss[0] if isinstance(loss[0], Tensor) else loss
+    return scalar_loss(loss)
+
+
 def scalar_loss(outputs: Any) -> Any:
     """The loss in what a training network returned: its first output, averaged, as a Python float where it is a Tensor."""
     # MindSpore's callbacks print the mean of a loss with several values.

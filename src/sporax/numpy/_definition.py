@@ -25,7 +25,9 @@ from sporax.ops._core.operator import Composition, Operator
 
 Function = Callable[..., Any]
 
+# Names of parameters that are Tensors wherever they occur: numpy uses the same names throughout.
 _ARRAYS = frozenset("a arr array ary f input m p x xp fp y".split())
+# Names of parameters that are Tensors or numbers.
 _OPERANDS = frozenset(
     """
     x1 x2 a1 a2 ar1 ar2 b v xi xmin xmax condition element test_elements weights prepend append values to_begin to_end
@@ -38,28 +40,31 @@ _WIDE = frozenset(["argmax", "argwhere", "sum", "trace"])
 _NEUTRAL = frozenset(["edge_order", "where"])
 """Their defaults change nothing, and are None in JAX."""
 
+# JAX runs with 64 bits here, MindSpore's `numpy` gives 32 unless asked.
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 
-def offer(lines: str, home: Any = jnp) -> Iterator[tuple[str, Operator]]:
+def offer(lines: str, module: Any = jnp) -> Iterator[tuple[str, Operator]]:
     """Operators by name.
 
     Args:
         lines: one definition a line; ``name = other(…)`` where JAX calls it otherwise.
-        home: the module that has JAX's.
+        module: the module that has JAX's functions.
     """
     for line in filter(None, map(str.strip, lines.splitlines())):
         head, _, parameters = line.partition("(")
         name, _, other = head.partition(" = ")
-        yield name, mould(name, f"({parameters}", getattr(home, other or name))
+        yield name, define(name, f"({parameters}", getattr(module, other or name))
 
 
-def mould(name: str, parameters: str, function: Function) -> Operator:
+def define(name: str, parameters: str, function: Function) -> Operator:
     """The operator with these parameters, as text, that computes what `function` does."""
     signature = _signature(parameters)
     declared = inspect.signature(function).parameters
+    # MindSpore has `dtype` on functions where JAX has none; then the result is cast.
     casts = "dtype" in signature.parameters and "dtype" not in declared
     positional = [parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty]
+    # ``*args`` comes last by position, behind all other arrays.
     several = next(
         (parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL),
         None,
@@ -67,18 +72,23 @@ def mould(name: str, parameters: str, function: Function) -> Operator:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
+        # Defaults of the signature are MindSpore's; those of JAX may differ.
         bound.apply_defaults()
         given = {key: _plain(value) for key, value in bound.arguments.items()}
         dtype = given.pop("dtype") if casts else None
         values = [given.pop(key) for key in positional if key != several] + list(given.pop(several or "", ()))
+        # What equals its default is left out, since JAX may know no such parameter; if it knows it, the value is handed
+        # on, for JAX's own default may be another.
         named = {
             key: value
             for key, value in given.items()
             if value is not signature.parameters[key].default
             or (key in declared and key not in _NEUTRAL and value is not None)
         }
+        # JAX has made some parameters positional only, whatever MindSpore calls them.
         places = [key for key in named if key in declared and declared[key].kind is inspect.Parameter.POSITIONAL_ONLY]
         result = function(*values, *(named.pop(place) for place in places), **named)
+        # Decided from the arguments as given, since inside JAX all Python numbers are wide.
         result = result if name in _WIDE else narrow(result, (args, kwargs))
         return result if dtype is None else jax.tree.map(lambda array: array.astype(dtype), result)
 
@@ -90,6 +100,7 @@ class _NumpyOperator(Operator):
 
     def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
         plain = isinstance(arg, list | tuple) and not any(isinstance(item, Tensor) for item in arg)
+        # Lists become operands here, before `Operator` would take them for constants and compile once per content.
         if plain and where in self.operands:
             arg = Tensor(narrowed(np.asarray(arg)))
         return super()._sort(where, arg, arrays)
@@ -97,15 +108,17 @@ class _NumpyOperator(Operator):
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
         """JAX refuses shapes with TypeErrors, too; types have been checked by then."""
         text = super()._explain(error, args, kwargs)
+        # Only texts of JAX itself are translated; a type error of the facade stays one.
         shapes = isinstance(error, TypeError) and isinstance(text, SporaxTypeError) and str(error) in str(text)
         return SporaxValueError(str(text)) if shapes else text
 
 
 def by_value(name: str, parameters: str, function: Function) -> Composition:
-    """As `mould`, of numpy's `function`, for results whose shape depends on values: not inside a compiled step."""
+    """As `define`, of numpy's `function`, for results whose shape depends on values: not inside a compiled step."""
     signature = _signature(parameters)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        # Values leave the device here, so a compiled step stops with the usual message.
         values = jax.tree.map(_numpy, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
         result = function(*values[0], **values[1])
         result = result if name in _WIDE else narrow(result, values)
@@ -118,6 +131,7 @@ def by_value(name: str, parameters: str, function: Function) -> Composition:
 
 def narrow(result: Any, arguments: Any) -> Any:
     """Arrays of 32 bits in place of 64, unless an array among the arguments has 64."""
+    # Python's numbers (weak types) do not make a result wide.
     arrays = [leaf for leaf in jax.tree.leaves(arguments) if not getattr(leaf, "weak_type", False)]
     wide = any(str(getattr(leaf, "dtype", "")) in _NARROW for leaf in arrays)
     return result if wide else jax.tree.map(narrowed, result)
@@ -130,6 +144,7 @@ def narrowed(leaf: Any) -> Any:
 
 
 def _named(kind: type[Operator], name: str, kernel: Any, signature: inspect.Signature) -> Operator:
+    # For tracebacks, `help` and the name of the inner `jit`.
     kernel.__name__, kernel.__module__, kernel.__signature__ = name, "sporax.numpy", signature
     kernel.__doc__ = f"`numpy.{name}` of Tensors. Raises SporaxTypeError, SporaxValueError: arguments that do not fit."
     return kind(f"numpy.{name}", kernel)
@@ -137,9 +152,11 @@ def _named(kind: type[Operator], name: str, kernel: Any, signature: inspect.Sign
 
 def _signature(parameters: str) -> inspect.Signature:
     """The signature of ``(a, b=0, *c)``, with annotations by the names."""
+    # Python's own parser reads the parameters, so the definitions have the syntax of `def`.
     function = ast.parse(f"def f{parameters}: ...").body[0]
     assert isinstance(function, ast.FunctionDef)
     arguments, kind = function.args, inspect.Parameter
+    # Defaults belong to the last parameters.
     first = len(arguments.args) - len(arguments.defaults)
     entries = [
         kind(
