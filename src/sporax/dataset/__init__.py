@@ -5,7 +5,7 @@ A dataset describes where rows come from and what happens to them; iterators rea
 
 from typing import TYPE_CHECKING, Any
 
-from sporax.dataset import _callbacks, config, debug, text, transforms, vision
+from sporax.dataset import _callbacks, audio, config, debug, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._cache import DatasetCache
 from sporax.dataset._callbacks import DSCallback
@@ -206,6 +206,7 @@ __all__ = [
     "ConcatDataset",
     "BucketBatchByLengthDataset",
     "BatchDataset",
+    "audio",
     "compare",
     "config",
     "debug",

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.dataset import text, transforms, vision
+from sporax.dataset import audio, text, transforms, vision
 from sporax.dataset._operations import Operation, PythonFunction, Transform
 from sporax.dataset._recorded import given_arguments
 from sporax.dataset._sources.file_sampling import Shuffle
@@ -62,6 +62,14 @@ _ENUMS: dict[str, type[enum.Enum]] = {
     "normalization_form": NormalizeForm,
     "operator": transforms.Relational,
     "shuffle": Shuffle,
+    "stype": audio.ScaleType,
+    "gain_type": audio.GainType,
+    "fade_shape": audio.FadeShape,
+    "window": audio.WindowType,
+    "norm": audio.NormType,
+    "mel_type": audio.MelType,
+    "mel_scale": audio.MelType,
+    "pad_mode": audio.BorderType,
 }
 """Arguments that are enumerations."""
 
@@ -125,11 +133,12 @@ def decoded(where: str, name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return _decoded_object(where, name, value)
     kind = _ENUMS.get(name)
-    if kind is None or not isinstance(value, int) or isinstance(value, bool):
+    order = None if kind is None else _ORDERS.get(kind)
+    takes: type = str if order is None and kind is not None and issubclass(kind, str) else int
+    if kind is None or not isinstance(value, takes) or isinstance(value, bool):
         return value
-    order = _ORDERS.get(kind)
     try:
-        return kind(value) if order is None else order[value]
+        return kind(value) if order is None else order[int(value)]
     except (ValueError, IndexError):
         raise SporaxRuntimeError(f"For '{where}', '{name}' has no member number {value}.") from None
 
@@ -197,7 +206,7 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
         document["tensor_op_name"], document["tensor_op_name"]
     )
     module = document.get("python_module", "mindspore.dataset")
-    found = (getattr(part, name) for part in (vision, transforms, text) if name in part.__all__)
+    found = (getattr(part, name) for part in (vision, transforms, text, audio) if name in part.__all__)
     kind = next(found, None)
     if kind is None or "tensor_op_params" not in document or not module.startswith("mindspore.dataset"):
         raise SporaxRuntimeError(
