@@ -10,6 +10,8 @@ import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
 _JOB_VARIABLES = ("MS_", "RANK_", "LOCAL_RANK", "DEVICE_ID", "OMPI_", "PYTHONPATH", "XLA_FLAGS")
+_COMPILER = " ".join(flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag)
+"""The session's settings of the compiler; each rank has one device, or as many as the launcher is told."""
 
 Job = subprocess.CompletedProcess[str]
 
@@ -26,7 +28,7 @@ def run_ranks(tmp_path: Path) -> Callable[..., Job]:
         command += ["--local_devices", str(local_devices)] if local_devices else []
         return subprocess.run(
             [*command, str(PROGRAMS / program), *map(str, arguments)],
-            env={**environ, **variables},
+            env={**environ, "XLA_FLAGS": _COMPILER, **variables},
             capture_output=True,
             text=True,
             timeout=seconds,

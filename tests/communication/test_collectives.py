@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("num_ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_every_collective_agrees_with_numpy(check_ranks, num_ranks):
     check_ranks("collectives.py", num_ranks)
 

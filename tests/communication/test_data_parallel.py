@@ -16,7 +16,7 @@ def test_loss_curves_are_those_of_mindspore(check_ranks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_shared_statistics_and_sparse_gradients(check_ranks, num_ranks):
     check_ranks("layers.py", num_ranks, seconds=280)
 

@@ -80,11 +80,11 @@ def test_every_pair_up_to_names(devices, everywhere, alltoall, third):
     check_pairs(devices, everywhere, up_to_names()[third::3], alltoall)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("alltoall", [True, False])
 @pytest.mark.parametrize("number", range(0, len(PLACEMENTS), 7))
 def test_every_pair(devices, everywhere, number, alltoall):
-    """Seven sources to all targets, one program."""
+    """Seven sources to all targets, one program: what the test above has but for names of axes."""
     pairs = itertools.product(PLACEMENTS[number : number + 7], PLACEMENTS)
     check_pairs(devices, everywhere, list(pairs), alltoall)
 
