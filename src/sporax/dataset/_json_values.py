@@ -138,7 +138,8 @@ def decoded(where: str, name: str, value: Any) -> Any:
     if kind is None or not isinstance(value, takes) or isinstance(value, bool):
         return value
     try:
-        return kind(value) if order is None else order[int(value)]
+        number: Any = value
+        return kind(number) if order is None else order[number]
     except (ValueError, IndexError):
         raise SporaxRuntimeError(f"For '{where}', '{name}' has no member number {value}.") from None
 
