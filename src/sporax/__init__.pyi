@@ -10,7 +10,9 @@ from sporax import common as common
 from sporax import communication as communication
 from sporax import context as context
 from sporax import dataset as dataset
+from sporax import device_context as device_context
 from sporax import experimental as experimental
+from sporax import hal as hal
 from sporax import ir as ir
 from sporax import log as log
 from sporax import mindrecord as mindrecord
@@ -66,6 +68,7 @@ from sporax.common.tensor import tensor as tensor
 from sporax.common.toplevel import from_numpy as from_numpy
 from sporax.common.toplevel import is_tensor as is_tensor
 from sporax.common.toplevel import mutable as mutable
+from sporax.common.toplevel import set_recursion_limit as set_recursion_limit
 from sporax.common.transforms import GradOperation as GradOperation
 from sporax.common.transforms import get_grad as get_grad
 from sporax.common.transforms import grad as grad
@@ -99,14 +102,34 @@ from sporax.mindrecord._errors import set_enc_mode as set_enc_mode
 from sporax.mindrecord._pages import MindPage as MindPage
 from sporax.mindrecord._read import FileReader as FileReader
 from sporax.mindrecord._write import FileWriter as FileWriter
+from sporax.nn.second_order import ConvertNetUtils as ConvertNetUtils
 from sporax.ops._core.shard import shard as shard
 from sporax.ops.control.composition import constexpr as constexpr
 from sporax.parallel._layout import Layout as Layout
 from sporax.parallel._pipeline import sync_pipeline_shared_parameters as sync_pipeline_shared_parameters
 from sporax.parallel._strategy_files import set_op_strategy_config as set_op_strategy_config
 from sporax.profiler import Profiler as Profiler
+from sporax.runtime.memory import empty_cache as empty_cache
+from sporax.runtime.memory import max_memory_allocated as max_memory_allocated
+from sporax.runtime.memory import max_memory_reserved as max_memory_reserved
+from sporax.runtime.memory import memory_allocated as memory_allocated
+from sporax.runtime.memory import memory_reserved as memory_reserved
+from sporax.runtime.memory import memory_stats as memory_stats
+from sporax.runtime.memory import memory_summary as memory_summary
+from sporax.runtime.memory import reset_max_memory_allocated as reset_max_memory_allocated
+from sporax.runtime.memory import reset_max_memory_reserved as reset_max_memory_reserved
+from sporax.runtime.memory import reset_peak_memory_stats as reset_peak_memory_stats
+from sporax.runtime.memory import set_memory as set_memory
+from sporax.runtime.memory import synchronize as synchronize
 from sporax.runtime.parameter_server import sample_ranges as sample_ranges
 from sporax.runtime.plain import plan as plan
+from sporax.runtime.streams import Event as Event
+from sporax.runtime.streams import Stream as Stream
+from sporax.runtime.streams import StreamCtx as StreamCtx
+from sporax.runtime.streams import communication_stream as communication_stream
+from sporax.runtime.streams import current_stream as current_stream
+from sporax.runtime.streams import default_stream as default_stream
+from sporax.runtime.streams import set_cur_stream as set_cur_stream
 from sporax.train._apply import load_param_into_net as load_param_into_net
 from sporax.train.callback._backup import BackupAndRestore as BackupAndRestore
 from sporax.train.callback._callback import Callback as Callback
@@ -173,6 +196,7 @@ from sporax.train.serialization import load_checkpoint_async as load_checkpoint_
 from sporax.train.serialization import safetensors_to_ckpt as safetensors_to_ckpt
 from sporax.train.serialization import save_checkpoint as save_checkpoint
 from sporax.train.summary import SummaryRecord as SummaryRecord
+from sporax.train.train_thor import ConvertModelUtils as ConvertModelUtils
 
 COMPATIBLE: int
 GRAPH_MODE: int
@@ -183,6 +207,7 @@ STRICT: int
 Type: type[Any]
 __version__: str
 bfloat16: _DType
+bool: _DType
 bool_: _DType
 byte: _DType
 cdouble: _DType
@@ -192,12 +217,16 @@ complex64: _DType
 complex_type: tuple[Any, ...]
 default_generator: Any
 double: _DType
+float: _DType
 float16: _DType
 float32: _DType
 float64: _DType
+float8_e4m3fn: _DType
+float8_e5m2: _DType
 float_: _DType
 float_type: tuple[Any, ...]
 half: _DType
+int: _DType
 int16: _DType
 int32: _DType
 int64: _DType
@@ -210,6 +239,7 @@ list_: Any
 long: _DType
 number: Any
 number_type: tuple[Any, ...]
+qint4x2: _DType
 short: _DType
 single: _DType
 string: Any

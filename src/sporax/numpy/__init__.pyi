@@ -12,6 +12,7 @@ from sporax.numpy._creation import arange as arange
 from sporax.numpy._creation import array as array
 from sporax.numpy._creation import asarray as asarray
 from sporax.numpy._creation import asfarray as asfarray
+from sporax.numpy._creation import copy as copy
 from sporax.numpy._creation import diag_indices as diag_indices
 from sporax.numpy._creation import empty as empty
 from sporax.numpy._creation import empty_like as empty_like
