@@ -3,6 +3,7 @@
 A dataset describes where rows come from and what happens to them; iterators read it. See docs/dataset.md.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from sporax.dataset import _callbacks, audio, config, debug, text, transforms, vision
@@ -224,4 +225,6 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
     def __getattr__(name: str) -> Any:
         if name == "WaitedDSCallback":  # of a layer above
             return _callbacks.WaitedDSCallback
+        if name == "context":  # loads JAX, which reading data does not need
+            return importlib.import_module("sporax.context")
         return missing_name(__name__, name)
