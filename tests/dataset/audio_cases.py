@@ -51,6 +51,8 @@ CASES = (
     ("MelScale(3, 8000, 20.0, 3500.0, 5, NormType.SLANEY, MelType.SLANEY)", "spectrum"),
     ("MelSpectrogram(8000, 8, None, None, 0.0, None, 0, 3)", "wave"),
     ("SpectralCentroid(8000, 8)", "wave"),
+    ("MFCC(8000, 2, melkwargs=MELS)", "wave"),
+    ("MFCC(8000, 2, 2, NormMode.NONE, True, MELS)", "wave"),
     ("ComplexNorm()", "complex"),
     ("ComplexNorm(2.0)", "complex"),
     ("Angle()", "complex"),
@@ -70,6 +72,15 @@ FUNCTIONS = (
 )
 
 
+def names_of(audio):
+    """What the cases may name."""
+    names = {name: getattr(audio, name) for name in dir(audio) if not name.startswith("_")}
+    mels = {"n_fft": 8, "win_length": 8, "hop_length": 4, "f_min": 0.0, "f_max": 4000.0, "pad": 0, "n_mels": 3}
+    mels |= {"window": audio.WindowType.HAMMING, "power": 2.0, "normalized": False, "center": True, "onesided": True}
+    mels |= {"pad_mode": audio.BorderType.REFLECT, "norm": audio.NormType.NONE, "mel_scale": audio.MelType.HTK}
+    return names | {"MELS": mels}
+
+
 def describe(value):
     """Dtype, shape and rounded values."""
     array = np.asarray(value)
@@ -78,7 +89,7 @@ def describe(value):
 
 def record(audio):
     """What a package gives for all cases."""
-    names = {name: getattr(audio, name) for name in dir(audio) if not name.startswith("_")}
+    names = names_of(audio)
     results = {f"{case} {kind}": describe(eval(case, names)(INPUTS[kind])) for case, kind in CASES}
     for case in FUNCTIONS:
         value = eval(case, names)

@@ -14,7 +14,7 @@ from sporax.dataset._json_values import decoded_operation, encoded_operation
 from .conftest import rows
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_audio.json").read_text())
-NAMES = {name: getattr(audio, name) for name in audio.__all__}
+NAMES = audio_cases.names_of(audio)
 
 
 def agree(actual, expected):
@@ -95,6 +95,9 @@ def test_encoding_and_decoding_nearly_give_the_wave_back():
         (TypeError, lambda: audio.Spectrogram(8, window="hann")),
         (ValueError, lambda: audio.MelScale(f_min=100.0, f_max=50.0)),
         (ValueError, lambda: audio.ComputeDeltas(2)),
+        (ValueError, lambda: audio.MFCC(n_mfcc=200)),
+        (ValueError, lambda: audio.MFCC(dct_type=1)),
+        (TypeError, lambda: audio.MFCC(melkwargs=3)),
         (ValueError, lambda: audio.MaskAlongAxis(0, 0, 0.0, 1)),
         (ValueError, lambda: audio.MaskAlongAxis(0, 1, 0.0, 3)),
         (ValueError, lambda: audio.TimeMasking(mask_value=-1.0)),

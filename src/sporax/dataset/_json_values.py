@@ -127,7 +127,7 @@ def encoded(where: str, value: Any) -> Any:
 
 
 def decoded(where: str, name: str, value: Any) -> Any:
-    """The value of an argument `name` from JSON; lists become tuples where they are inside of other lists."""
+    """The value of an argument `name` from JSON; those within a dict have its keys as names."""
     if isinstance(value, list):
         return [decoded(where, name, item) for item in value]
     if isinstance(value, dict):
@@ -135,7 +135,7 @@ def decoded(where: str, name: str, value: Any) -> Any:
     kind = _ENUMS.get(name)
     order = None if kind is None else _ORDERS.get(kind)
     takes: type = str if order is None and kind is not None and issubclass(kind, str) else int
-    if kind is None or not isinstance(value, takes) or isinstance(value, bool):
+    if kind is None or not isinstance(value, takes) or isinstance(value, (bool, enum.Enum)):
         return value
     try:
         number: Any = value
@@ -163,7 +163,7 @@ def _decoded_object(where: str, name: str, value: dict[str, Any]) -> Any:
         return _schema(value["schema"])
     if keys == {"tensor_op", "prob"}:
         return decoded_operation(where, value["tensor_op"]), value["prob"]
-    return {key: decoded(where, name, item) for key, item in value.items()}
+    return {key: decoded(where, key, item) for key, item in value.items()}
 
 
 def _schema(document: str) -> Schema:
@@ -215,6 +215,8 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
             "keeps the name alone; build this pipeline with the code that made it."
         )
     accepted = inspect.signature(kind).parameters
+    if kind is audio.MFCC:
+        document = _with_norm(document)
     arguments = {
         (key if key in accepted else _CPP_ARGUMENTS.get(key, key)): _argument(where, key, value)
         for key, value in (document["tensor_op_params"] or {}).items()
@@ -230,6 +232,12 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
     ]
     several = next((key for key, parameter in accepted.items() if parameter.kind is parameter.VAR_POSITIONAL), None)
     return kind(*positional, *(arguments.pop(several, ()) if several else ()), **arguments)
+
+
+def _with_norm(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the member that `norm` of MFCC is; elsewhere it is one of another enumeration."""
+    parameters = document["tensor_op_params"]
+    return {**document, "tensor_op_params": parameters | {"norm": audio.NormMode(parameters["norm"])}}
 
 
 def _argument(where: str, name: str, value: Any) -> Any:

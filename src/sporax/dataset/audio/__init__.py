@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from sporax.dataset.audio._cepstra import MFCC
 from sporax.dataset.audio._filters import (
     AllpassBiquad,
     BandBiquad,
@@ -73,6 +74,7 @@ __all__ = [
     "HighpassBiquad",
     "LFilter",
     "LowpassBiquad",
+    "MFCC",
     "MaskAlongAxis",
     "MelScale",
     "MelSpectrogram",
