@@ -185,3 +185,36 @@ def test_accumulated_gradients_are_scaled_and_start_again():
     cell_wrapper._pipeline_clear_grad(total, Tensor([1.0]))
     assert total.asnumpy().tolist() == [0.0]
     assert loss_scale._grad_overflow(Tensor([float("inf")])).asnumpy().tolist() == [1.0]
+
+
+def test_scalars_as_arrays():
+    one, half = ops.scalar_to_array(1), ops.ScalarToArray()(0.5)
+    assert (one.shape, one.dtype, half.dtype, float(half)) == ((), ms.int32, ms.float32, 0.5)
+    with pytest.raises(TypeError, match="For 'ScalarToArray', 'input_x' must be an int or a float, but got str"):
+        F.scalar_to_array("1")
+
+
+def test_seeds_of_operators_follow_each_other():
+    from sporax.common.seed import _get_graph_seed
+
+    ms.set_seed(5)
+    assert [_get_graph_seed(0, "a") for _ in range(6)] == [
+        *((5, 0), (5, 533697028), (5, 1067394056), (5, 1601091084), (5, 2134788112), (5, 521001493))
+    ]
+    assert [_get_graph_seed(seed, name) for seed, name in ((7, "a"), (7, "a"), (7, "b"))] == [
+        *((5, 7), (5, 533697035), (5, 7))
+    ]
+    ms.set_seed(0)
+    assert _get_graph_seed(None, "a") == (87654321, 0)
+    with pytest.raises(ValueError, match="For 'a', the 'seed' must be int and must >= 0"):
+        _get_graph_seed(-1, "a")
+
+
+def test_parts_of_transformers_are_in_nn_as_before_2_0():
+    from sporax.nn import TransformerOpParallelConfig
+    from sporax.parallel import _transformer
+
+    assert TransformerOpParallelConfig is _transformer.TransformerOpParallelConfig
+    assert nn.VocabEmbedding is nn.transformer.VocabEmbedding
+    assert nn.Transformer is not nn.transformer.Transformer
+    assert TransformerOpParallelConfig(data_parallel=2).data_parallel == 2

@@ -66,10 +66,6 @@ DECLARED: dict[str, str] = {
     "id(list_input) == id(output)": "a list from outside is changed when the step is traced, and results are new lists",
     "id(output) == id(list_input)": "a list from outside is changed when the step is traced, and results are new lists",
     "self.attr = x + 1": "an attribute of a Cell that becomes a Tensor in a compiled step; a Parameter may",
-    "x = np.array([0, 1, 2, 3])\nprint(net(x))": "a numpy array as input of a Cell; Tensors are",
-    "CSRTensor(": "`CSRTensor`: no such name",
-    "COOTensor(": "`COOTensor`: no such name",
-    "runtime.launch_blocking()": "`launch_blocking`: no such name",
 }
 """What may run with the wheel only: text of a cell -> why."""
 

@@ -22,25 +22,26 @@ _PACKAGE = "sporax"
 _PATHS_OF = {
     "sporax.hal": "hal.device hal.event hal.memory hal.stream",
     "sporax.runtime": "runtime.device runtime.event runtime.stream",
-    "sporax.common.dtype": "_c_expression.typing",
     "sporax.common.api": "graph graph.api",
+    "sporax.common.dtype": "_c_expression.typing",
     "sporax": "common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
     "sporax.context": "parallel.algo_parameter_config",
     "sporax.parallel": "parallel.parameter_broadcast",
     "sporax.communication.management": "communication._comm_helper",
     "sporax.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
     "sporax.ops": """
-        ops.primitive ops.functional_overload ops.auto_generate ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim
+        ops.primitive ops.functional_overload
         ops.function ops.function.array_func ops.function.clip_func ops.function.comm_func ops.function.debug_func
         ops.function.image_func ops.function.linalg_func ops.function.math_func
         ops.function.nn_func ops.function.other_func ops.function.parameter_func ops.function.random_func
         ops.function.sparse_func ops.function.sparse_unary_func ops.function.spectral_func ops.function.vmap_func
-        ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops ops.deprecated
+        ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
+    "sporax.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
     "sporax.ops.communication": "mint.distributed mint.distributed.distributed",
     "sporax.ops.operations": """
-        ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
+        ops.deprecated ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
         ops.operations.debug_ops
         ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations.linalg_ops
         ops.operations.math_ops ops.operations.nn_ops ops.operations.other_ops

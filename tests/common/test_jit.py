@@ -193,3 +193,26 @@ def test_lazy_inline_makes_repeated_cells_one_body():
     assert Block(3).compiled_once and Block(3).fc.weight.shape == (3, 3)
     with pytest.raises(ValueError, match="'policy' must be None or 'front', but got 'back'"):
         ms.lazy_inline(policy="back")
+
+
+def test_results_are_read_before_the_step_ends():
+    @ms.jit
+    def several(x):
+        generated = (i * x for i in (1, 2))
+        return zip((x, 1), (2, x), strict=True), range(3), filter(lambda n: n > 1, [1, 2]), generated
+
+    pairs, numbers, filtered, generated = several(Tensor([3.0]))
+    assert isinstance(pairs, tuple) and float(pairs[0][0][0]) == 3 and pairs[0][1] == 2
+    assert (numbers, filtered) == ((0, 1, 2), [2])
+    assert isinstance(generated, list) and [float(x[0]) for x in generated] == [3, 6]
+
+
+def test_dicts_among_results_keep_their_order():
+    @ms.jit
+    def named(x):
+        return {"loss": x, "accuracy": {"z": x + 1, "a": 2}}
+
+    for _ in range(2):
+        result = named(Tensor([1.0]))
+        assert type(result) is dict and list(result) == ["loss", "accuracy"] and list(result["accuracy"]) == ["z", "a"]
+        assert float(result["accuracy"]["z"][0]) == 2

@@ -159,9 +159,22 @@ def test_flags_become_attributes():
     assert nn.Cell(flags={"fast": True}).fast is True
 
 
-def test_numpy_input_is_refused():
+def test_layers_refuse_numpy_arrays(mode):
     with pytest.raises(SporaxTypeError, match="wrap it in Tensor"):
         nn.Dense(2, 2)(np.ones((1, 2), np.float32))
+
+
+def test_numpy_arrays_are_constants_of_a_step(mode):
+    class Weighted(nn.Cell):
+        def construct(self, x, weights):
+            return x * Tensor(weights, ms.float32)
+
+    net, x, weights = Weighted(), Tensor([1.0, 2.0]), np.array([3, 4])
+    assert net(x, weights).asnumpy().tolist() == [3, 8]
+    weights[0] = 5
+    assert net(x, weights).asnumpy().tolist() == [5, 8]
+    weights[0] = 3
+    assert net(x, weights).asnumpy().tolist() == [3, 8]
 
 
 def test_construct_must_be_defined():

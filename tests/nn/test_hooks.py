@@ -131,3 +131,23 @@ def test_hooks_act_in_a_training_step(mode):
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
     step(Tensor(np.ones((4, 2), np.float32)), ops.zeros((4, 1), ms.float32))
     assert net.weight.asnumpy().tolist() == [[1.0, 1.0]]
+
+
+def test_gradients_seen_are_those_with_forward_hooks(mode):
+    seen = []
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.relu = nn.ReLU()
+            self.relu.register_forward_pre_hook(lambda cell, inputs: (inputs[0] * 3,))
+            self.relu.register_forward_hook(lambda cell, inputs, output: output * 5)
+            self.relu.register_backward_hook(lambda cell, before, after: seen.append((before[0], after[0])))
+
+        def construct(self, x):
+            return self.relu(x) * 7
+
+    gradient = ms.grad(Net())(Tensor([1.0]))
+    assert gradient.asnumpy().tolist() == [105]
+    if mode == ms.PYNATIVE_MODE:
+        assert [(float(before[0]), float(after[0])) for before, after in seen] == [(35, 7)]

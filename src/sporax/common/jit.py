@@ -79,19 +79,44 @@ class Compiled:
 
 
 def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as the body of a program: entered under the present context, and with Parameters among its results
-    replaced by Tensors, since a program returns values, not variables.
-    """
+    """`function` as the body of a program: entered under the present context, and with results that can leave it.
 
-    def value_of(leaf: Any) -> Any:
-        # A program returns values, not variables.
-        return wrap(leaf.array) if isinstance(leaf, Parameter) else leaf
+    A program returns values, so Parameters become Tensors. What is read one by one, such as ``zip(x, y)``, is read before the
+    step ends: as in MindSpore, filters and generators become lists, the others tuples. Dicts keep the order of their keys.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         context.enter_step()
-        return jax.tree.map(value_of, function(*args, **kwargs))
+        return _result(function(*args, **kwargs))
 
     return call
+
+
+class _InOrder(dict[Any, Any]):
+    """A dict among the results of a program. JAX sorts the keys of dicts, so it has to be told of them as of other nodes."""
+
+
+def _plain_dict(keys: tuple[Any, ...], values: Any) -> Any:
+    # Users get a dict, not a class of ours.
+    return dict(zip(keys, values, strict=True))
+
+
+jax.tree_util.register_pytree_node(_InOrder, lambda entries: (tuple(entries.values()), tuple(entries)), _plain_dict)
+
+_READ_AS_TUPLE = (map, zip, enumerate, range)
+_READ_AS_LIST = (filter, types.GeneratorType)
+
+
+def _result(value: Any) -> Any:
+    """A result of a function as its program returns it."""
+    kind = type(value)
+    if kind is tuple or kind in _READ_AS_TUPLE:
+        return tuple(map(_result, value))
+    if kind is list or kind in _READ_AS_LIST:
+        return list(map(_result, value))
+    if kind is dict:
+        return _InOrder((key, _result(entry)) for key, entry in value.items())
+    return jax.tree.map(lambda leaf: wrap(leaf.array) if isinstance(leaf, Parameter) else leaf, value)
 
 
 def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

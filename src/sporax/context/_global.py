@@ -15,6 +15,7 @@ from typing import Any
 from sporax.context._offload import gigabytes
 from sporax.context._settings import Check, Reader, Setter, Settings, kind, number, one_of
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.runtime import blocking
 from sporax.runtime.memory import pool_limit
 
 GRAPH_MODE = 0
@@ -54,7 +55,6 @@ _WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
     "jit_config": ({}, _dict),
     "jit_level": ("", one_of("", "O0", "O1", "O2")),
     "jit_enable_inplace_ops": (True, _flag),
-    "pynative_synchronize": (False, _flag),
     "precompile_only": (False, _flag),
     "reserve_class_name_in_scope": (True, _flag),
     "check_bprop": (False, _flag),
@@ -245,6 +245,11 @@ def _set_deterministic(values: dict[str, Any], value: Any) -> dict[str, Any]:
     return {**values, "deterministic": value}
 
 
+def _set_synchronize(values: dict[str, Any], value: Any) -> dict[str, Any]:
+    blocking.turn(_flag(_SET, "pynative_synchronize", value))
+    return {**values, "pynative_synchronize": value}
+
+
 def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
     _warn_once(
         "'max_device_memory'",
@@ -259,6 +264,7 @@ _DEFAULTS: dict[str, Any] = {
     "device_id": 0,
     "deterministic": "OFF",
     "memory_offload": "OFF",
+    "pynative_synchronize": False,
     "max_device_memory": "1024GB",
     "jit_syntax_level": LAX,
     **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
@@ -269,6 +275,7 @@ _SETTERS: dict[str, Setter] = {
     "device_id": _set_device_id,
     "deterministic": _set_deterministic,
     "memory_offload": _switch("memory_offload", one_of("ON", "OFF")),
+    "pynative_synchronize": _set_synchronize,
     "max_device_memory": _set_max_memory,
     "jit_syntax_level": _switch("jit_syntax_level", one_of(STRICT, COMPATIBLE, LAX, type_error=False)),
     **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},
@@ -282,6 +289,7 @@ def _reader(key: str) -> Reader:
 _READERS: dict[str, Reader] = {
     **{key: _reader(key) for key in _DEFAULTS},
     "device_target": lambda values: values["device_target"] or _present_target(),
+    "pynative_synchronize": lambda values: blocking.is_on(),
     "max_device_memory": lambda values: float(values["max_device_memory"].removesuffix("GB")),
 }
 

@@ -13,6 +13,8 @@ import numpy as np
 
 from sporax.dataset._rows import is_pillow
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 __all__ = ["DebugHook", "PrintDataHook", "PrintMetaDataHook"]
 
 

@@ -242,6 +242,14 @@ _FROM_PARALLEL = {
     "PipelineGradReducer": "PipelineGradReducer",
 }
 
+# Part of `nn` before 2.0. `Transformer` and its layers are other classes now, so these are in `nn.transformer` only.
+_FROM_TRANSFORMER = frozenset(
+    """
+    AttentionMask EmbeddingOpParallelConfig FeedForward MoEConfig MultiHeadAttention OpParallelConfig
+    TransformerOpParallelConfig TransformerRecomputeConfig VocabEmbedding
+    """.split()
+)
+
 _FROM_MINT = {  # the same classes under other names
     "Linear": "Linear",
     **{
@@ -294,6 +302,10 @@ else:  # checkers should see a missing name themselves
             from sporax.mint import nn as mint_nn  # likewise
 
             return getattr(mint_nn, _FROM_MINT[name])
+        if name in _FROM_TRANSFORMER:
+            from sporax.parallel import _transformer  # likewise
+
+            return getattr(_transformer, name)
         if name == "probability":
             return import_module("sporax.nn.probability")
         if name in _METRICS:

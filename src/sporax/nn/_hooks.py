@@ -119,13 +119,12 @@ def run_hooked(cell: CellHooks, construct: Callable[..., Any], args: tuple[Any, 
     except Exception:
         _after_failure(cell, hooks, args, kwargs)
         raise
-    if watch:
-        output = watch.leave(output)
     for entry in list(hooks.get("forward", {}).values()):
         replaced = _call_forward(entry, cell, args, kwargs, output)
         if replaced is not None:
             output = replaced
-    return output
+    # Gradients are those of the Cell with its forward hooks, as in MindSpore.
+    return watch.leave(output) if watch else output
 
 
 def _before(entry: _Entry, cell: CellHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
-import numpy as np
 
 from sporax import context
 from sporax.common import dtype as dtypes
@@ -111,15 +110,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         raise SporaxAttributeError(f"For '{type(self).__name__}', the method 'construct' is not defined.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the Cell on these inputs.
+        """Run the Cell on these inputs; in a compiled step numpy arrays are constants, as numbers are.
 
         Raises:
-            SporaxTypeError: an input is a numpy array; give Tensors.
             SporaxRuntimeError: in PYNATIVE_MODE, where the operators inside would have to be sharded.
         """
         # Inside another program the Cell becomes part of that one.
         if state.current_frame() is None:
-            self._check_inputs(args, kwargs)
             # A Cell with a strategy is compiled in PYNATIVE_MODE, too: eager operators cannot be sharded.
             if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
                 return run_program(self.program, args, kwargs)
@@ -152,7 +149,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these inputs without running; ``program.lower(…).as_text()`` shows the program."""
-        self._check_inputs(args, kwargs)
         self.program.lower(*args, **kwargs).compile()
 
     def compile_and_run(self, *args: Any, **kwargs: Any) -> Any:
@@ -264,14 +260,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         name = self._cell_name or type(self).__name__
         parameters = parameters_by_plan(self, plan)
         return sharded_call(name, self.construct, args, kwargs, in_strategy, out_strategy, parameters)
-
-    def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, np.ndarray):
-                raise SporaxTypeError(
-                    f"For '{type(self).__name__}', inputs must be Tensors, numbers or containers of them, but got a numpy "
-                    "array; wrap it in Tensor(...)."
-                )
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled program takes as fixed: plain attributes, the dtype inputs are cast to, number of hooks."""

@@ -22,7 +22,7 @@ from sporax.ops import aliases, tensor_methods, tensor_operators  # isort: skip
 from sporax.ops import method_overloads  # isort: skip
 
 # Made of the registers that the modules above have filled.
-from sporax.ops import composite, functional, operations  # isort: skip
+from sporax.ops import auto_generate, composite, functional, operations  # isort: skip
 
 from sporax.ops.composite import add_flags, core  # isort: skip
 

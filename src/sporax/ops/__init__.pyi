@@ -131,6 +131,9 @@ from sporax.ops.nn.inference_attention import IncreFlashAttention as IncreFlashA
 from sporax.ops.nn.inference_attention import PromptFlashAttention as PromptFlashAttention
 from sporax.ops.nn.inference_attention import incre_flash_attention as incre_flash_attention
 from sporax.ops.nn.inference_attention import prompt_flash_attention as prompt_flash_attention
+from sporax.ops.nn.paged_attention import PagedAttention as PagedAttention
+from sporax.ops.nn.paged_attention import PagedAttentionMask as PagedAttentionMask
+from sporax.ops.nn.paged_attention import ReshapeAndCache as ReshapeAndCache
 from sporax.ops.nn.recurrent import LSTM as LSTM
 from sporax.ops.random.dropout import Dropout as Dropout
 from sporax.ops.random.dropout import dropout as dropout
@@ -140,6 +143,8 @@ from sporax.ops.random.dropout import randint as randint
 from sporax.ops.random.dropout import randn as randn
 from sporax.ops.random.dropout import standard_normal as standard_normal
 from sporax.ops.random.dropout import uniform as uniform
+from sporax.ops.random.masks import DropoutGenMask as DropoutGenMask
+from sporax.ops.random.masks import Randperm as Randperm
 from sporax.ops.sparse.functions import coo_add as coo_add
 from sporax.ops.sparse.functions import coo_concat as coo_concat
 from sporax.ops.sparse.functions import csr_add as csr_add
@@ -567,6 +572,9 @@ class Dropout2D(Primitive):
 class Dropout3D(Primitive):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __call__(self, *args: Any) -> tuple[Tensor, Tensor]: ...
+class DropoutDoMask(Primitive):
+    def __init__(self) -> None: ...
+    def __call__(self, input_x: Tensor, mask: Tensor, keep_prob: Tensor | builtins.float | builtins.bool | builtins.complex) -> Tensor: ...
 class DynamicGRUV2(Primitive):
     def __init__(self, direction: Literal['UNIDIRECTIONAL'] = ..., cell_depth: builtins.int = ..., keep_prob: builtins.float = ..., cell_clip: builtins.float = ..., num_proj: builtins.int = ..., time_major: builtins.bool = ..., activation: Literal['tanh'] = ..., gate_order: Literal['rzh', 'zrh'] = ..., reset_after: builtins.bool = ..., is_training: builtins.bool = ...) -> None: ...
     def __call__(self, x: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor | None, bias_hidden: Tensor | None, seq_length: None, init_h: Tensor) -> Sequence[Tensor]: ...

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sporax.ir.missing import missing_name
 
 if TYPE_CHECKING:
+    from sporax.runtime.blocking import launch_blocking
     from sporax.runtime.memory import (
         empty_cache,
         max_memory_allocated,
@@ -41,6 +42,7 @@ __all__ = [
     "current_stream",
     "default_stream",
     "empty_cache",
+    "launch_blocking",
     "max_memory_allocated",
     "max_memory_reserved",
     "memory_allocated",
@@ -60,6 +62,7 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             return missing_name(__name__, name)
-        from sporax.runtime import memory, streams
+        from sporax.runtime import blocking, memory, streams
 
-        return getattr(memory if hasattr(memory, name) else streams, name)
+        home = next(module for module in (blocking, memory, streams) if hasattr(module, name))
+        return getattr(home, name)

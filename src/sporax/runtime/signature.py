@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from sporax.ir.errors import SporaxTypeError
 
@@ -17,6 +18,30 @@ class Signature(NamedTuple):
 
     tree: Any
     leaves: tuple[tuple[Any, Any], ...]  # (shape, dtype) of an array, (type, value) of anything else
+
+
+class _FixedArray:
+    """A numpy array as a static value: two are equal when shape, dtype and elements are.
+
+    Attributes:
+        values: a copy that cannot be written to, since a program keeps what it was traced with.
+    """
+
+    __slots__ = ("_key", "values")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.values = array.copy()
+        self.values.setflags(write=False)
+        self._key = (array.shape, array.dtype.str, self.values.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _FixedArray) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"numpy array {self.values.dtype}{list(self.values.shape)}"
 
 
 def is_array(leaf: Any) -> bool:
@@ -34,7 +59,7 @@ def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
     Raises:
         SporaxTypeError: an argument is neither an array nor hashable.
     """
-    described = [(leaf.shape, leaf.dtype) if is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
+    described = [(leaf.shape, leaf.dtype) if is_array(leaf) else _static(leaf) for leaf in leaves]
     signature = Signature(tree, tuple(described))
     # A list as a static argument is refused here, with the program's name, and not in a dictionary later.
     try:
@@ -46,6 +71,13 @@ def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
             f"but got {type(culprit).__name__}."
         ) from None
     return signature
+
+
+def _static(leaf: Any) -> tuple[type, Any]:
+    # The elements of an array of objects are no values that could be compared.
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+        return np.ndarray, _FixedArray(leaf)
+    return type(leaf), leaf
 
 
 def _hashable(value: Any) -> bool:
@@ -60,9 +92,13 @@ def inputs_of(signature: Signature, arrays: list[Any]) -> tuple[Any, Any]:
     """Arguments with such a signature and these arrays, by position and by name."""
     remaining = iter(arrays)
     # A type marks a static value, a shape (a tuple) marks an array.
-    leaves = [value if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
+    leaves = [_given(value) if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
     args, kwargs = jax.tree.unflatten(signature.tree, leaves)
     return args, kwargs
+
+
+def _given(value: Any) -> Any:
+    return value.values if isinstance(value, _FixedArray) else value
 
 
 def difference(before: Signature, after: Signature) -> str:

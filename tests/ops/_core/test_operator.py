@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import mint, nn, ops
+from sporax import Tensor, mint, nn, ops
 from sporax.ops._core.operator import FUNCTIONS, OPERATORS, PRIMITIVES, Array, Operator, operator
 from sporax.ops._core.parameters import describe_hint, fits
 
@@ -160,3 +160,23 @@ def test_annotations_say_what_fits():
     assert all(fits(value, hint) for value, hint in accepted)
     assert not any(fits(value, hint) for value, hint in refused)
     assert describe_hint(int | tuple[int, ...] | None) == "int or tuple of int or None"
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_shapes_and_sizes_may_be_tensors_whose_values_are_known(compiled):
+    def several(x):
+        size = Tensor([3, 1])
+        return (
+            *(ops.reshape(x, size), ops.tile(x, Tensor([2])), ops.zeros(size), ops.fill(ms.int32, Tensor([2]), 4)),
+            *(ops.Reshape()(x, (Tensor(1), 3)), ops.expand_dims(x, Tensor(0)), ops.randperm(Tensor(4))),
+        )
+
+    results = (ms.jit(several) if compiled else several)(Tensor([1.0, 2.0, 3.0]))
+    assert [result.shape for result in results] == [(3, 1), (6,), (3, 1), (2,), (1, 3), (1, 3), (4,)]
+
+
+def test_a_shape_that_a_step_does_not_know_is_refused():
+    with pytest.raises(TypeError, match="For 'Reshape', the type of 'shape' must be tuple of int, but got a Tensor"):
+        ms.jit(ops.reshape)(Tensor([1.0, 2.0]), Tensor([2, 1]))
+    with pytest.raises(TypeError, match="For 'Tile'"):
+        ops.tile(Tensor([1.0]), Tensor([2.0]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import ops
+from sporax import Tensor, ops
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +79,17 @@ def test_arguments_that_do_not_fit_are_refused():
         ops.dropout(x, "a")
     with pytest.raises(TypeError, match="tuple of ints"):
         ops.randn(2.5)
+
+
+def test_whole_numbers_between_tensors(mode):
+    ms.set_seed(1)
+
+    def drawn(high):
+        return ops.uniform((200,), Tensor(-2, ms.int32), high, dtype=ms.int32)
+
+    result = (ms.jit(drawn) if mode == ms.GRAPH_MODE else drawn)(Tensor(3, ms.int32))
+    assert result.dtype == ms.int32 and set(result.asnumpy().tolist()) == {-2, -1, 0, 1, 2}
+    with pytest.raises(TypeError, match="'maxval' must be an integer where 'dtype' is Int32"):
+        ops.uniform((2,), 0, Tensor(1.0), dtype=ms.int32)
+    with pytest.raises(ValueError, match="'minval' must be a scalar tensor"):
+        ops.uniform((2,), Tensor([0, 1]), 4, dtype=ms.int32)

@@ -14,6 +14,7 @@ import numpy as np
 
 from sporax.common.dtype import from_numpy
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.ops._core.parameters import known_ints
 
 
 def describe(array: Any) -> str:
@@ -126,13 +127,13 @@ def broadcast(operator: str, *values: Any) -> tuple[int, ...]:
 
 
 def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
-    """A shape given as an int or a tuple (or list) of ints.
+    """A shape given as an int or a tuple (or list) of ints, or as a Tensor whose values are known.
 
     Raises:
         SporaxTypeError: it is something else.
     """
     # MindSpore takes lists for shapes as well, but JAX only tuples.
-    value = tuple(value) if isinstance(value, list) else value
+    value = known_ints(tuple(value) if isinstance(value, list) else value)
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, tuple) or any(
         isinstance(size, bool) or not isinstance(size, int | np.integer) for size in values

@@ -26,6 +26,10 @@ class FunctionalForm(Protocol):
         """Position of a parameter."""
         ...
 
+    def with_known_ints(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with shapes and sizes that are given as Tensors read."""
+        ...
+
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run it, with marks where a step is planned."""
         ...

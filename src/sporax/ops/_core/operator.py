@@ -44,9 +44,9 @@ from sporax.common import _integer_slopes
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.marking import between_marks
-from sporax.ops._core.parameters import Array, Operand, Parameters, static
+from sporax.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.ops._core.primitive import Primitive
-from sporax.runtime import gradient_switch, state
+from sporax.runtime import blocking, gradient_switch, state
 from sporax.runtime.constants import is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
@@ -71,6 +71,7 @@ class _Hole:
         return "·"
 
 
+_MAY_HOLD_TENSORS = (Tensor, tuple, list)
 # A tensor (or number) of the program; several of them in a tuple.
 _ONE = _Hole()
 _MANY = _Hole()
@@ -130,9 +131,11 @@ class Operator:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run the operator on positional and named arguments, and on constants given as parts of the key."""
+        args, kwargs = self.with_known_ints(args, kwargs)
         # Eager calls outside of any frame, the most frequent case, skip all that follows.
         if state.current_frame() is None:
-            return self.run_unmarked(args, kwargs, constants)
+            result = self.run_unmarked(args, kwargs, constants)
+            return _finished(result) if blocking.is_on() else result
         if state.planning():
             result = between_marks(self, args, kwargs, constants)
         else:
@@ -143,6 +146,20 @@ class Operator:
         if state.compiling() and _are_constant((args, kwargs)):
             self._note_constants(result, args, kwargs, constants)
         return result
+
+    @functools.cached_property
+    def _numbers(self) -> tuple[tuple[int, str], ...]:
+        return self.parameters.numbers
+
+    def with_known_ints(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with shapes and sizes that are given as Tensors read, as far as their values are known."""
+        for place, name in self._numbers:
+            if place < len(args):
+                if type(args[place]) in _MAY_HOLD_TENSORS:
+                    args = (*args[:place], known_ints(args[place]), *args[place + 1 :])
+            elif name in kwargs:
+                kwargs = {**kwargs, name: known_ints(kwargs[name])}
+        return args, kwargs
 
     def _note_constants(
         self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attributes: tuple[Any, ...]
@@ -277,6 +294,7 @@ class Composition(Operator):
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Call the kernel."""
+        args, kwargs = self.with_known_ints(args, kwargs)
         # Constants carry their kinds in front, see `static`.
         settings = {**kwargs, **{name: part[1] for name, part in constants}}
         try:
@@ -285,6 +303,11 @@ class Composition(Operator):
         except TypeError as mismatch:
             raise self._explain(mismatch, args, settings) from None
         return self.kernel(*args, **settings)
+
+
+def _finished(result: Any) -> Any:
+    jax.block_until_ready([part.array for part in (result if isinstance(result, tuple) else (result,))])
+    return result
 
 
 def _without_gradient(result: Any) -> Any:
@@ -329,7 +352,9 @@ def _unwrapped(value: Any) -> Any:
 
 def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype}{list(value.shape)}"
+        # What draws gets a key, whose dtype is none of MindSpore's.
+        is_key = jnp.issubdtype(value.array.dtype, jax.dtypes.prng_key)
+        return "random key" if is_key else f"{value.dtype}{list(value.shape)}"
     if isinstance(value, tuple | list) and any(isinstance(item, Tensor) for item in value):
         return f"({', '.join(map(_describe, value))})"
     return repr(value)
@@ -351,6 +376,7 @@ def operator(
     mint: str | None = None,
     composed: bool = False,
     form: type[Operator] = Operator,
+    classes: dict[str, type[Any]] | None = None,
 ) -> _Registrar:
     """Make an operator of a kernel and register its forms.
 
@@ -363,6 +389,7 @@ def operator(
             ``"nn.functional.softmax(dim=axis)"``.
         composed: the kernel works on Tensors and calls other operators; see `Composition`.
         form: class of the functional form.
+        classes: register of the class form; `PRIMITIVES` by default.
     """
 
     def register(kernel: Callable[..., Any]) -> Operator:
@@ -375,7 +402,7 @@ def operator(
             FUNCTIONS[name] = result
         if class_name:
             # Only a class that is named: other operators have a function only.
-            PRIMITIVES[class_name] = _class_form(class_name, constructor, result)
+            (PRIMITIVES if classes is None else classes)[class_name] = _class_form(class_name, constructor, result)
         for path in filter(None, _COMMA.split(method or "")):
             own, renames = _parse(path.strip())
             setattr(Tensor, own, as_method(result, own, _pairs(renames)))

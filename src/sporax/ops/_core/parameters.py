@@ -20,6 +20,7 @@ import numpy as np
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.runtime.constants import known
 
 Array = jax.Array
 Operand = jax.Array | float | int | bool | complex
@@ -58,6 +59,16 @@ class Parameters:
             # "Operand" may be one of several, as in ``Operand | None``.
             if "Operand" in str(parameter.annotation)
             for key in (position, parameter.name)
+        )
+
+    @cached_property
+    def numbers(self) -> tuple[tuple[int, str], ...]:
+        """Positions and names of the attributes that are ints or tuples of ints, such as shapes and sizes."""
+        hints = self.hints.values()
+        return tuple(
+            (position, name)
+            for position, (name, hint) in enumerate(zip(self.signature.parameters, hints, strict=True))
+            if any(part is int or part == tuple[int, ...] for part in _parts(hint)) and not _holds_array(hint)
         )
 
     @cached_property
@@ -142,6 +153,23 @@ def describe_hint(hint: Any) -> str:
         )
         return f"tuple of {' or '.join(elements)}"
     return str(_NAMES.get(hint) or getattr(hint, "__name__", hint))
+
+
+def known_ints(value: Any) -> Any:
+    """A Tensor of whole numbers, or a tuple or list with such Tensors, as an int or a tuple of ints; all else as it is.
+
+    MindSpore takes shapes and sizes in this form. What a compiled step does not know stays a Tensor.
+    """
+    if isinstance(value, Tensor):
+        if value.ndim > 1 or not np.issubdtype(value.array.dtype, np.integer):
+            return value
+        numbers = known(value.array)
+        if numbers is None:
+            return value
+        return numbers.item() if not numbers.ndim else tuple(numbers.tolist())
+    if isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value):
+        return tuple(map(known_ints, value))
+    return value
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

@@ -101,6 +101,7 @@ class Primitive:
         with jax.named_scope(self.instance_name or self.name):
             by_host = self.attrs.get("primitive_target") == "CPU"
             if state.planning():
+                args, kwargs = self.operator.with_known_ints(args, kwargs)
                 # The planner counts the time of the host for this operator.
                 with place_of_work(by_host):
                     return between_marks(self.operator, args, kwargs, self._constants, self)

@@ -43,12 +43,16 @@ def scalar_to_tensor(input_x: Any, dtype: DType = dtypes.float32) -> Any:
 
 @operator("ScalarToArray()", function="scalar_to_array", composed=True)
 def scalar_to_array(input_x: Any) -> Any:
-    """A number as a tensor without dimensions: float32, int64 or bool, as its kind is."""
-    if not isinstance(input_x, _NUMBERS):
+    """A number as a tensor without dimensions: float32 for a float, else int32.
+
+    Raises:
+        SporaxTypeError: neither an int nor a float.
+    """
+    if isinstance(input_x, bool) or not isinstance(input_x, int | float):
         raise SporaxTypeError(
-            f"For 'ScalarToArray', 'input_x' must be a number, but got {type(input_x).__name__}: {input_x!r}."
+            f"For 'ScalarToArray', 'input_x' must be an int or a float, but got {type(input_x).__name__}: {input_x!r}."
         )
-    return Tensor(input_x)
+    return Tensor(input_x, dtypes.float32 if isinstance(input_x, float) else dtypes.int32)
 
 
 @operator("ScalarCast()", function="scalar_cast", composed=True)

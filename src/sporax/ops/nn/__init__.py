@@ -14,6 +14,7 @@ from sporax.ops.nn import (
     loss_reduction,
     normalization,
     optimizer_steps,
+    paged_attention,
     pooling,
     recurrent,
     window_pooling,

@@ -13,7 +13,7 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
-from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
+from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Operand, Primitive, export, operator
 from sporax.runtime.random import Generator
 
 
@@ -121,8 +121,30 @@ def normal(shape: Any, mean: Any, stddev: Any, seed: int | None = None) -> Tenso
     return standard_normal(shape, seed) * stddev + mean
 
 
+@operator(function="")
+def _draw_integers_between(key: Array, low: Operand, high: Operand, shape: tuple[int, ...]) -> Array:
+    """Uniform integers (int32) in [low, high), which may be traced."""
+    for name, bound in (("minval", low), ("maxval", high)):
+        if not jnp.issubdtype(jnp.asarray(bound).dtype, jnp.integer):
+            raise SporaxTypeError(
+                f"For 'uniform', '{name}' must be an integer where 'dtype' is Int32, but got {check.describe(bound)}."
+            )
+        if jnp.ndim(bound):
+            raise SporaxValueError(
+                f"For 'uniform', '{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}."
+            )
+    return jax.random.randint(key, shape, low, high, jnp.int32)
+
+
 def uniform(shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype: DType = dtypes.float32) -> Tensor:
-    """Uniform numbers in [minval, maxval)."""
+    """Uniform numbers in [minval, maxval); whole ones where `dtype` is int32, whose bounds are integers of no dimension.
+
+    Raises:
+        SporaxTypeError: bounds that are no integers, for int32.
+        SporaxValueError: bounds with dimensions, for int32.
+    """
+    if dtype == dtypes.int32:
+        return _draw_integers_between(_key(seed), minval, maxval, check.shape("uniform", _sizes((shape,))))
     unit = _draw_uniform(_key(seed), check.shape("uniform", _sizes((shape,))), dtype)
     # Scaled afterwards, so that bounds may be Tensors.
     return unit * (maxval - minval) + minval

@@ -413,6 +413,28 @@ def _attention(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     return Dims(inputs, tuple(entries[: len(entries) - drawn]), leader=0, batch="" if query[0] == "b" else query[1])
 
 
+def _bits(mark: OperatorMark, shapes: Shapes) -> Dims | None:
+    """The strategy is for the tensor that a mask is drawn for; the key, the probability and the bits have no entry."""
+    shape = mark.get("shape", ())
+    if not isinstance(shape, tuple):
+        return None
+    inputs = tuple(_plain(len(size), range(len(size)), f"{number}.") for number, size in enumerate(shapes))
+    return Dims(inputs, (Entry(_plain(len(shape)), shape),))
+
+
+def _masked(mark: OperatorMark, shapes: Shapes) -> Dims:
+    """An input, the bits of its mask and a probability, which have no entry."""
+    names = _plain(len(shapes[0]))
+    rest = (_plain(len(size), range(len(size)), f"{number}.") for number, size in enumerate(shapes[1:]))
+    return Dims((names, *rest), (Entry(names, shapes[0]),), leader=0)
+
+
+def _grouped_rows(mark: OperatorMark, shapes: Shapes) -> Dims:
+    """Rows in groups, a matrix per group, numbers of rows, a bias per group or none: elements and columns are sharded."""
+    inputs: tuple[Names, ...] = (("m!", "k"), ("g!", "k", "n"), ("g!",), ("g!", "n"))
+    return Dims(inputs[: len(shapes)], leader=0)
+
+
 def _with_key(mark: OperatorMark, shapes: Shapes) -> Dims:
     """An input, and a random key, which has no entry."""
     names, key = _plain(len(shapes[0])), _plain(len(shapes[1]), range(len(shapes[1])), "k")
@@ -420,7 +442,9 @@ def _with_key(mark: OperatorMark, shapes: Shapes) -> Dims:
 
 
 _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
-    **dict.fromkeys(("MatMul", "BatchMatMul", "matmul", "dense", "mm", "bmm"), _matmul),
+    **dict.fromkeys(("MatMul", "BatchMatMul", "matmul", "dense", "mm", "bmm", "MatMulExt", "BatchMatMulExt"), _matmul),
+    "SplitWithSize": _works_along("dim", 0),
+    "TopkExt": _works_along("dim", -1),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Argmax", "Argmin", "Sort", "sort"), _works_along("axis", -1)),
     **dict.fromkeys(("Concat", "Split", "L2Normalize", "CumSum", "CumProd", "Unstack"), _works_along("axis", 0)),
     **dict.fromkeys(("TopK", "SoftmaxCrossEntropyWithLogits"), _works_along("last", -1)),
@@ -458,5 +482,8 @@ _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
     "LinSpace": _lin_space,
     **dict.fromkeys(("Gamma", "_gamma"), _drawn),
     "Dropout": _with_key,
+    "_bits": _bits,
+    "DropoutDoMask": _masked,
+    "_grouped_rows": _grouped_rows,
     **dict.fromkeys(("FlashAttentionScore", "_infer_attention"), _attention),
 }
