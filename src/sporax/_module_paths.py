@@ -93,6 +93,7 @@ _PATHS_OF = {
     """,
     "sporax.dataset.transforms": "dataset.transforms.transforms dataset.transforms.c_transforms dataset.transforms.py_transforms",
     "sporax.dataset.vision": "dataset.vision.transforms dataset.vision.utils dataset.vision.c_transforms",
+    "sporax.dataset.audio": "dataset.audio.transforms dataset.audio.utils",
     "sporax.dataset.text": "dataset.text.transforms dataset.text.utils",
     "sporax.train": """
         nn.metrics train.summary.summary_record

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 
+import sporax
 import sporax.dataset as ds
 from sporax.dataset import config
 
@@ -56,6 +57,10 @@ def test_what_would_change_the_rows_is_an_error():
 def test_what_has_no_counterpart_says_so():
     with pytest.raises(NotImplementedError, match="For 'TransferDataset'"):
         ds.TransferDataset(None)
+
+
+def test_the_context_is_there_as_well():
+    assert ds.context.get_context is sporax.context.get_context
 
 
 def test_load(tmp_path):

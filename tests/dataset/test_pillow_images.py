@@ -143,3 +143,24 @@ def test_compose_called_with_a_pillow_image_gives_a_tuple():
     (result,) = transforms.Compose([vision.ToTensor(), lambda planes: planes * 2])(image)
     assert result.shape == (3, 2, 3)
     assert transforms.Compose([vision.ToTensor()])(np.zeros((2, 3, 3), np.uint8)).shape == (3, 2, 3)
+
+
+SMALL = np.random.default_rng(0).integers(0, 255, (4, 5, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("operations", "first"),
+    [
+        ([vision.ToPIL(), vision.Resize(3)], [157, 146, 88]),
+        ([vision.ToPIL(), lambda image: image, vision.Resize(3)], [167, 143, 94]),
+        ([PIL.Image.fromarray, vision.Resize(3)], [167, 143, 94]),
+        ([PIL.Image.fromarray, vision.Resize(3), vision.HWC2CHW()], [167, 50, 135]),
+        ([vision.ToPIL(), lambda image: image, vision.RandomHorizontalFlip(1.0), vision.Resize(3)], [135, 165, 230]),
+        ([PIL.Image.fromarray, vision.Resize(3, vision.Inter.ANTIALIAS)], [145, 159, 83]),
+        (transforms.Compose([PIL.Image.fromarray, vision.Resize(3)]), [167, 143, 94]),
+    ],
+)
+def test_after_a_function_transforms_work_on_arrays_as_in_mindspore(operations, first):
+    data = ds.NumpySlicesDataset(SMALL[None], ["image"]).map(operations, "image")
+    (image,) = next(iter(data.create_tuple_iterator(num_epochs=1, output_numpy=True)))
+    assert image.reshape(-1)[:3].tolist() == first

@@ -5,6 +5,7 @@ import PIL.Image
 import pytest
 
 import sporax.dataset as ds
+from sporax import Tensor
 
 from .conftest import column, rows
 
@@ -143,6 +144,31 @@ def test_dicts_of_a_batch_have_the_same_keys():
         RuntimeError, match=r"all dicts of column 'd' must have the same keys, but got \[\['x'\], \['y'\]\]"
     ):
         rows(data)
+
+
+def test_dicts_keep_their_lists_and_functions_get_them_as_they_are():
+    source = [({"a": [1, 2], "t": (1,), "i": 3, "m": [{"q": 1.5}]},)] * 2
+    seen = []
+    data = ds.GeneratorDataset(source, "d", shuffle=False).map(lambda d: seen.append(d) or d, "d")
+    (given,) = next(iter(data.create_tuple_iterator(num_epochs=1)))
+    assert seen[0] == source[0][0]
+    assert [type(item) for item in given["a"]] == [Tensor, Tensor] and type(given["t"]) is tuple
+    assert given["m"][0]["q"].asnumpy() == 1.5 and given["i"].shape == ()
+    (arrays,) = next(iter(data.create_tuple_iterator(num_epochs=1, output_numpy=True)))
+    assert arrays["a"] == [1, 2] and isinstance(arrays["a"][0], np.ndarray)
+    several = ds.GeneratorDataset([({"a": [1, 2]},)] * 2, "d").batch(2)
+    assert rows(several.map(lambda d: d["a"], "d")) == [[[[1, 2], [1, 2]]]]
+
+
+def test_padded_batches_of_dicts_and_scalars():
+    data = ds.GeneratorDataset([({"x": np.arange(2)}, i) for i in range(4)], ["d", "n"], shuffle=False)
+    for pads in ({}, {"n": ([], 0)}):
+        padded = [
+            (row[0]["x"].tolist(), row[1].tolist())
+            for row in data.padded_batch(2, pad_info=pads).create_tuple_iterator(num_epochs=1, output_numpy=True)
+        ]
+        assert padded == [([[0, 1], [0, 1]], [0, 1]), ([[0, 1], [0, 1]], [2, 3])]
+    assert data.output_shapes() == data.output_shapes(estimate=True) == [[0], []]
 
 
 # ----------------------------------------------------------------------------------------------------------- sync_wait

@@ -3,9 +3,10 @@
 A dataset describes where rows come from and what happens to them; iterators read it. See docs/dataset.md.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from sporax.dataset import _callbacks, config, debug, text, transforms, vision
+from sporax.dataset import _callbacks, audio, config, debug, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._cache import DatasetCache
 from sporax.dataset._callbacks import DSCallback
@@ -206,6 +207,7 @@ __all__ = [
     "ConcatDataset",
     "BucketBatchByLengthDataset",
     "BatchDataset",
+    "audio",
     "compare",
     "config",
     "debug",
@@ -223,4 +225,6 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
     def __getattr__(name: str) -> Any:
         if name == "WaitedDSCallback":  # of a layer above
             return _callbacks.WaitedDSCallback
+        if name == "context":  # loads JAX, which reading data does not need
+            return importlib.import_module("sporax.context")
         return missing_name(__name__, name)

@@ -37,9 +37,14 @@ class BatchInfo:
         return self.epoch_num
 
 
+def _alone(value: Array) -> Column:
+    """A column of one row; a box stays one."""
+    return [value] if value.dtype == object else value[None]
+
+
 def collate_all(block: Block, number: int, epoch: int) -> Block:
     """A block as one row, every column stacked to (batch, *row_shape)."""
-    return {name: collate(name, column)[None] for name, column in block.items()}
+    return {name: _alone(collate(name, column)) for name, column in block.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,10 +82,10 @@ class PerBatchMap:
                 f"{list(self.outputs)}, but got {got}."
             )
         results = {
-            name: collate(name, [as_value(item) for item in result])[None]
+            name: _alone(collate(name, [as_value(item) for item in result]))
             for name, result in zip(self.outputs, results, strict=True)
         }
-        return {name: results[name] if name in results else collate(name, block[name])[None] for name in self.columns}
+        return {name: results[name] if name in results else _alone(collate(name, block[name])) for name in self.columns}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,9 +102,13 @@ class PaddedCollate:
     def __call__(self, block: Block, number: int, epoch: int) -> Block:
         """The batch as one row."""
         return {
-            name: (collate(name, column) if name not in self.pads else padded(name, column, *self.pads[name]))[None]
+            name: _alone(padded(name, column, *self.pads[name]) if self._pads(name, column) else collate(name, column))
             for name, column in block.items()
         }
+
+    def _pads(self, name: str, column: Column) -> bool:
+        """Whether a column is padded; dicts are not."""
+        return name in self.pads and column[0].dtype != object
 
 
 def padded(name: str, column: Column, shape: Sequence[int | None] | None, value: Any) -> Array:
@@ -118,10 +127,11 @@ def padded(name: str, column: Column, shape: Sequence[int | None] | None, value:
     # Strings have their length in the dtype; the batch needs the longest of them.
     dtype = np.result_type(*{item.dtype for item in column}) if column[0].dtype.kind in "US" else column[0].dtype
     batch = np.full((len(column), *target), blank, dtype)
-    for place, item in zip(batch, column, strict=True):
+    for place, item in enumerate(column):
         # Rows longer than the target are cut, shorter ones keep the blank behind their end.
-        region = tuple(slice(0, min(have, want)) for have, want in zip(item.shape, target, strict=True))
-        place[region] = item[region]
+        region: Any = tuple(slice(0, min(have, want)) for have, want in zip(item.shape, target, strict=True))
+        inside: Any = (place, *region)  # also for scalars, which have no place of their own
+        batch[inside] = item[region]
     return batch
 
 

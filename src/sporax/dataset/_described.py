@@ -14,7 +14,7 @@ from sporax.dataset._joined_nodes import Concat
 from sporax.dataset._nodes import Batch, FlowSource, Node, Repeat, Shuffle, Source, first_row
 from sporax.dataset._patches import for_all_ranks
 from sporax.dataset._random import first_pass
-from sporax.dataset._rows import Row
+from sporax.dataset._rows import Array, Row
 from sporax.dataset._sizes import common_shapes
 from sporax.dataset._tables import ENDLESS
 
@@ -66,11 +66,11 @@ class Described:
         if not _checks.check_bool("output_shapes", "estimate", estimate):
             # As the iterator would give it: one process may read for all ranks.
             row = first_row(for_all_ranks(self._node))
-            return [list(row[name].shape) for name in self._node.columns]
+            return [[*_shape(row[name])] for name in self._node.columns]
         shapes: list[list[int | None]] = []
         for row in self._rows_once():
-            row_shapes = [list(row[name].shape) for name in self._node.columns]
-            shapes = common_shapes(shapes, row_shapes) if shapes else row_shapes
+            row_shapes = [_shape(row[name]) for name in self._node.columns]
+            shapes = common_shapes(shapes, row_shapes) if shapes else [[*shape] for shape in row_shapes]
         return shapes
 
     def output_types(self) -> list[np.dtype[Any]]:
@@ -100,6 +100,11 @@ class Described:
     def _rows_once(self) -> Iterator[Row]:
         # Pass 0 of a new iterator, so that two questions get one answer.
         return rows_of(self._node.build(first_pass(0)))
+
+
+def _shape(value: Array) -> list[int]:
+    """The shape of a value; [0] for a dict, as MindSpore says."""
+    return [0] if value.dtype == object else list(value.shape)
 
 
 def _chain(node: Node) -> Iterator[Node]:

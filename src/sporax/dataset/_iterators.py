@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sporax.dataset._patches import for_all_ranks
 from sporax.dataset._random import Pass
-from sporax.dataset._rows import Array, Row, opened
+from sporax.dataset._rows import Array, Row, as_numpy
 from sporax.dataset._tables import ENDLESS
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime.session import SESSION
@@ -38,7 +38,7 @@ class RowIterator(abc.ABC):
         self._columns = tuple(columns)
         self._num_epochs = ENDLESS if num_epochs == -1 else num_epochs
         # Chosen once per iterator and not per value.
-        self._convert = opened if output_numpy else _tensor_maker()
+        self._convert = as_numpy if output_numpy else _tensor_maker()
         self._epoch = 0
         self._row = 0
         self._reader: EpochReader | None = None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.dataset import text, transforms, vision
+from sporax.dataset import audio, text, transforms, vision
 from sporax.dataset._operations import Operation, PythonFunction, Transform
 from sporax.dataset._recorded import given_arguments
 from sporax.dataset._sources.file_sampling import Shuffle
@@ -62,6 +62,14 @@ _ENUMS: dict[str, type[enum.Enum]] = {
     "normalization_form": NormalizeForm,
     "operator": transforms.Relational,
     "shuffle": Shuffle,
+    "stype": audio.ScaleType,
+    "gain_type": audio.GainType,
+    "fade_shape": audio.FadeShape,
+    "window": audio.WindowType,
+    "norm": audio.NormType,
+    "mel_type": audio.MelType,
+    "mel_scale": audio.MelType,
+    "pad_mode": audio.BorderType,
 }
 """Arguments that are enumerations."""
 
@@ -119,17 +127,19 @@ def encoded(where: str, value: Any) -> Any:
 
 
 def decoded(where: str, name: str, value: Any) -> Any:
-    """The value of an argument `name` from JSON; lists become tuples where they are inside of other lists."""
+    """The value of an argument `name` from JSON; those within a dict have its keys as names."""
     if isinstance(value, list):
         return [decoded(where, name, item) for item in value]
     if isinstance(value, dict):
         return _decoded_object(where, name, value)
     kind = _ENUMS.get(name)
-    if kind is None or not isinstance(value, int) or isinstance(value, bool):
+    order = None if kind is None else _ORDERS.get(kind)
+    takes: type = str if order is None and kind is not None and issubclass(kind, str) else int
+    if kind is None or not isinstance(value, takes) or isinstance(value, (bool, enum.Enum)):
         return value
-    order = _ORDERS.get(kind)
     try:
-        return kind(value) if order is None else order[value]
+        number: Any = value
+        return kind(number) if order is None else order[number]
     except (ValueError, IndexError):
         raise SporaxRuntimeError(f"For '{where}', '{name}' has no member number {value}.") from None
 
@@ -153,7 +163,7 @@ def _decoded_object(where: str, name: str, value: dict[str, Any]) -> Any:
         return _schema(value["schema"])
     if keys == {"tensor_op", "prob"}:
         return decoded_operation(where, value["tensor_op"]), value["prob"]
-    return {key: decoded(where, name, item) for key, item in value.items()}
+    return {key: decoded(where, key, item) for key, item in value.items()}
 
 
 def _schema(document: str) -> Schema:
@@ -197,7 +207,7 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
         document["tensor_op_name"], document["tensor_op_name"]
     )
     module = document.get("python_module", "mindspore.dataset")
-    found = (getattr(part, name) for part in (vision, transforms, text) if name in part.__all__)
+    found = (getattr(part, name) for part in (vision, transforms, text, audio) if name in part.__all__)
     kind = next(found, None)
     if kind is None or "tensor_op_params" not in document or not module.startswith("mindspore.dataset"):
         raise SporaxRuntimeError(
@@ -205,6 +215,8 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
             "keeps the name alone; build this pipeline with the code that made it."
         )
     accepted = inspect.signature(kind).parameters
+    if kind is audio.MFCC:
+        document = _with_norm(document)
     arguments = {
         (key if key in accepted else _CPP_ARGUMENTS.get(key, key)): _argument(where, key, value)
         for key, value in (document["tensor_op_params"] or {}).items()
@@ -220,6 +232,12 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
     ]
     several = next((key for key, parameter in accepted.items() if parameter.kind is parameter.VAR_POSITIONAL), None)
     return kind(*positional, *(arguments.pop(several, ()) if several else ()), **arguments)
+
+
+def _with_norm(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the member that `norm` of MFCC is; elsewhere it is one of another enumeration."""
+    parameters = document["tensor_op_params"]
+    return {**document, "tensor_op_params": parameters | {"norm": audio.NormMode(parameters["norm"])}}
 
 
 def _argument(where: str, name: str, value: Any) -> Any:

@@ -31,6 +31,8 @@ _STAND_INS = 16
 class _Hooked(Operation):
     """A hook as an operation that changes nothing."""
 
+    only_looks = True
+
     def __init__(self, hook: DebugHook) -> None:
         self._hook = hook
 

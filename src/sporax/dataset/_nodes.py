@@ -29,7 +29,7 @@ from sporax.dataset._flows import (
 )
 from sporax.dataset._gates import Gate
 from sporax.dataset._map_modes import healthy, with_hooks
-from sporax.dataset._operations import Operation, as_pixels, is_python, on_columns
+from sporax.dataset._operations import Operation, as_pixels, handed_on, is_python, on_columns
 from sporax.dataset._pools import FlowWorkers, TableWorkers
 from sporax.dataset._random import Pass, RowKey
 from sporax.dataset._rows import Block, Row, row_of
@@ -280,8 +280,10 @@ class _Applied:
 
     def __call__(self, block: Block, rows: Indices) -> Block:
         columns = [block[name] for name in self.inputs]
+        before = None
         for operation, key in zip(self.operations, self.keys, strict=True):
-            columns = on_columns(operation, columns, rows, key)
+            columns = on_columns(operation, handed_on(before, operation, columns), rows, key)
+            before = before if operation.only_looks else operation
         if len(columns) != len(self.outputs):
             raise SporaxRuntimeError(
                 f"For 'map', the operations returned {len(columns)} columns, but 'output_columns' names "

@@ -26,6 +26,9 @@ Values = tuple[Array, ...]
 class Operation(abc.ABC):
     """Some columns of a row in, some out."""
 
+    only_looks: bool = False
+    """Whether it stands between two others without being one of them."""
+
     @property
     def draws(self) -> bool:
         """Whether results are random."""
@@ -58,6 +61,9 @@ class Transform(Recorded, Operation):
 
     keeps_pillow: bool = True
     """Whether images that it makes of Pillow's are Pillow's again."""
+
+    only_pillow: bool = False
+    """Whether it works on Pillow images alone in MindSpore."""
 
     takes_boxes: bool = False
     """Whether it hands values on as they are; others get the pixels of Pillow images."""
@@ -112,6 +118,17 @@ def on_columns(operation: Operation, columns: Sequence[Column], rows: Indices, k
     if operation.gives_pillow or operation.keeps_pillow:
         return [[_as_pillow(value) for value in column] for column in results]
     return results
+
+
+def handed_on(before: Operation | None, operation: Operation, columns: Sequence[Column]) -> list[Column]:
+    """What an operation gets of the one before.
+
+    In MindSpore a transform continues with Pillow if the transform before it does. After a function it continues with arrays,
+    also if the function gives Pillow images, unless it knows only these.
+    """
+    if isinstance(before, PythonFunction) and isinstance(operation, Transform) and not operation.only_pillow:
+        return [as_pixels(column) for column in columns]
+    return list(columns)
 
 
 def _holds_pillow(column: Column) -> bool:

@@ -8,7 +8,7 @@ blocks lets a cheap operation touch a whole batch in one numpy call instead of o
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,30 @@ def as_value(value: Any) -> Array:
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, dict):
-        return boxed({key: opened(as_value(item)) for key, item in value.items()})
+        return boxed(_without_tensors(value))
     # By attribute and not by type: `Tensor` would load JAX.
     asnumpy = getattr(value, "asnumpy", None)
     return np.asarray(asnumpy() if asnumpy is not None else value)
+
+
+def _without_tensors(value: Any) -> Any:
+    """A dict, and what is in it, with arrays instead of Tensors; new dicts and lists, which steps may change."""
+    return convert_leaves(value, lambda leaf: leaf.asnumpy() if hasattr(leaf, "asnumpy") else leaf)
+
+
+def convert_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Dicts, lists and tuples with `convert` of what they hold."""
+    if isinstance(value, dict):
+        return {key: convert_leaves(item, convert) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(convert_leaves(item, convert) for item in value)
+    return convert(value)
+
+
+def as_numpy(value: Array) -> Any:
+    """What an iterator gives for a value: an array, or a dict of arrays."""
+    inner = opened(value)
+    return convert_leaves(inner, np.asarray) if isinstance(inner, dict) else inner
 
 
 def is_pillow(value: Any) -> bool:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from sporax.common.tensor import Tensor
-from sporax.dataset._rows import Array, as_value, opened
+from sporax.dataset._rows import Array, convert_leaves, opened
 
 
 def to_tensor(value: Array) -> Any:
     """A Tensor of a column's value, a dict of Tensors of a dict; strings, which no Tensor holds, stay numpy arrays."""
     if value.dtype == object:
         inner = opened(value)
-        return {key: to_tensor(as_value(item)) for key, item in inner.items()} if isinstance(inner, dict) else value
+        return convert_leaves(inner, lambda leaf: to_tensor(np.asarray(leaf))) if isinstance(inner, dict) else value
     return value if value.dtype.kind in "US" else Tensor(value)

@@ -17,6 +17,7 @@ from sporax.dataset._operations import (
     Transform,
     Values,
     as_operations,
+    handed_on,
     on_columns,
     on_values,
 )
@@ -353,16 +354,20 @@ class Compose(Transform):
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
+        before = None
         for operation in self.operations:
-            values = on_values(operation, values, rng)
+            given = handed_on(before, operation, [[value] for value in values])
+            values = on_values(operation, tuple(column[0] for column in given), rng)
+            before = operation
         return values
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """See Operation."""
         values = list(columns)
         for number, operation in enumerate(self.operations):
+            before = self.operations[number - 1] if number else None
             # A key for each, so that equal transforms in one list draw different numbers.
-            values = on_columns(operation, values, rows, key.sub(number))
+            values = on_columns(operation, handed_on(before, operation, values), rows, key.sub(number))
         return values
 
 
@@ -421,6 +426,8 @@ class RandomOrder(Transform):
     Args:
         transforms: transforms or functions.
     """
+
+    only_pillow = True
 
     @property
     def draws(self) -> bool:

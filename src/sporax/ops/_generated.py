@@ -77,6 +77,12 @@ def _mean_ext(input: Array, dim: Axes = None, keepdim: bool = False, dtype: DTyp
     return reduction.mean.kernel(input, dim, keepdim, dtype=dtype)
 
 
+@operator("ProdExt()", function="", classes=GENERATED)
+def _prod_ext(input: Array, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
+    """Product over `dim`; bools and integers are multiplied in int64 unless `dtype` says otherwise."""
+    return reduction.prod.kernel(input, dim, keepdim, dtype)
+
+
 @operator("MatMulExt()", function="", classes=GENERATED)
 def _matmul_ext(input: Array, other: Array) -> Array:
     """Matrix product of tensors with any number of leading dimensions (broadcast), or of vectors."""
@@ -119,6 +125,12 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
             f"For 'SplitWithSize', the sum of 'split_size' must be {whole}, the size of dim {where}, but got {split_size}."
         )
     return tuple(jnp.split(input, np.cumsum(split_size)[:-1].tolist(), where))
+
+
+@operator("SplitTensor()", function="", classes=GENERATED)
+def _split_tensor(input: Array, split_size: int, dim: int = 0) -> tuple[Array, ...]:
+    """Parts of the size `split_size` along `dim`; the last may be smaller."""
+    return join_split.split.kernel(input, split_size, dim)
 
 
 @operator("TopkExt()", function="", classes=GENERATED)

@@ -30,6 +30,8 @@ class Grayscale(OneToOne):
         num_output_channels: 1 for (H, W), 3 for three equal channels.
     """
 
+    only_pillow = True
+
     def __init__(self, num_output_channels: int = 1) -> None:
         self._channels = check_int("Grayscale", "num_output_channels", num_output_channels)
         if self._channels not in (1, 3):
@@ -45,6 +47,8 @@ class Grayscale(OneToOne):
 
 class RandomGrayscale(RandomTransform):
     """An RGB image made gray with probability `prob`; it keeps its three channels."""
+
+    only_pillow = True
 
     def __init__(self, prob: float = 0.1) -> None:
         self._prob = check_probability("RandomGrayscale", "prob", prob)
@@ -83,6 +87,8 @@ class RgbToHsv(_OfChannels):
         is_hwc: whether images are (…, H, W, 3) or (…, 3, H, W).
     """
 
+    only_pillow = True
+
     def _mapped(self, first: Array, second: Array, third: Array) -> tuple[Array, Array, Array]:
         high, low = np.maximum(np.maximum(first, second), third), np.minimum(np.minimum(first, second), third)
         spread = high - low
@@ -102,6 +108,8 @@ class HsvToRgb(_OfChannels):
     Args:
         is_hwc: whether images are (…, H, W, 3) or (…, 3, H, W).
     """
+
+    only_pillow = True
 
     def _mapped(self, first: Array, second: Array, third: Array) -> tuple[Array, Array, Array]:
         # Each channel is at its peak for a third of the circle and falls off linearly on both sides.

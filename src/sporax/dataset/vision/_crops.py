@@ -30,6 +30,8 @@ class FiveCrop(Transform):
         SporaxRuntimeError: (when applied) the image is smaller than a part.
     """
 
+    only_pillow = True
+
     def __init__(self, size: Any) -> None:
         self._size = check_size(self.name, size)
 
@@ -59,6 +61,8 @@ class TenCrop(FiveCrop):
         size: see `FiveCrop`.
         use_vertical_flip: flip up and down instead of left and right.
     """
+
+    only_pillow = True
 
     def __init__(self, size: Any, use_vertical_flip: bool = False) -> None:
         super().__init__(size)

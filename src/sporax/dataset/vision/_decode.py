@@ -86,6 +86,8 @@ class ToPIL(OneToOne):
     In a pipeline, later operations of the same `map` get the image; what leaves `map` is an array.
     """
 
+    only_pillow = True
+
     # The value stays an array; what applies the transform makes the image of it.
     gives_pillow = True
 

@@ -94,6 +94,8 @@ class RandomErasing(RandomTransform):
         max_attempts: draws before the image stays as it is.
     """
 
+    only_pillow = True
+
     def __init__(
         self,
         prob: float = 0.5,

@@ -53,6 +53,8 @@ class LinearTransformation(OneToOne):
         SporaxValueError: sizes do not fit together; for the image when applied.
     """
 
+    only_pillow = True
+
     def __init__(self, transformation_matrix: Any, mean_vector: Any) -> None:
         for name, value, dims in (("transformation_matrix", transformation_matrix, 2), ("mean_vector", mean_vector, 1)):
             if not isinstance(value, np.ndarray) or value.ndim != dims:

@@ -42,6 +42,8 @@ class MixUp(Transform):
         SporaxRuntimeError: (when applied) a batch of another size, or labels that are not one-hot.
     """
 
+    only_pillow = True
+
     @property
     def draws(self) -> bool:
         """See Operation."""

@@ -42,6 +42,7 @@ class Resize(ByPillow, OneToOne):
         self._size = check_size("Resize", size)
         self._keep_aspect = isinstance(size, int)
         self._interpolation = check_interpolation("Resize", interpolation)
+        self.only_pillow = self._interpolation is Inter.ANTIALIAS
 
     def _one(self, value: Array) -> Array:
         check_pixels("Resize", value)

@@ -228,6 +228,8 @@ class RandomPerspective(RandomTransform):
         interpolation: NEAREST, LINEAR or CUBIC.
     """
 
+    only_pillow = True
+
     def __init__(self, distortion_scale: float = 0.5, prob: float = 0.5, interpolation: Inter = Inter.BICUBIC) -> None:
         self._scale = check_probability("RandomPerspective", "distortion_scale", distortion_scale)
         self._prob = check_probability("RandomPerspective", "prob", prob)
