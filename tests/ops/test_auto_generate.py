@@ -33,6 +33,8 @@ def listed(result):
         (lambda: A.MatMulExt()(X[0], ONES[0]), [(3, ms.float32)]),
         (lambda: A.BatchMatMulExt()(X[None], ONES.T[None]), [([[[3, 3], [12, 12]]], ms.float32)]),
         (lambda: A.SplitWithSize()(X, [1, 2], 1), [([[0], [3]], ms.float32), ([[1, 2], [4, 5]], ms.float32)]),
+        (lambda: A.ProdExt()(X.astype(ms.int32), 1), [([0, 60], ms.int64)]),
+        (lambda: A.SplitTensor()(X, 2, 1), [([[0, 1], [3, 4]], ms.float32), ([[2], [5]], ms.float32)]),
         (lambda: A.MaxDim()(X, 1), [([2, 5], ms.float32), ([2, 2], ms.int64)]),
         (
             lambda: A.MinDim()(Tensor([[3.0, 1.0], [1.0, 1.0]]), 1, True),
