@@ -82,6 +82,8 @@ def test_fact(topic, case):
     if missing := list(absent(case)):
         pytest.skip(f"not offered: {', '.join(missing)}")
     expected = FACTS[topic][case]
+    if topic == "statistics":
+        ms.set_seed(0)  # largest values of other draws differ by more than the slack, once in hundreds of runs
     actual = fact_format.outcome(ms, case, names(topic))
     slack = STATISTICAL * magnitude(expected) if topic == "statistics" else 0.0
     why = deviations.reason(deviations.FACTS, case)
