@@ -123,7 +123,7 @@ def test_open_neighbours_are_taken_to_agree():
     problem = problem_of(product(), mesh_of(2))
     descent = CoordinateDescent(problem)
     for node, own in enumerate(problem.costs):
-        tables = [table for _, table in descent.links[node]]
+        tables = [table for _, table, _ in descent.links[node]]
         expected = own + sum(table.min(axis=1) for table in tables)
         np.testing.assert_allclose(descent.candidate_costs(node, [-1] * len(problem.costs)), expected)
 

@@ -128,17 +128,18 @@ class CoordinateDescent:
 
     def __init__(self, problem: Problem) -> None:
         self.costs = problem.costs
-        self.links: list[list[tuple[int, Floats]]] = [[] for _ in problem.costs]
+        self.links: list[list[tuple[int, Floats, Floats]]] = [[] for _ in problem.costs]
+        # With the minima over the neighbour, which spreading asks for again and again.
         for first, second, table in problem.edges:
-            self.links[first].append((second, table))
-            self.links[second].append((first, table.T))
+            self.links[first].append((second, table, table.min(axis=1)))
+            self.links[second].append((first, table.T, table.min(axis=0)))
 
     def candidate_costs(self, node: int, chosen: Sequence[int]) -> Floats:
         """Cost of each candidate next to its neighbours; those that are open (-1) are taken to agree."""
         candidate_costs = self.costs[node].copy()
-        for other, table in self.links[node]:
+        for other, table, least in self.links[node]:
             # An open neighbour will take what suits it best, so its minimum is the fair guess.
-            candidate_costs += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]
+            candidate_costs += least if chosen[other] < 0 else table[:, chosen[other]]
         return candidate_costs
 
     def improve(self, chosen: list[int], kept: frozenset[int] = frozenset()) -> None:
@@ -152,7 +153,7 @@ class CoordinateDescent:
             # An improvement within rounding could alternate between two candidates for ever.
             if candidate_costs[best] < candidate_costs[chosen[node]] * (1 - 1e-12):
                 chosen[node] = best
-                waiting.update(dict.fromkeys(other for other, _ in self.links[node] if other not in kept))
+                waiting.update(dict.fromkeys(other for other, *_ in self.links[node] if other not in kept))
 
 
 def _reduced(graph: CostGraph) -> Core:

@@ -111,7 +111,7 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
             node = waiting.popleft()
             if chosen[node] < 0:
                 chosen[node] = int(descent.candidate_costs(node, chosen).argmin())
-            fresh = dict.fromkeys(other for other, _ in descent.links[node] if other not in reached)
+            fresh = dict.fromkeys(other for other, *_ in descent.links[node] if other not in reached)
             waiting.extend(fresh)
             reached.update(fresh)
     descent.improve(chosen, kept)
