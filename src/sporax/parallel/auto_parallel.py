@@ -78,7 +78,6 @@ class AutoParallel(Cell):
         # Inside of another program the network becomes a part of it.
         if state.current_frame() is not None:
             return self._run(*args, **kwargs)
-        self._check_inputs(args, kwargs)
         with context.using(self.parallel_config):
             return self.program(*args, **kwargs)
 
