@@ -32,6 +32,15 @@ def test_on_one_device_it_runs_the_network_compiled(net, parallel, mode):
     assert len(parallel.program.compilations) == 1
 
 
+@pytest.mark.parametrize("mode", [context.GRAPH_MODE, context.PYNATIVE_MODE])
+def test_numpy_arrays_are_constants_of_the_compiled_network(mode):
+    context.set_context(mode=mode)
+    scaled = AutoParallel(lambda x, scale: x * ms.Tensor(scale))
+    for factor in (2, 3):
+        scale = np.full(2, factor, np.float32)
+        np.testing.assert_array_equal(scaled(ms.Tensor(X), scale).asnumpy(), X * factor)
+
+
 def test_wraps_functions_and_keeps_names(net, parallel):
     np.testing.assert_array_equal(AutoParallel(lambda x, scale: x * scale)(ms.Tensor(X), 3).asnumpy(), X * 3)
     assert [parameter.name for parameter in parallel.get_parameters()] == ["weight", "bias"]
