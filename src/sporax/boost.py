@@ -269,7 +269,7 @@ class ParameterProcess:
         """Groups for some of an optimizer's Parameters, with the settings of the groups they were in.
 
         Args:
-            parameters: those that are wanted.
+            parameters: those that groups are made of.
             origin_params: what the optimizer was made with; Parameters that are in none of its groups get the settings of
                 the group with most of them.
 
@@ -295,7 +295,7 @@ class ParameterProcess:
             names = [parameter.name for parameter in group["params"] if parameter.name in by_name]
             for name in names:
                 left.pop(name, None)
-            # A group of which nothing is wanted would be refused.
+            # Optimizers refuse a group without Parameters.
             if names:
                 groups.append({**group, "params": [by_name[name] for name in names]})
         if left:

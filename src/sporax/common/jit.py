@@ -93,7 +93,7 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _InOrder(dict[Any, Any]):
-    """A dict among the results of a program. JAX sorts the keys of dicts, so it has to be told of them as of other nodes."""
+    """A dict among the results of a program. JAX sorts the keys of dicts, so this one is registered as a node."""
 
 
 def _plain_dict(keys: tuple[Any, ...], values: Any) -> Any:

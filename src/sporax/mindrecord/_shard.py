@@ -239,7 +239,7 @@ class ShardWriter:
                 )
             self._file.seek(0)
             self._file.write(struct.pack("<Q", len(text)) + text)
-            # Without rows nothing lies behind the header, yet readers expect its full room.
+            # Without rows nothing is behind the header, yet readers expect its full room.
             if not self._pages:
                 self._file.truncate(self._header.header_bytes)
             self._index.commit()

@@ -1,4 +1,4 @@
-"""Slots of which no copy is left: which they are, and what the user is told."""
+"""Slots of which no copy is left: which they are, and the error that names them."""
 
 from __future__ import annotations
 

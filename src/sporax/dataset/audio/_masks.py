@@ -22,7 +22,7 @@ class MaskAlongAxis(OneToOne):
         axis: 1 for frequencies, 2 for time.
 
     Raises:
-        SporaxRuntimeError: (when applied) the stripe lies outside.
+        SporaxRuntimeError: (when applied) the stripe is not within the spectrogram.
     """
 
     def __init__(self, mask_start: int, mask_width: int, mask_value: float, axis: int) -> None:

@@ -1,6 +1,6 @@
 """Caches of keys and values in blocks: `ReshapeAndCache` writes them, `PagedAttention` looks into them one token at a time.
 
-Problem: sequences that are generated together grow to lengths nobody knows in advance, so their keys and values are kept in
+Problem: sequences that are generated together grow to lengths that are not known in advance, so their keys and values are kept in
 blocks of one size, and a table says which blocks belong to which sequence (Kwon et al., "Efficient Memory Management for
 Large Language Model Serving with PagedAttention", SOSP 2023). Method: a slot is a row of the cache with its blocks put one
 after another; keys are gathered through the table and masked behind the length of each sequence, then

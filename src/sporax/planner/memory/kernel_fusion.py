@@ -56,7 +56,7 @@ def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kerne
     """The kernels of a program, in the order in which they run.
 
     Args:
-        pieces: the program.
+        instructions: the program.
         results: arrays that are handed out.
     """
     fusion = _Fusion(instructions, frozenset(results))
