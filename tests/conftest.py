@@ -1,5 +1,6 @@
 """Settings of the whole test session: eight simulated CPU devices in every process, set before JAX starts."""
 
+import gc
 import os
 import sys
 import time
@@ -14,6 +15,10 @@ hypothesis.settings.load_profile("patient")
 
 os.environ.setdefault("SPORAX_NO_CACHE", "1")  # every test compiles what it runs
 
+# Tests start hundreds of processes, in which Sporax's 850 modules would be parsed again if nobody kept their bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Pages are as wide as in files, also those of child processes: readline, which pytest loads, writes the width of its
 # terminal into their environment where this is missing.
 os.environ["COLUMNS"] = "120"
@@ -24,11 +29,18 @@ _FLAGS = {
     # to a third of the session's time and changes nothing above LLVM, so collectives and buffers are the same.
     "--xla_backend_optimization_level": "0",
     "--xla_llvm_disable_expensive_passes": "true",
+    # Fusions are written as LLVM's code at once and not by way of MLIR, which takes half of the time of small programs.
+    "--xla_cpu_use_fusion_emitters": "false",
 }
 _given = os.environ.get("XLA_FLAGS", "")
 os.environ["XLA_FLAGS"] = " ".join(
     [_given, *(f"{flag}={value}" for flag, value in _FLAGS.items() if flag not in _given)]
 ).strip()
+
+import jax  # noqa: E402 -- after its settings
+
+# Importing the facade turns 64-bit values on. They are on in every test, whichever tests ran before it in its process.
+jax.config.update("jax_enable_x64", True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -43,6 +55,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for reason, count in reasons.most_common():
             terminalreporter.line(f"{count:5} {reason}")
         terminalreporter.line(f"{reasons.total():5} in all")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_not_searched_for_garbage() -> Iterator[None]:
+    """Modules, collected tests and caches of programs, a million objects in the end, would be searched again and again."""
+    gc.collect()
+    gc.freeze()
+    yield
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,7 @@ def test_an_argument_that_cannot_be_compared_is_an_error_with_the_name_of_the_pr
 
 
 def test_the_first_difference_is_said_in_words():
-    x, wide = jnp.zeros((2, 3)), jnp.zeros((2, 4), jnp.int32)
+    x, wide = jnp.zeros((2, 3), jnp.float32), jnp.zeros((2, 4), jnp.int32)
     assert difference(signature(x, 1), signature(wide, 2)) == "argument 0 changed from float32[2, 3] to int32[2, 4]"
     assert difference(signature(x, "a"), signature(x, "b")) == "argument 1 changed from 'a' to 'b'"
     assert difference(signature(x, 1), signature(x, np.zeros(2, np.int8))) == (

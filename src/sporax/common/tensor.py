@@ -20,12 +20,14 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.runtime import constants, joint, state
+from sporax.runtime import constants, host_allocator, joint, state
 from sporax.runtime.host import copied, to_device
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
 # JAX users of it never import this module.
 jax.config.update("jax_enable_x64", True)
+
+host_allocator.keep_freed_memory()
 
 _NUMBERS = (bool, int, float, complex)
 _TRACED_VALUE = (

@@ -16,7 +16,7 @@ BLOCKS = 3
 
 
 def variables(count=BLOCKS, shift=0.0):
-    return [jnp.asarray([1.0, 2.0]) * (number + 1) + shift for number in range(count)]
+    return [jnp.asarray([1.0, 2.0], jnp.float32) * (number + 1) + shift for number in range(count)]
 
 
 class Step:

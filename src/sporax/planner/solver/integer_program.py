@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
+import scipy  # its packages are loaded at their first use: few programs need them, and they take long
 
 from sporax.ir.identity import ByIdentity
 from sporax.planner.solver.graph import Floats, Ints
@@ -67,7 +66,7 @@ class Program:
     starts: Ints
     num_strategies: int
     costs: Floats
-    matrix: sparse.csr_array
+    matrix: scipy.sparse.csr_array
     lower: Floats
     upper: Floats
     scale: float
@@ -119,7 +118,7 @@ def build_program(network: Network) -> Program:
         upper = np.concatenate([upper, extra[3]])
         lower = np.concatenate([lower, np.full(len(extra[3]), -np.inf)])
         row += len(extra[3])
-    matrix = sparse.csr_array(
+    matrix = scipy.sparse.csr_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(row, column)
     )
     objective = np.concatenate(costs)
@@ -179,11 +178,11 @@ def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answ
     # Pair columns become 0 or 1 by themselves once the strategies are, so only strategies are integers.
     integrality = np.zeros(len(program.costs))
     integrality[: program.num_strategies] = 1
-    result = milp(
+    result = scipy.optimize.milp(
         program.costs,
         integrality=integrality,
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(program.matrix, program.lower, program.upper),
+        bounds=scipy.optimize.Bounds(0, 1),
+        constraints=scipy.optimize.LinearConstraint(program.matrix, program.lower, program.upper),
         options={"time_limit": max(seconds, 0.01), "mip_rel_gap": gap},
     )
     bound = result.mip_dual_bound
