@@ -36,6 +36,7 @@ class PlanSettings:
         cost: of the cost model.
         hardware: name or file of the devices' profile, or `SYMBOLIC`; "" for the one that fits the devices at hand.
         max_device_bytes: the user's limit of one device's memory; 0 for none.
+        is_trial: the plan is one of several that are compared, so a search that finds none within the memory soon gives up.
         num_stacked: how many leading dimensions of what is fed count steps, and are no part of a batch.
     """
 
@@ -45,6 +46,7 @@ class PlanSettings:
     hardware: str = ""
     max_device_bytes: int = 0
     num_stacked: int = 0
+    is_trial: bool = False
 
     @property
     def symbolic(self) -> bool:

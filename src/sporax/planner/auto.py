@@ -112,6 +112,7 @@ def search_options(
         fully_use_devices=config.fully_use_devices,
         fixed=fixed,
         memory_bytes=capacity(settings, profile),
+        gives_up=settings.is_trial,
         follow=config.elementwise_op_strategy_follow,
         align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,
         epsilon=config.algo_approxi_epsilon if config.enable_algo_approxi else 0.0,

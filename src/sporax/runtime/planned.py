@@ -317,8 +317,8 @@ def _planned_step(
         first, _ = in_blocks(whole)
         return first.graph, make_plan(first.graph, arguments, axes, settings)[0]
 
-    def graph_of(program: ClosedJaxpr) -> tuple[OperatorGraph, Plan]:
-        whole = _sharded(ingested(program), arguments, settings)
+    def graph_of(program: ClosedJaxpr, gives_up: bool) -> tuple[OperatorGraph, Plan]:
+        whole = _sharded(ingested(program), arguments, replace(settings, is_trial=gives_up))
         return whole.step.graph, whole.plan
 
     check_offload(tags, settings.parallel.pipeline_stages)

@@ -149,7 +149,7 @@ def chooser_for_one_device(
             program,
             None,
             lambda chosen: passed(program, tags, None, chosen)[0],
-            lambda rewritten: _on_one_device(rewritten, _names(written), _names(read)),
+            lambda rewritten, gives_up: _on_one_device(rewritten, _names(written), _names(read)),
             lambda plan: model,
             capacity(settings, profile),
         )

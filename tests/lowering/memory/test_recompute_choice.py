@@ -36,7 +36,7 @@ def program():
     return flat_for_plan(jax.make_jaxpr(jax.grad(loss))(W))
 
 
-def plan_it(closed):
+def plan_it(closed, gives_up=False):
     graph = ingest(closed, [(Role.PARAMETER, "w")]).graph
     whole = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
     return graph, semi_auto_plan(graph, MESH, CONFIG, whole)
@@ -69,12 +69,21 @@ def test_the_choice_fits_the_limit():
     assert peak(closed, choice.chosen) <= limit < everything
 
 
-def test_a_search_without_a_plan_is_a_choice_that_does_not_fit():
-    def nowhere(closed):
+@pytest.mark.parametrize("layout_is_free", [False, True])
+def test_what_has_no_plan_is_the_error_of_planning(layout_is_free):
+    def nowhere(closed, gives_up):
         raise SporaxRuntimeError("For 'search', no plan fits.")
 
     with pytest.raises(SporaxRuntimeError, match=r"^For 'search', no plan fits\.$"):
-        choose(program(), 2**40, nowhere)
-    with pytest.raises(SporaxRuntimeError) as refused:
-        choose(program(), 2**40, nowhere, layout_is_free=True)
-    assert "no plan fits" not in str(refused.value)
+        choose(program(), 2**40, nowhere, layout_is_free=layout_is_free)
+
+
+def test_a_search_that_gave_up_is_a_choice_that_does_not_fit():
+    def with_much_recomputation(closed, gives_up):
+        if gives_up and len(closed.jaxpr.eqns) == len(program().jaxpr.eqns):
+            raise SporaxRuntimeError("For 'search', no plan was found soon.")
+        return plan_it(closed)
+
+    choice = choose(program(), 2**40, with_much_recomputation, layout_is_free=True)
+    assert choice.chosen.tags
+    assert any("nothing" in note and "would not fit" in note for note in choice.notes)

@@ -9,7 +9,7 @@ BLOCK = {Level.ATTENTION: Saving(40, 1.0), Level.EVERYTHING: Saving(90, 4.0)}
 KEPT_BYTES, KEPT_SECONDS = 400.0, 10.0
 
 
-def evaluate(levels):
+def evaluate(levels, gives_up=False):
     """A step whose peak is what all blocks keep."""
     taken = [BLOCK.get(level, Saving(0, 0)) for level in levels]
     return Outcome(
@@ -51,12 +51,24 @@ def test_what_fits_nowhere_is_an_error():
 def test_free_layouts_are_compared_though_all_fits():
     """A search may find a faster sharding for a step that keeps less."""
 
-    def faster_with_less(levels):
+    def faster_with_less(levels, gives_up):
         outcome = evaluate(levels)
         return Outcome(20.0 - outcome.seconds, outcome.peak_bytes)
 
     decision = choose([BLOCK] * 2, faster_with_less, 1000, layout_is_free=True)
     assert decision.levels == (Level.EVERYTHING,) * 2
+
+
+def test_where_all_searches_gave_up_one_that_does_not_decides():
+    asked = []
+
+    def thorough_alone(levels, gives_up):
+        asked.append((levels, gives_up))
+        return Outcome(float("inf"), float("inf")) if gives_up else evaluate(levels)
+
+    decision = choose([BLOCK] * 2, thorough_alone, 300, layout_is_free=True)
+    assert decision.levels == (Level.EVERYTHING,) * 2
+    assert [levels for levels, gives_up in asked if not gives_up] == [decision.levels]
 
 
 def test_notes_say_what_was_taken_and_what_the_uniform_choices_need():

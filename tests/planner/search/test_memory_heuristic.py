@@ -7,6 +7,7 @@ from planner_graphs import cheapest_cost, every_choice, layers, mesh_of, problem
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.search import memory_heuristic
 from sporax.planner.search.local_search import measured
 from sporax.planner.search.memory_heuristic import cheapest
 from sporax.planner.search.plan_assembly import plan_of
@@ -44,3 +45,19 @@ def test_where_nothing_fits_the_error_says_what_would():
     stated = float(re.search(r"but (\S+) MB is the smallest plan", str(caught.value)).group(1)) * 1e6
     problem = problem_of(product(), MESH, memory_bytes=int(stated))
     assert measured(problem, cheapest(problem, [])).peak_bytes <= stated
+
+
+def test_a_search_that_may_give_up_says_no_more_than_that_it_found_nothing_soon():
+    with pytest.raises(
+        SporaxRuntimeError, match=r"^For 'search', a plan must be found soon .* 10 bytes .* got none\.$"
+    ):
+        cheapest(problem_of(product(), MESH, memory_bytes=10, gives_up=True), [])
+
+
+def test_a_known_choice_that_fits_is_taken_before_giving_up(monkeypatch):
+    free = problem_of(product(), MESH)
+    smallest = min(every_choice(free), key=lambda choice: measured(free, list(choice)).peak_bytes)
+    limit = measured(free, list(smallest)).peak_bytes
+    monkeypatch.setattr(memory_heuristic, "fit_quickly", lambda problem, limit: None)
+    problem = problem_of(product(), MESH, memory_bytes=limit, gives_up=True)
+    assert measured(problem, cheapest(problem, [smallest])).peak_bytes <= limit

@@ -25,8 +25,8 @@ from sporax.planner.memory.recomputation import Level, Levels, Outcome, Saving, 
 from sporax.planner.report.progress import doing
 from sporax.planner.rules import rule_for
 
-PlanIt = Callable[[ClosedJaxpr], tuple[OperatorGraph, Plan]]
-"""Plans a rewritten program; raises SporaxRuntimeError where nothing fits a device."""
+PlanIt = Callable[[ClosedJaxpr, bool], tuple[OperatorGraph, Plan]]
+"""Plans a rewritten program; raises SporaxRuntimeError where nothing fits a device, or where it may give up soon and does."""
 
 _CONTROL = ("scan", "while", "cond")
 _TOO_LARGE = Outcome(float("inf"), float("inf"))
@@ -66,25 +66,28 @@ def choose_recomputation(
     blocks = blocks_of(program)
     plans: dict[Levels, tuple[OperatorGraph, Plan]] = {}
 
-    def evaluate(levels: Levels) -> Outcome:
+    def evaluate(levels: Levels, gives_up: bool) -> Outcome:
         try:
-            graph, plan = plans[levels] = plan_it(rewrite(chosen(program, blocks, levels)))
+            graph, plan = plans[levels] = plan_it(rewrite(chosen(program, blocks, levels)), gives_up)
         except SporaxRuntimeError:
             # Where strategies are fixed, a failure has another cause than memory.
-            if not layout_is_free:
+            if not gives_up:
                 raise
-            return _TOO_LARGE  # a search has no plan within the limit
+            return _TOO_LARGE  # a search found no plan within the limit
         return Outcome(_seconds(graph, plan, model_of(plan)), memory_of(graph, plan).peak_bytes)
 
     with doing("choosing what is computed again"):
         nothing = (Level.NOTHING,) * len(blocks)
-        first = evaluate(nothing)
+        first = evaluate(nothing, layout_is_free)
         planned = plans.get(nothing)
         # Prices of operators come from the plan without recomputation, which all levels share.
         prices = _prices(rewrite(Chosen()), planned, model_of(None if planned is None else planned[1]))
         savings = _savings(program, facts, blocks, prices)
         decision = choose(
-            savings, lambda levels: first if levels == nothing else evaluate(levels), limit_bytes, layout_is_free
+            savings,
+            lambda levels, gives_up: first if levels == nothing else evaluate(levels, gives_up),
+            limit_bytes,
+            layout_is_free,
         )
     notes = decision.notes([block.path for block in blocks])
     return Choice(chosen(program, blocks, decision.levels), tuple(notes))

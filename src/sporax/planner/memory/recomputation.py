@@ -8,7 +8,8 @@ Method. The uniform choices that people make by hand (nothing, the attention of 
 and priced first. Mixtures come from a knapsack over blocks: the least predicted time that saves at least so many bytes. How
 many bytes must be saved is bisected, since not all that a block saves is saved at the peak; each mixture is planned and priced
 as a whole. The fastest choice that fits is taken, so it is never predicted to be slower than a uniform one that fits. In
-automatic parallelism planning is a search for shardings, which are so chosen together with what is computed again.
+automatic parallelism planning is a search for shardings, which are so chosen together with what is computed again. Searches for
+choices that hardly fit would take longest and seldom win, so they give up soon; only where all did is the last one thorough.
 
 Reference: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022; Herrmann et al., Optimal
 Checkpointing for Heterogeneous Chains, 2019.
@@ -115,7 +116,7 @@ class Decision:
 
 def choose(
     savings: Sequence[Mapping[Level, Saving]],
-    evaluate: Callable[[Levels], Outcome],
+    evaluate: Callable[[Levels, bool], Outcome],
     limit_bytes: int,
     layout_is_free: bool = False,
 ) -> Decision:
@@ -123,7 +124,7 @@ def choose(
 
     Args:
         savings: what the levels of each block save and cost, as far as they differ from nothing.
-        evaluate: plans and prices the step with one level per block.
+        evaluate: plans and prices the step with one level per block; the flag says that a search may give up soon.
         limit_bytes: memory of one device.
         layout_is_free: planning searches for shardings, so a step that computes more may also be faster.
 
@@ -134,7 +135,7 @@ def choose(
 
     def fits(levels: Levels) -> bool:
         if levels not in trials:
-            trials[levels] = evaluate(levels)
+            trials[levels] = evaluate(levels, layout_is_free)
         return trials[levels].peak_bytes <= limit_bytes
 
     nothing = (Level.NOTHING,) * len(savings)
@@ -147,6 +148,10 @@ def choose(
             fits((level,) * len(savings))
     # Saving as many bytes as the step is too large is the first guess.
     _try_mixtures(savings, fits, trials[nothing].peak_bytes - limit_bytes)
+    everything = (Level.EVERYTHING,) * len(savings)
+    if layout_is_free and not any(outcome.peak_bytes <= limit_bytes for outcome in trials.values()):
+        # Searches gave up soon. One that does not says whether the smallest step has a plan at all.
+        trials[everything] = evaluate(everything, False)
     fitting = [levels for levels, outcome in trials.items() if outcome.peak_bytes <= limit_bytes]
     if not fitting:
         least = min(outcome.peak_bytes for outcome in trials.values())
