@@ -58,11 +58,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _what_stays_is_not_searched_for_garbage() -> Iterator[None]:
+def _what_stays_is_not_searched_for_garbage() -> None:
     """Modules, collected tests and caches of programs, a million objects in the end, would be searched again and again."""
     gc.collect()
     gc.freeze()
-    yield
 
 
 @pytest.fixture(autouse=True)
