@@ -65,7 +65,7 @@ def decisions(monkeypatch):
 
 def trained(recompute="", megabytes=None, mode=None):
     """Losses, Parameters, the step and its data after two steps."""
-    settings = {} if mode is None else {"parallel_mode": mode, "device_num": 8}
+    settings = {} if mode is None else {"parallel_mode": mode, "device_num": 4}
     ms.set_auto_parallel_context(recompute=recompute, **settings)
     if megabytes is not None:
         ms.set_context(max_device_memory=f"{megabytes * 1e6 / 2**30:.9f}GB")
