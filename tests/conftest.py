@@ -15,6 +15,9 @@ hypothesis.settings.load_profile("patient")
 
 os.environ.setdefault("SPORAX_NO_CACHE", "1")  # every test compiles what it runs
 
+# Tracing allocates much and leaves few cycles: with Python's 700 a tenth of the session would be searching for garbage.
+gc.set_threshold(50_000, 20, 20)
+
 # Tests start hundreds of processes, in which Sporax's 850 modules would be parsed again if nobody kept their bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
