@@ -60,13 +60,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{reasons.total():5} in all")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _what_stays_is_not_searched_for_garbage() -> None:
-    """Modules, collected tests and caches of programs, a million objects in the end, would be searched again and again."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def _mode_stays_in_its_test() -> Iterator[None]:
     """The mode of the process is what it was before the test."""

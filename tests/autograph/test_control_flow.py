@@ -1,5 +1,6 @@
 """Python's control flow on tensors: compiled results equal those of plain Python, in values and in side effects."""
 
+import gc
 import traceback
 
 import numpy as np
@@ -237,6 +238,16 @@ def test_lambdas_and_closures():
 
     assert_same(ms.jit(inner)(X), X * 2)
     assert_same(ms.jit(lambda x: x if x.sum() < 0 else -x)(X), -X)
+
+
+def test_functions_that_a_program_froze_are_rewritten():
+    def positive(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    gc.freeze()
+    assert_same(ms.jit(positive)(-X), X)
 
 
 def test_methods_with_super_and_private_names():

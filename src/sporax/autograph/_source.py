@@ -9,7 +9,6 @@ gets the new one, so whoever holds the function calls the new code from now on; 
 from __future__ import annotations
 
 import ast
-import gc
 import linecache
 import types
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 from sporax.autograph import _rewriter
 from sporax.ir.errors import SporaxNotImplementedError
+from sporax.runtime.living_objects import living_objects
 
 # By identity of code, which all functions made from one definition share.
 _rewritten: set[types.CodeType] = set()
@@ -108,7 +108,7 @@ def _with_flow(code: types.CodeType, flow: Any) -> types.CodeType:
 def _replace(old: types.CodeType, new: types.CodeType) -> None:
     """Put `new` where `old` is, in functions and in functions that make such functions."""
     # Closures and methods have functions of their own with the same code.
-    for function in gc.get_objects():
+    for function in living_objects():
         if type(function) is types.FunctionType and function.__code__.co_filename == old.co_filename:
             code = _substituted(function.__code__, old, new)
             if code is not function.__code__:

@@ -11,7 +11,6 @@ JAX has to be told about the other processes before its backend starts. Programs
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdo
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.identity import ByIdentity
 from sporax.runtime import dry_run, state
+from sporax.runtime.living_objects import living_objects
 from sporax.runtime.session import SESSION, World
 
 
@@ -181,7 +181,7 @@ def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
     """All objects with a slot called ``raw`` that holds an array, whatever their class, and the array."""
     has_slot: dict[type, bool] = {}
     # A registry of all Tensors would cost every creation; this runs once per job.
-    for holder in gc.get_objects():
+    for holder in living_objects():
         kind = type(holder)
         if kind not in has_slot:
             has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)
