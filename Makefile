@@ -21,7 +21,7 @@ demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show
 	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
 test: $(BIN)/.ready ## Run all tests
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not soak"
+	$(BIN)/python -m pytest -n auto -m "not soak"
 
 quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
 	$(BIN)/python -m pytest -n auto -m "not slow and not soak"

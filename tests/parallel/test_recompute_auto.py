@@ -144,7 +144,7 @@ def test_every_level_needs_what_was_predicted(level, monkeypatch):
 
     def of_every_block(savings, evaluate, limit_bytes, layout_is_free=False):
         levels = (level,) * len(savings)
-        outcomes.append(evaluate(levels))
+        outcomes.append(evaluate(levels, False))
         return Decision(levels, limit_bytes, {levels: outcomes[-1]})
 
     monkeypatch.setattr(recompute_choice, "choose", of_every_block)
