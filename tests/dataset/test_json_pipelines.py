@@ -59,7 +59,7 @@ def through_json(dataset):
     return ds.deserialize(json.loads(json.dumps(ds.serialize(dataset))))
 
 
-def returns(dataset):
+def assert_returns(dataset):
     """The pipeline read from JSON, checked to be the same."""
     ds.config.set_seed(5)
     back = through_json(dataset)
@@ -75,7 +75,7 @@ def same(first, second):
     )
 
 
-def operation_returns(operation, value):
+def assert_operation_returns(operation, value):
     document = json.loads(json.dumps(encoded_operation("serialize", operation)))
     back = decoded_operation("deserialize", document)
     assert type(back) is type(operation) and encoded_operation("serialize", back) == document
@@ -88,28 +88,28 @@ def images(count=6, **options):
 
 @pytest.mark.parametrize(("case", "kind"), vision_cases.CASES, ids=str)
 def test_transforms_of_images_return(case, kind):
-    operation_returns(eval(case, NAMES), vision_cases.INPUTS[kind])
+    assert_operation_returns(eval(case, NAMES), vision_cases.INPUTS[kind])
 
 
 @pytest.mark.parametrize("make", RANDOM)
 def test_random_transforms_return(make):
     ds.config.set_seed(3)
-    operation_returns(make(), image_for(make()))
+    assert_operation_returns(make(), image_for(make()))
 
 
 @pytest.mark.parametrize("make", OPERATIONS["transforms"])
 def test_transforms_of_any_data_return(make):
-    operation_returns(make(), np.array([1, 2, 3]))
+    assert_operation_returns(make(), np.array([1, 2, 3]))
 
 
 @pytest.mark.parametrize("make", OPERATIONS["text"])
 def test_transforms_of_text_return(make):
-    operation_returns(make(), np.array("a b abc"))
+    assert_operation_returns(make(), np.array("a b abc"))
 
 
 def test_a_vocabulary_returns():
     lookup = text.Lookup(text.Vocab.from_list(["a", "b"], ["<unk>"]), "<unk>")
-    operation_returns(lookup, np.array(["b", "z"]))
+    assert_operation_returns(lookup, np.array(["b", "z"]))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_sources_return(root, name, files, arguments):
     few = "" if "num_samples" in arguments else ", num_samples=3"
     dataset = eval(f"make({arguments.format(d=folder)}{few})", {"make": getattr(ds, name)})
     assert rows(dataset)
-    returns(dataset)
+    assert_returns(dataset)
 
 
 SAMPLERS = {
@@ -141,16 +141,16 @@ SAMPLERS = {
 
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
 def test_samplers_return(make):
-    returns(images(sampler=make()))
+    assert_returns(images(sampler=make()))
 
 
 def test_stacked_samplers_return():
     sampler = ds.SequentialSampler(0, 2)
     sampler.add_child(ds.RandomSampler())
-    returns(images(sampler=sampler))
+    assert_returns(images(sampler=sampler))
     changed = images()
     changed.use_sampler(ds.SubsetSampler([1, 0]))
-    returns(changed)
+    assert_returns(changed)
 
 
 def test_a_sampler_of_the_programs_own_is_refused():
@@ -194,15 +194,15 @@ STEPS = {
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_steps_return(tmp_path, step):
     dataset = step(numbers(tmp_path / "lines.txt"))
-    assert type(returns(dataset)) is type(dataset)
+    assert type(assert_returns(dataset)) is type(dataset)
 
 
 def test_parts_of_a_source_and_shared_concatenations_return():
     part = images().split([4, 2])[1]
-    returns(part)
+    assert_returns(part)
     both = images(3, shuffle=False) + images(3, shuffle=False)
     both.use_sampler(ds.DistributedSampler(2, 1, shuffle=False))
-    returns(both)
+    assert_returns(both)
 
 
 def test_a_long_pipeline_returns_with_its_random_numbers(tmp_path):

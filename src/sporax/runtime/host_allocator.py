@@ -2,9 +2,9 @@
 
 Problem. XLA for CPUs allocates the temporaries of a program when a run begins and frees them when it ends. glibc takes large
 blocks from the system and returns them, so the kernel clears every page again in every step. A GPT's step with 101 MiB of
-temporaries spent half of its 117 ms so.
+temporaries spent 57 of its 132 ms so.
 
-Method. glibc is told to take everything from one heap and never to shrink it. A freed block is then the next step's block. A
+Method. `mallopt` makes glibc take everything from one heap and never shrink it. A freed block is then the next step's block. A
 process so keeps the most that it ever needed, as it does with the pools of accelerators. This is for processes that Python
 starts; ranks get settings with large pages from what starts them (`launch/allocation.py`).
 

@@ -366,17 +366,20 @@ def _planned_step(
     # Between steps such variables are in host memory, so the program takes them from there.
     shardings = tuple(on_hosts[number] if number in away else sharding for number, sharding in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
-    # Without the arrays, which would keep the first values of all variables alive.
-    described = [
-        replace(argument, array=jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype))
-        for argument in arguments
-    ]
-    planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
+    planned = PlannedStep(step, plan, jitted, _without_values(arguments), shardings, settings, search, kept)
     planned = _with_notes_of_host(planned)
     # A step that is planned for information only must not overwrite the script's files.
     if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
+
+
+def _without_values(arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """Shapes and dtypes alone: a plan would otherwise keep the first values of all variables alive."""
+    return tuple(
+        replace(argument, array=jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype))
+        for argument in arguments
+    )
 
 
 def _plan_of_round(
@@ -471,11 +474,7 @@ def _pipelined_step(
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
     pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process)
     pipeline = replace(pipeline, options=compiler_options(tags))
-    described = [
-        replace(argument, array=jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype))
-        for argument in arguments
-    ]
-    return PipelinedStep(pipeline, tuple(described), num_updated, settings)
+    return PipelinedStep(pipeline, _without_values(arguments), num_updated, settings)
 
 
 def _kept(mesh: DeviceMatrix, settings: PlanSettings, search: SearchResult | None) -> Callable[[OperatorMark], bool]:
