@@ -34,6 +34,8 @@ _FLAGS = {
     "--xla_llvm_disable_expensive_passes": "true",
     # Fusions are written as LLVM's code at once and not by way of MLIR, which takes half of the time of small programs.
     "--xla_cpu_use_fusion_emitters": "false",
+    # One module of code per program: parts for more threads than there are cores would each be set up and optimized alone.
+    "--xla_cpu_parallel_codegen_split_count": "1",
 }
 _given = os.environ.get("XLA_FLAGS", "")
 os.environ["XLA_FLAGS"] = " ".join(

@@ -1,3 +1,4 @@
+import pickle
 import sys
 import types
 
@@ -22,6 +23,22 @@ def test_attribute_access(module: types.ModuleType):
     assert caught.value.name == "gone"
     assert not hasattr(module, "gone")
     assert getattr(module, "gone", 5) == 5
+
+
+def test_the_nearest_name_is_not_searched_where_nobody_reads_the_message(
+    module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+):
+    searches = []
+    monkeypatch.setattr(
+        "sporax.ir.missing.suggestion", lambda *names: searches.append(names) or " Did you mean 'there'?"
+    )
+    assert not hasattr(module, "ther")
+    assert not searches
+    with pytest.raises(SporaxAttributeError) as caught:
+        _ = module.ther
+    assert "Did you mean" in str(caught.value)
+    assert searches == [("house", "ther")]
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_from_import(module: types.ModuleType):

@@ -32,9 +32,10 @@ DEVIATIONS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def cases():
-    for source, kinds in RECORDED.items():
-        for kind, of_kind in RECIPES.items():
-            for name in of_kind:
+    """Both sources of a call stand side by side: one process runs both, and computes our values once."""
+    for kind, of_kind in RECIPES.items():
+        for name in of_kind:
+            for source, kinds in RECORDED.items():
                 if kinds[kind][name] is not None:
                     yield pytest.param(source, kind, name, id=f"{source}-{name}")
 

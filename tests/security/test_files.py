@@ -131,8 +131,9 @@ def field(number, content):
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def value(name=b"x", dims=(4,), kind=b"Float32", content=b"\0" * 16):
-    tensor = b"".join(b"\x08" + varint(dim) for dim in dims) + field(2, kind) + field(3, content)
+def value(name=b"x", dims=(4,), kind=b"Float32", content=b"\0" * 16, ones=0):
+    """One entry of a checkpoint; its shape is `dims` after `ones` times 1."""
+    tensor = b"\x08\x01" * ones + b"".join(b"\x08" + varint(dim) for dim in dims) + field(2, kind) + field(3, content)
     return field(1, field(1, name) + field(2, tensor))
 
 
@@ -158,7 +159,7 @@ CHECKPOINTS = {
     "dims overflow": value(dims=(2**62, 4, 4)),
     "zero hides a huge dim": value(dims=(0, 2**63), content=b""),
     "many dims": value(dims=(1,) * 40 + (4,)),
-    "a million dims": value(dims=(1,) * 1_000_000),
+    "a million dims": value(dims=(), ones=1_000_000),
     "too few values": value(content=b"\0" * 12),
     "too many values": value(content=b"\0" * 20),
     "twice": value() + value(b"y") + value(),

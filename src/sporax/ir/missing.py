@@ -46,6 +46,23 @@ SUBMODULES: set[str] = set()
 """Full names of modules that are imported when their package is asked for them, as MindSpore's packages have them at once."""
 
 
+class MissingNameError(SporaxAttributeError):
+    """A module does not have a name.
+
+    The message is made when it is read: `hasattr` and `getattr` with a default ask often and read none, and finding the
+    nearest name compares it with all that there are.
+    """
+
+    def __init__(self, module: str, name: str, reason: str | None = None) -> None:
+        super().__init__()
+        self.args = (module, name, reason)
+        self.name = name
+
+    def __str__(self) -> str:
+        self.message = _message(*self.args)
+        return super().__str__()
+
+
 class SporaxModuleNotFoundError(SporaxImportError, ModuleNotFoundError):  # type: ignore[misc]  # two uses of `path`
     """A module of MindSpore's that Sporax does not have."""
 
@@ -63,19 +80,17 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
         are), where the caller of `__getattr__` executes ``from module import name``.
 
     Raises:
-        SporaxAttributeError: the caller executes anything else.
+        MissingNameError: the caller executes anything else; an AttributeError.
         SporaxImportError: the from-import is in a ``try`` or ``with``, or in Sporax itself.
     """
     if f"{module}.{name}" in SUBMODULES and f"{module}.{name}" not in sys.modules:
         return importlib.import_module(f"{module}.{name}")
     # One frame up: the module's own `__getattr__` has called this function.
     importer = _importer(sys._getframe(1))
-    message = f"For '{module}', '{name}' is not offered: {reason}" if reason else explanation(module, name)
     is_submodule = f"{module}.{name}" in sys.modules  # then Python goes on and finds it, after an AttributeError
     if is_submodule or name.startswith("__") or importer is None:
-        failed_access = SporaxAttributeError(message)
-        failed_access.name = name
-        raise failed_access
+        raise MissingNameError(module, name, reason)
+    message = _message(module, name, reason)
     if _handles_errors(importer) or _is_own(importer):
         failed_import = SporaxImportError(message)
         failed_import.name = module
@@ -125,8 +140,10 @@ def is_plain_import_of(name: str) -> bool:
     return imported is not None and (imported == name or imported.startswith(f"{name}."))
 
 
-def explanation(module: str, name: str) -> str:
-    """Message of the errors: what was requested, where to look, and the nearest name that is there."""
+def _message(module: str, name: str, reason: str | None) -> str:
+    """What was requested, and why it is not there; or where to look, and the nearest name that is there."""
+    if reason:
+        return f"For '{module}', '{name}' is not offered: {reason}"
     return (
         f"For '{module}', the name must be one that Sporax offers, but got '{name}'. "
         f"{_SUPPORTED_NAMES_PAGE} lists the names that are there.{suggestion(module, name)}"
