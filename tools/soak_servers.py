@@ -30,7 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from sporax.launch.ps_cluster import Child, LocalCluster, free_port
+from sporax.cluster import ports
+from sporax.launch.ps_cluster import Child, LocalCluster
 from sporax.launch.rank import end_with_launcher
 from sporax.launch.target import Kind, Target
 from sporax.ps import log, main, scheduler, server
@@ -260,7 +261,7 @@ class Job:
         variables = {
             **os.environ,
             "MS_SCHED_HOST": "127.0.0.1",
-            "MS_SCHED_PORT": str(free_port()),
+            "MS_SCHED_PORT": str(ports.two_free_ports()),
             "MS_PS_STALENESS": "-1" if self._mode == "asynchronous" else "0",
             "MS_PS_DURABILITY": self._durability,
             "MS_PS_LEASE": str(LEASE_SECONDS),

@@ -33,5 +33,26 @@ def test_reserved_ports_differ_and_can_still_be_opened_as_jax_opens_its_own():
                 service.accept()[0].close()
 
 
+def test_two_free_ports_are_not_among_those_that_connections_get(tmp_path, monkeypatch):
+    kernel = tmp_path / "ip_local_port_range"
+    monkeypatch.setattr(ports, "_KERNEL_PORTS", kernel)
+    for first in (None, 1024, 32_768):
+        if first is not None:
+            kernel.write_text(f"{first}\t60999\n")
+        found = [ports.two_free_ports() for _ in range(20)]
+        assert len(set(found)) > 10
+        assert all(10_000 <= port < max(first or 49_152, 20_000) - 1 for port in found)
+        for port in (found[0], found[0] + 1):
+            ports.listen("127.0.0.1", port).close()
+
+
+def test_a_port_whose_neighbour_is_taken_is_not_chosen(monkeypatch):
+    with ports.listen("127.0.0.1", ports.two_free_ports() + 1) as taken:
+        port = taken.getsockname()[1]
+        choices = iter([port - 1, port, port + 1])
+        monkeypatch.setattr(ports.secrets, "randbelow", lambda _: next(choices) - 10_000)
+        assert ports.two_free_ports() == port + 1
+
+
 def test_own_address():
     assert ports.own_address("127.0.0.1") == "127.0.0.1"

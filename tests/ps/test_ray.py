@@ -11,8 +11,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from sporax.cluster import ports
 from sporax.ir.errors import SporaxImportError
-from sporax.launch.ps_cluster import free_port
 from sporax.ps.messages import OptimizerSpec
 from sporax.ps.ray import RayServers
 from sporax.ps.store import Dense, Store
@@ -36,7 +36,7 @@ def test_servers_on_two_nodes_survive_a_kill_without_losing_a_push() -> None:
         nodes.add_node(num_cpus=1)
         ray.init(address=nodes.address, log_to_driver=False)
         variables = {"MS_PS_STALENESS": "-1", "MS_PS_LEASE": "2.0", "MS_PS_SLOTS": "4"}
-        with RayServers(2, 1, port=free_port(), variables=variables) as job:
+        with RayServers(2, 1, port=ports.two_free_ports(), variables=variables) as job:
             store = Store(job.address, timeout=60.0)
             store.declare([Dense("w", 5, 0)], [OptimizerSpec("sgd")])
             store.initialise([np.zeros(5)])

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
+from pathlib import Path
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+
+_LEAST_PORT = 10_000
+"""Below it are the ports of most services."""
+_KERNEL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_DYNAMIC_PORT = 49_152
+"""RFC 6335, section 6: ports from here on are for such sockets."""
 
 
 def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
@@ -71,6 +79,32 @@ def reserve_port(host: str) -> socket.socket:
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     holder.bind((address, 0))
     return holder
+
+
+def two_free_ports() -> int:
+    """The first of two neighbouring ports of this machine that are free now and stay so unless somebody asks for them.
+
+    They lie below those that the kernel gives to connections and to sockets that take any port: one of these could be gone
+    before a process that starts now has opened it. The scheduler of ranks and the store use two neighbouring ports.
+    """
+    end = max(_first_port_of_the_kernel(), 2 * _LEAST_PORT)
+    while True:
+        port = _LEAST_PORT + secrets.randbelow(end - _LEAST_PORT - 1)
+        with socket.socket() as first, socket.socket() as second:
+            try:
+                first.bind(("", port))
+                second.bind(("", port + 1))
+            except OSError:
+                continue
+        return port
+
+
+def _first_port_of_the_kernel() -> int:
+    """The first of the ports that are given to sockets which name none."""
+    try:
+        return int(_KERNEL_PORTS.read_text().split()[0])
+    except OSError:  # another system than Linux
+        return _FIRST_DYNAMIC_PORT
 
 
 def own_address(peer: str) -> str:

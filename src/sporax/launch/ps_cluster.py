@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from sporax.cluster import private
+from sporax.cluster import ports, private
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch.rank import rank_command
 from sporax.launch.target import Target
@@ -309,22 +309,6 @@ class BackgroundCluster:
             raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but {self.cluster.failure}.")
 
 
-def free_port() -> int:
-    """A port p such that p and p + 1 are free now."""
-    # The scheduler of ranks and the store use two neighbouring ports.
-    import socket
-
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
-
-
 def background(servers: int, workers: int, directory: Path | None = None, **variables: str) -> BackgroundCluster:
     """A cluster without workers of its own, on free ports of this machine.
 
@@ -333,7 +317,7 @@ def background(servers: int, workers: int, directory: Path | None = None, **vari
         directory: of journal and logs; by default a private one that is removed at the end.
         variables: of the environment, e.g. ``MS_PS_STALENESS="-1"``.
     """
-    environ = {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(free_port()), **variables}
+    environ = {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(ports.two_free_ports()), **variables}
     environ["MS_WORKER_NUM"] = str(workers)
     own = private.make_job_directory() if directory is None else None
     directory = directory or own or Path()

@@ -13,11 +13,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from sporax.cluster import private
+from sporax.cluster import ports, private
 from sporax.ir.errors import SporaxValueError
 from sporax.launch.logs import LogTail, last_lines
 from sporax.launch.options import LaunchOptions
-from sporax.launch.ps_cluster import LocalCluster, free_port
+from sporax.launch.ps_cluster import LocalCluster
 from sporax.launch.secrets import JobSecrets, make_secrets, note_scheduler
 from sporax.ps.rendezvous import serve_ranks
 from sporax.ps.security import keys_for
@@ -44,7 +44,7 @@ def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> 
         **environ,
         **secrets.variables,
         "MS_SCHED_HOST": options.master_addr,
-        "MS_SCHED_PORT": str(options.master_port or free_port()),
+        "MS_SCHED_PORT": str(options.master_port or ports.two_free_ports()),
         "MS_WORKER_NUM": str(workers),
         "MS_SERVER_NUM": str(options.server_num),
         **({"MS_PS_STALENESS": str(options.staleness)} if options.staleness is not None else {}),
