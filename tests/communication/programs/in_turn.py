@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import sporax as ms
+from sporax.communication import comm_func
 from sporax.context import reset_offload_context
 
 for number, words in enumerate(sys.argv[1:]):
@@ -20,3 +21,4 @@ for number, words in enumerate(sys.argv[1:]):
     ms.set_context(mode=ms.PYNATIVE_MODE, memory_offload="OFF")
     reset_offload_context()
     print(f"ends {number}.", flush=True)
+    comm_func.barrier()  # a rank that fails in the next program ends all: nobody is still busy with this one
