@@ -11,9 +11,9 @@ def test_every_collective_agrees_with_numpy(check_ranks, num_ranks):
 
 @pytest.mark.slow
 def test_derivatives_follow_mindspores_rules(check_ranks):
-    check_ranks("derivatives.py", 4)
+    check_ranks("derivatives.py", 3)
 
 
 @pytest.mark.slow
-def test_messages_handles_objects_groups_and_refusals(check_ranks):
-    check_ranks("messages.py", 2)
+def test_messages_handles_objects_groups_and_refusals(check_in_turn):
+    check_in_turn("messages.py")

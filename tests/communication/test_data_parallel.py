@@ -6,39 +6,43 @@ from sporax.runtime import fusion
 
 
 @pytest.mark.slow
-def test_two_ranks_train_like_one_with_the_whole_batch(check_ranks):
-    check_ranks("data_parallel.py", 2, "equal")
+def test_two_ranks_train_like_one_with_the_whole_batch(check_in_turn):
+    check_in_turn("data_parallel.py equal")
 
 
 @pytest.mark.slow
-def test_loss_curves_are_those_of_mindspore(check_ranks):
-    check_ranks("golden_curves.py", 2, seconds=280)
+def test_loss_curves_are_those_of_mindspore(check_in_turn):
+    check_in_turn("golden_curves.py")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
-def test_shared_statistics_and_sparse_gradients(check_ranks, num_ranks):
-    check_ranks("layers.py", num_ranks, seconds=280)
+def test_shared_statistics_and_sparse_gradients(check_in_turn):
+    check_in_turn("layers.py")
+
+
+@pytest.mark.soak
+def test_shared_statistics_and_sparse_gradients_of_four_ranks(check_ranks):
+    check_ranks("layers.py", 4, seconds=280)
 
 
 @pytest.mark.slow
-def test_model_hybrid_parallel_and_sums(check_ranks):
-    check_ranks("data_parallel.py", 2, "rest")
+def test_model_hybrid_parallel_and_sums(check_in_turn):
+    check_in_turn("data_parallel.py rest")
 
 
 @pytest.mark.slow
-def test_compiled_steps_hold_the_collectives_that_fusion_asks_for(check_ranks):
-    check_ranks("fusion.py", 2)
+def test_compiled_steps_hold_the_collectives_that_fusion_asks_for(check_in_turn):
+    check_in_turn("fusion.py")
 
 
 @pytest.mark.slow
-def test_parameters_dealt_to_ranks_and_checkpoints_of_cut_arrays(check_ranks, tmp_path):
-    check_ranks("dealt.py", 2, tmp_path)
+def test_parameters_dealt_to_ranks_and_checkpoints_of_cut_arrays(check_in_turn):
+    check_in_turn("dealt.py {folder}")
 
 
 @pytest.mark.slow
-def test_offload_changes_no_value(check_ranks):
-    check_ranks("offload.py", 2, seconds=280)
+def test_offload_changes_no_value(check_in_turn):
+    check_in_turn("offload.py")
 
 
 def test_split_positions_are_inclusive():
@@ -63,5 +67,5 @@ def test_halves_are_summed_in_single_precision():
     assert fusion.travelling_dtype("float64") == "float64"
 
 
-def test_second_order_matrices_are_averaged(check_ranks):
-    check_ranks("thor.py", 2)
+def test_second_order_matrices_are_averaged(check_in_turn):
+    check_in_turn("thor.py")

@@ -30,10 +30,10 @@ def rehearse(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cut", [[], ["whole"]])
-def test_a_dry_run_compiles_the_step_of_the_job(check_ranks, rehearse, tmp_path, cut):
-    check_ranks("dry_run.py", 2, tmp_path / "real", *cut)
-    real = json.loads((tmp_path / "real").read_text())
+@pytest.mark.parametrize(("cut", "program"), [([], "{folder}/cut.json"), (["whole"], "{folder}/whole.json whole")])
+def test_a_dry_run_compiles_the_step_of_the_job(check_in_turn, rehearse, tmp_path, cut, program):
+    folder, _ = check_in_turn(f"dry_run.py {program}")
+    real = json.loads((folder / program.split()[0].removeprefix("{folder}/")).read_text())
     dry, log, summary = rehearse(1, 2, *cut)
     assert {name: dry[name] for name in ("place", "collectives", "memory", "ones")} == {
         name: real[name] for name in ("place", "collectives", "memory", "ones")

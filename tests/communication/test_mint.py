@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.mark.slow
-def test_shared_statistics(check_ranks):
-    check_ranks("mint_layers.py", 2)
+def test_shared_statistics(check_in_turn):
+    check_in_turn("mint_layers.py")

@@ -9,10 +9,15 @@ import sporax as ms
 
 
 @pytest.mark.slow
-def test_placed_layers_train_as_in_one_process_and_only_their_worker_computes_them(check_ranks, tmp_path):
+def test_placed_layers_train_as_in_one_process_and_only_their_worker_computes_them(
+    check_ranks, check_in_turn, tmp_path
+):
     check_ranks("placed.py", 1, tmp_path)
-    check_ranks("placed.py", 2, tmp_path)
-    alone, first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("1-0", "2-0", "2-1"))
+    folder, _ = check_in_turn("placed.py {folder}")
+    alone, first, second = (
+        json.loads((place / f"{name}.json").read_text())
+        for place, name in ((tmp_path, "1-0"), (folder, "2-0"), (folder, "2-1"))
+    )
     np.testing.assert_allclose(first["losses"], alone["losses"], rtol=1e-6)
     assert second["losses"] == first["losses"]
     # A layer's products: forward, for its weights, and for its input (in one process not for the data).
@@ -20,15 +25,16 @@ def test_placed_layers_train_as_in_one_process_and_only_their_worker_computes_th
     assert (first["products"], second["products"]) == (3, 3)
     expected = ms.load_checkpoint(str(tmp_path / "1-0.ckpt"))
     for rank in range(2):
-        trained = ms.load_checkpoint(str(tmp_path / f"2-{rank}.ckpt"))
+        trained = ms.load_checkpoint(str(folder / f"2-{rank}.ckpt"))
         assert set(trained) == set(expected)
         for name, parameter in expected.items():
             np.testing.assert_allclose(trained[name].asnumpy(), parameter.asnumpy(), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow
-def test_placed_calls_that_cannot_be_are_errors(check_ranks):
-    lines = check_ranks("placed_refusals.py", 2).stdout.splitlines()
+def test_placed_calls_that_cannot_be_are_errors(check_in_turn):
+    _, printed = check_in_turn("placed_refusals.py")
+    lines = printed.splitlines()
     expected = [
         "For 'Sums', the mode must be GRAPH_MODE for an operator that is placed on worker 1, but it is PYNATIVE_MODE.",
         "For 'a call that is placed on worker 1', communication operators must stand outside of it.",

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     ("script", "num_ranks", "arguments", "files"),
     [
         ("02-data-parallel/train.py", 2, ["--out", "out"], ["out/curve.png"]),
-        ("03-hybrid-parallel/train.py", 4, ["--steps", "10"], []),
+        ("03-hybrid-parallel/train.py", 2, ["--steps", "10"], []),
     ],
 )
 def test_the_example_runs(tmp_path, script, num_ranks, arguments, files):

@@ -1,6 +1,9 @@
 """`sporax plan`: the plan of a script's first step, and nothing after it."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +41,38 @@ def script(write):
     return write("script.py", SCRIPT)
 
 
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory):
+    """A process that has imported what plans need, and forks for every command."""
+    command = [sys.executable, str(Path(__file__).with_name("forked_commands.py"))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path_factory.mktemp("forks"), **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def plan(forks, environ, tmp_path, tmp_path_factory):
+    """Run `sporax plan …` to its end as `run` does, without the seconds of its imports."""
+
+    def run_plan(*words):
+        arguments = ["plan", *map(str, words)]
+        out, err = (tmp_path_factory.mktemp("output") / name for name in ("out", "err"))
+        request = {
+            "arguments": arguments,
+            "folder": str(tmp_path),
+            "environ": environ,
+            "out": str(out),
+            "err": str(err),
+        }
+        forks.stdin.write(json.dumps(request) + "\n")
+        forks.stdin.flush()
+        code = int(forks.stdout.readline())
+        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
+
+    return run_plan
+
+
 @pytest.mark.parametrize(
     ("words", "passed"),
     [
@@ -66,15 +101,15 @@ def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
     assert "Plan for 8 devices" in page
 
 
-def test_more_steps_are_planned_one_after_another_and_none_runs(run, write, tmp_path):
+def test_more_steps_are_planned_one_after_another_and_none_runs(plan, write, tmp_path):
     again = "    print('and', abs(Net()(Tensor(np.ones((8, 16), np.float32))).asnumpy()).max())\nexcept Exception"
     write("script.py", SCRIPT.replace("except Exception", again, 1))
-    done = run("plan", "--devices", "8", "--steps", "2", "--json", "plan.json", "script.py")
+    done = plan("--devices", "8", "--steps", "2", "--json", "plan.json", "script.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.index("Step 1\n") < done.stdout.index("the result is (8, 8)") < done.stdout.index("Step 2\n")
     assert "and" not in done.stdout.split("Step 2")[1].splitlines()
     assert json.loads((tmp_path / "plan-2.json").read_text())["num_devices"] == 8
-    done = run("plan", "--devices", "8", "--steps", "3", "script.py")
+    done = plan("--devices", "8", "--steps", "3", "script.py")
     assert (done.returncode, done.stderr.strip()) == (
         0,
         "sporax plan: 'script.py' has ended with 2 of 3 steps planned.",
@@ -82,26 +117,26 @@ def test_more_steps_are_planned_one_after_another_and_none_runs(run, write, tmp_
     assert "and 0.0" in done.stdout
 
 
-def test_plain_jax_functions_are_shown_too(run, write):
+def test_plain_jax_functions_are_shown_too(plan, write):
     words = "import jax.numpy as jnp, sporax\nw = jnp.ones((8, 8))\nsporax.plan(jnp.dot, w, w)\nprint('afterwards')\n"
     write("script.py", words)
-    done = run("plan", "--devices", "8", "--hardware", "h200", "--mode", "recursive_programming", "script.py")
+    done = plan("--devices", "8", "--hardware", "h200", "--mode", "recursive_programming", "script.py")
     assert done.returncode == 0, done.stderr
     assert "dot_general" in done.stdout
     assert "recursive" in done.stdout
     assert "afterwards" not in done.stdout
 
 
-def test_hardware_mode_and_memory_win_over_the_script(run, script):
+def test_hardware_mode_and_memory_win_over_the_script(plan, script):
     flags = ["--devices", "8", "--hardware", "h200", "--mode", "dynamic_programming", "--memory", "80GB"]
-    done = run("plan", "script.py", *flags)
+    done = plan("script.py", *flags)
     assert done.returncode == 0, done.stderr
     assert "Plan for 8 devices" in done.stdout
     assert "predicted time of a step" in done.stdout
 
 
-def test_mindspores_cost_model_can_be_named(run, script):
-    done = run("plan", "script.py", "--devices", "8", "--hardware", "symbolic", "--mode", "recursive_programming")
+def test_mindspores_cost_model_can_be_named(plan, script):
+    done = plan("script.py", "--devices", "8", "--hardware", "symbolic", "--mode", "recursive_programming")
     assert done.returncode == 0, done.stderr
     assert "weighted bytes" in done.stdout
 
@@ -121,16 +156,16 @@ def test_wrong_settings_are_refused(run, script, flags, words):
     assert words in done.stderr
 
 
-def test_a_script_without_such_a_step_is_told(run, script):
-    done = run("plan", "--devices", "8", "script.py", "--alone", "--memry", "80GB")
+def test_a_script_without_such_a_step_is_told(plan, script):
+    done = plan("--devices", "8", "script.py", "--alone", "--memry", "80GB")
     assert done.returncode == 3
     assert "the result is (8, 8)" in done.stdout
     assert "'script.py --alone --memry 80GB' has ended without a step that is sharded over devices" in done.stderr
     assert "'--memry' was handed on to the script; should it be '--memory'?" in done.stderr
 
 
-def test_a_flag_behind_the_scripts_own_arguments_is_told(run, script):
-    done = run("plan", "--devices", "8", "script.py", "--alone", "--memory", "80GB")
+def test_a_flag_behind_the_scripts_own_arguments_is_told(plan, script):
+    done = plan("--devices", "8", "script.py", "--alone", "--memory", "80GB")
     assert done.returncode == 3
     assert "'--memory' was handed on to the script; flags of this command stand before the script's own" in done.stderr
 
@@ -153,9 +188,9 @@ def test_a_script_that_refuses_a_misspelt_flag_is_helped(run, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(run, write, flags, words):
+def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(plan, write, flags, words):
     write("script.py", SCRIPT.replace("try:", "if True:").replace("except Exception as error:", "if False:"))
-    done = run("plan", *flags, "script.py")
+    done = plan(*flags, "script.py")
     assert done.returncode == 1
     assert done.stderr.startswith("sporax plan: script.py, line 24: For ")
     assert words in done.stderr
@@ -173,7 +208,7 @@ def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(r
         ("0", "For 'strategies.json', an operator must have an entry"),
     ],
 )
-def test_a_strategy_file_with_impossible_numbers_is_wrong_input(run, write, number, words):
+def test_a_strategy_file_with_impossible_numbers_is_wrong_input(plan, write, number, words):
     strategy = f'{{"parallel_strategy": [[{number}, 1], [1, 1]], "stage": 0}}'
     write("strategies.json", f'{{"parallel_strategy_item": {{"Net.matmul/MatMul-op0": {strategy}}}}}')
     write(
@@ -182,15 +217,15 @@ def test_a_strategy_file_with_impossible_numbers_is_wrong_input(run, write, numb
         .replace("except Exception as error:", "if False:")
         .replace('l")', "l\", op_strategy_load_file='strategies.json')"),
     )
-    done = run("plan", "--devices", "8", "script.py")
+    done = plan("--devices", "8", "script.py")
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
 
 
-def test_a_file_that_cannot_be_written_is_told_after_the_plan(run, script, tmp_path):
+def test_a_file_that_cannot_be_written_is_told_after_the_plan(plan, script, tmp_path):
     (tmp_path / "plan.html").symlink_to("nowhere/plan.html")
-    done = run("plan", "--devices", "8", "--html", "plan.html", "script.py")
+    done = plan("--devices", "8", "--html", "plan.html", "script.py")
     assert done.returncode == 2
     assert "Plan for 8 devices" in done.stdout
     assert "must be a file that can be written, but No such file or directory" in done.stderr
@@ -252,55 +287,55 @@ print("trained")
 
 
 @pytest.mark.parametrize("flags", [[], ["--graph"], ["--loop"]])
-def test_a_script_without_a_parallel_mode_is_planned_at_its_first_training_step(run, write, tmp_path, flags):
+def test_a_script_without_a_parallel_mode_is_planned_at_its_first_training_step(plan, write, tmp_path, flags):
     write("script.py", TRAINING)
-    done = run("plan", "--devices", "8", "script.py", *flags)
+    done = plan("--devices", "8", "script.py", *flags)
     assert done.returncode == 0, done.stderr
     assert "Plan for 8 devices" in done.stdout
     assert "trained" not in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
 
 
-def test_planning_several_steps_writes_no_checkpoints(run, write, tmp_path):
+def test_planning_several_steps_writes_no_checkpoints(plan, write, tmp_path):
     write("script.py", TRAINING)
-    done = run("plan", "--devices", "8", "--steps", "9", "script.py")
+    done = plan("--devices", "8", "--steps", "9", "script.py")
     assert done.returncode == 0, done.stderr
     assert "trained" in done.stdout  # the steps gave zeros
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_on_one_device_nothing_is_trained_either(run, write, tmp_path):
+def test_on_one_device_nothing_is_trained_either(plan, write, tmp_path):
     write("script.py", TRAINING)
-    done = run("plan", "script.py")
+    done = plan("script.py")
     assert done.returncode != 0
     assert "`--devices 8` simulates eight" in done.stderr
     assert "trained" not in done.stdout
 
 
-def test_devices_win_over_a_call_of_plan_inside_the_script(run, write):
+def test_devices_win_over_a_call_of_plan_inside_the_script(plan, write):
     words = "import jax.numpy as jnp, sporax\nw = jnp.ones((8, 8))\nsporax.plan(jnp.dot, w, w, devices=2)\n"
     write("script.py", words)
-    done = run("plan", "--devices", "8", "script.py")
+    done = plan("--devices", "8", "script.py")
     assert done.returncode == 0, done.stderr
     assert "Plan for 8 devices" in done.stdout
 
 
-def test_a_saved_plan_for_another_number_of_devices_is_refused(run, write):
+def test_a_saved_plan_for_another_number_of_devices_is_refused(plan, write):
     words = (
         "import jax.numpy as jnp, os, sporax\nw = jnp.ones((8, 8))\nasked = os.environ.pop('SPORAX_PLAN_DEVICES')\n"
         "from sporax.runtime import plain\nsaved = plain._planned(jnp.dot, (w, w), 2, '', 'dynamic', {}, None, {}, None, None)\n"
         "os.environ['SPORAX_PLAN_DEVICES'] = asked\nsporax.plan(jnp.dot, w, w, saved=saved.plan.to_json())\n"
     )
     write("script.py", words)
-    done = run("plan", "--devices", "8", "script.py")
+    done = plan("--devices", "8", "script.py")
     assert done.returncode == 2
     assert "the saved plan is for 2 devices, but `sporax plan --devices` asks for 8" in done.stderr
 
 
-def test_a_script_that_goes_on_after_its_plan_trains_nothing(run, write):
+def test_a_script_that_goes_on_after_its_plan_trains_nothing(plan, write):
     stubborn = SCRIPT.replace("except Exception", "except BaseException")
     write("script.py", stubborn + "sys.exit(5)\n")
-    done = run("plan", "--devices", "8", "script.py")
+    done = plan("--devices", "8", "script.py")
     assert done.returncode == 0, done.stderr
     assert "the result is" not in done.stdout
     assert "Plan for 8 devices" in done.stdout

@@ -33,7 +33,7 @@ def test_mypy_reports_the_planted_mistakes_and_nothing_else(tmp_path):
     pytest.importorskip("mypy")
     settings = tmp_path / "mypy.ini"
     settings.write_text("[mypy]\nfollow_imports = silent\n")
-    flags = ["--config-file", settings, "--cache-dir", tmp_path, "--no-error-summary", "--ignore-missing-imports"]
+    flags = ["--config-file", settings, "--cache-dir", os.devnull, "--no-error-summary", "--ignore-missing-imports"]
     done = run(sys.executable, "-m", "mypy", *flags, PROGRAM)
     reported = {int(line) for line in re.findall(r"user_program\.py:(\d+): error", done.stdout)}
     assert reported == WRONG, done.stdout + done.stderr

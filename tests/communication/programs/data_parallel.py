@@ -5,6 +5,7 @@ the loss of the whole batch, and all weights must agree.
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -61,10 +62,18 @@ def train(name, way, part):
     return losses, {p.name: p.asnumpy() for p in net.trainable_params()}
 
 
+@cache
+def alone(name):
+    """Losses and weights of one rank with whole batches."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.reset_auto_parallel_context()
+    return train(name, step_cell, np.asarray)
+
+
 def check(name, way, mode):
+    losses, weights = alone(name)
     ms.set_context(mode=mode)
     ms.reset_auto_parallel_context()
-    losses, weights = train(name, step_cell, np.asarray)
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
     own_losses, own_weights = train(name, way, share)
     mean = ops.AllReduce()(Tensor(np.array(own_losses, np.float32))).asnumpy() / SIZE

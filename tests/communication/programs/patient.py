@@ -10,7 +10,7 @@ from sporax import Tensor, nn, ops
 from sporax.communication import get_rank, init
 
 init()
-SECONDS = 5.0  # SPORAX_IDLE_TIMEOUT is 2
+SECONDS = 3.5  # SPORAX_IDLE_TIMEOUT is 2
 x = Tensor(np.ones(4, np.float32))
 exchange = ops.AllReduce()
 exchange(x).asnumpy()

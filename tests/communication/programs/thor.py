@@ -23,9 +23,10 @@ def train(parallel_mode, split_indices=None):
     return [p.asnumpy() for p in net.trainable_params()], [*optimizer.matrix_a, *optimizer.matrix_g]
 
 
+ms.set_context(mode=ms.GRAPH_MODE)
+_, own = train("stand_alone")
 for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE):
     ms.set_context(mode=mode)
-    _, own = train("stand_alone")
     for split_indices in (None, [0]):
         weights, shared = train("data_parallel", split_indices)
         for matrix, alone in zip(shared, own, strict=True):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from job_environment import job_environment
 from sharded_recipes import STRATEGIES
 
 from sporax.train import load_checkpoint
@@ -23,7 +24,6 @@ KINDS = [("zero", 1), ("zero", 2), ("zero", 4), ("pipeline", 2), ("pipeline", 4)
 CONVERSION = Path(__file__).with_name("killed_conversion.py")
 STEPS = 12
 NUM_CASES, NUM_CONVERSIONS = 60, 12
-_OF_THIS_PROCESS = ("XLA_FLAGS", "JAX_PLATFORMS", "MS_", "RANK_")
 
 
 def run(kind: str, ranks: int, folder: Path, victim: int, moment: int, *flags: object) -> dict[int, float]:
@@ -32,10 +32,7 @@ def run(kind: str, ranks: int, folder: Path, victim: int, moment: int, *flags: o
     logs = folder.with_name(f"{folder.name}-logs")
     words = ["run", "--worker_num", ranks, "--log_dir", logs, *flags, JOB, kind, folder, victim, moment]
     command = [sys.executable, "-m", "sporax", *map(str, words)]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(_OF_THIS_PROCESS)}
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=280, env={**environ, "JAX_PLATFORMS": "cpu"}
-    )
+    result = subprocess.run(command, capture_output=True, text=True, timeout=280, env=job_environment())
     assert result.returncode == (0 if flags or not moment else 137), result.stdout + result.stderr
     if flags:
         assert "starts all ranks again (1 of 1)" in result.stderr, "nobody was killed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_environment import job_environment
 
 from sporax.cluster import ports
 
 JOB = Path(__file__).with_name("recovered_job.py")
-_OF_JOBS = ("MS_", "RANK_", "LOCAL_RANK", "DEVICE_ID", "OMPI_", "XLA_FLAGS", "JAX_PLATFORMS")
 
 
 def losses(text: str) -> dict[int, str]:
@@ -27,17 +26,11 @@ def numbers(text: str) -> list[float]:
     return [float.fromhex(value) for _, value in sorted(losses(text).items())] + [float.fromhex(weights)]
 
 
-def environ() -> dict[str, str]:
-    """The environment without what is about this process and its simulated devices."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OF_JOBS)}
-    return {**kept, "JAX_PLATFORMS": "cpu"}
-
-
 def launch(folder: Path, kill_at: int, *flags: object, **variables: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
     words = ["run", "--worker_num", 2, "--log_dir", folder / "logs", *flags, JOB, folder, kill_at]
     command = [sys.executable, "-m", "sporax", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250, env={**environ(), **variables})
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, env={**job_environment(), **variables})
 
 
 def log_of(folder: Path, rank: int) -> str:
@@ -90,7 +83,7 @@ def process(rank: int | None, port: int, folder: Path, kill_at: int) -> subproce
     """A scheduler (None) or worker as `run.sh` of MindSpore's sample starts it."""
     name = "scheduler" if rank is None else f"worker_{rank}"
     role = {"MS_ROLE": "MS_SCHED"} if rank is None else {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(rank)}
-    variables = environ() | {
+    variables = job_environment() | {
         **role,
         "MS_WORKER_NUM": "2",
         "MS_SCHED_HOST": "127.0.0.1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from job_environment import job_environment
 
 from sporax.train import load_checkpoint
 
@@ -20,9 +20,9 @@ W_BYTES, B_BYTES = 64 * 32 * 4, 32 * 4
 @pytest.mark.slow
 def test_slices_of_two_ranks(tmp_path: Path) -> None:
     words = ["-m", "sporax", "run", "--worker_num", "2", "--log_dir", str(tmp_path / "logs"), str(JOB), str(tmp_path)]
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("XLA_FLAGS", "MS_", "RANK_"))}
-    environ["JAX_PLATFORMS"] = "cpu"
-    result = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=250, env=environ)
+    result = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=250, env=job_environment()
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     counts = re.findall(r"read (\d) (\S+) (\S+) (\d+)", result.stdout)
     assert len(counts) == 2 * 4 * 2
