@@ -122,3 +122,12 @@ def test_the_number_of_ranks_changes_while_the_batch_divides(
         losses = losses_of(result, "data")
         assert sorted(losses) == [0, *range(first, 9)]
         assert losses[0] == pytest.approx(expected[0], rel=1e-6)
+
+
+@pytest.mark.soak
+def test_four_ranks_go_on_from_what_two_have_saved(tmp_path: Path, whole: tuple[Path, Job]) -> None:
+    expected = losses_of(whole[1], "data")
+    shutil.copytree(whole[0] / "data" / "step_3", tmp_path / "data" / "step_3")
+    losses = losses_of(start(4, tmp_path, "data"), "data")
+    assert sorted(losses) == [0, *range(4, 9)]
+    assert losses[0] == pytest.approx(expected[0], rel=1e-6)
