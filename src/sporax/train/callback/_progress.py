@@ -5,15 +5,17 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from sporax.train._ranks import rank
 from sporax.train.callback._callback import Callback, RunContext, scalar_loss
+
+# Most processes show no progress, and importing rich would be a twentieth of what they import.
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
 
 # Ten times a second is enough for people.
 _REFRESH_SECONDS = 0.1
@@ -32,6 +34,8 @@ class Progress(Callback):
     hears_evaluation_in_fit = False
 
     def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
+
         self._console = console or Console(file=sys.stdout)
         self._bar: Bar | None = None
         self._speaks = True
@@ -43,6 +47,9 @@ class Progress(Callback):
         self._speaks = rank() == 0
         self._last_epoch = 0  # known once the first epoch has a number
         if self._speaks and self._console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
             columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}"))
             self._bar = Bar(*columns, TimeRemainingColumn(), console=self._console, transient=False)
             self._bar.start()
