@@ -10,7 +10,7 @@ from sporax import Tensor, nn, ops
 from sporax.communication import get_rank, init
 
 init()
-SECONDS = 5.0  # SPORAX_IDLE_TIMEOUT is 2
+SECONDS = 2.5  # SPORAX_IDLE_TIMEOUT is 1
 x = Tensor(np.ones(4, np.float32))
 exchange = ops.AllReduce()
 exchange(x).asnumpy()
@@ -22,12 +22,14 @@ def until(end):
 
 
 def compiles():
-    def big(x):
-        for _ in range(700):
-            x = jnp.sin(x @ x)
-        return x
+    for number, _ in enumerate(until(time.monotonic() + SECONDS)):
 
-    jax.jit(big).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
+        def big(x, shift=float(number)):
+            for _ in range(700):
+                x = jnp.sin(x @ x) + shift
+            return x
+
+        jax.jit(big).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
 
 
 def decomposes():
@@ -44,7 +46,7 @@ def evaluates():
 
 def looks_around():
     for _ in until(time.monotonic() + SECONDS):
-        time.sleep(0.3)
+        time.sleep(0.15)
 
 
 for work in (compiles, decomposes, evaluates, looks_around):
