@@ -11,7 +11,7 @@ import pytest
 from sporax.cluster.board import Board, Idleness
 from sporax.cluster.environment import RankEnvironment
 
-SECONDS = 2
+SECONDS = 1
 SLEEPS = "import time; time.sleep(60)"
 COMPUTES = "while True: pass"
 CHILD_COMPUTES = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPUTES!r}])"
