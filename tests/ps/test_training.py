@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,30 +52,24 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 """
 
 
-def weights(folder: Path, environ: dict[str, str], mode: str, *flags: str, script: str = DENSE) -> list[np.ndarray]:
+def weights(output: str) -> list[np.ndarray]:
     """Final weights that each worker has printed."""
-    file = folder / "script.py"
-    file.write_text(script, encoding="utf-8")
-    command = [sys.executable, "-m", "sporax", "run", *flags, str(file), *mode.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environ, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [np.array(line.split(), np.float32) for line in re.findall(r"weights (.*)", done.stdout)]
+    return [np.array(line.split(), np.float32) for line in re.findall(r"weights (.*)", output)]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, script_environ: dict[str, str]) -> np.ndarray:
+def alone(tmp_path_factory: pytest.TempPathFactory, run_job: Callable[..., str]) -> np.ndarray:
     """The weights with which one process without servers ends."""
-    (result,) = weights(tmp_path_factory.mktemp("alone"), script_environ, "alone")
+    (result,) = weights(run_job(DENSE, tmp_path_factory.mktemp("alone"), "alone", servers=0, workers=1))
     return result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cell", "functional", "mixed"])
 def test_two_workers_end_with_the_weights_of_one_process(
-    tmp_path: Path, script_environ: dict[str, str], alone: np.ndarray, mode: str
+    tmp_path: Path, run_job: Callable[..., str], alone: np.ndarray, mode: str
 ) -> None:
-    flags = ["--server_num", "2", "--worker_num", "2", "--log_dir", str(tmp_path)]
-    first, second = weights(tmp_path, script_environ, mode, *flags)
+    first, second = weights(run_job(DENSE, tmp_path, mode))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, alone, rtol=2e-5, atol=1e-6)
 
@@ -117,13 +110,11 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 @pytest.mark.slow
 @pytest.mark.parametrize(("sink", "workers"), [("", 1), ("sink", 2)])
 def test_a_killed_worker_goes_on_with_the_batches_it_has_not_trained_on(
-    tmp_path: Path, script_environ: dict[str, str], sink: str, workers: int
+    tmp_path: Path, run_job: Callable[..., str], sink: str, workers: int
 ) -> None:
-    environ = {**script_environ, "MS_PS_WORKER_LEASE": "60"}
-    flags = ["--worker_num", str(workers), "--log_dir", str(tmp_path)]
     # The number of servers changes no bit, and one is started sooner than two.
-    calm = weights(tmp_path, environ, f"calm {sink}", *flags, "--server_num", "1", script=MODEL)
-    killed = weights(tmp_path, environ, f"kill {sink}", *flags, "--server_num", "2", script=MODEL)
+    calm = weights(run_job(MODEL, tmp_path, "calm", sink, servers=1, workers=workers))
+    killed = weights(run_job(MODEL, tmp_path, "kill", sink, workers=workers, MS_PS_WORKER_LEASE="60"))
     assert len(calm) == len(killed) == workers
     assert len({value.tobytes() for value in [*calm, *killed]}) == 1
 
