@@ -23,8 +23,8 @@ SECONDS = 15
         ("stops", "for rank 1, which is stopped", {}),
         (
             "waits",
-            "rank 1 ends because rank 0 waits for it in an exchange, and it has done nothing for 2 s",
-            {"SPORAX_IDLE_TIMEOUT": "2"},
+            "rank 1 ends because rank 0 waits for it in an exchange, and it has done nothing for 1 s",
+            {"SPORAX_IDLE_TIMEOUT": "1"},
         ),
         ("leaves", "rank 1, which has left the job: rank 0 is in exchange 5, rank 1 has left after exchange 4", {}),
         ("counts", "for rank 1 for longer than SPORAX_EXCHANGE_TIMEOUT=3 s", {"SPORAX_EXCHANGE_TIMEOUT": "3"}),
@@ -66,7 +66,7 @@ def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
         variables = {
             "TMPDIR": str(tmp_path / f"node{node}"),
             "MS_WORKER_IP": f"127.0.0.{1 + node}",
-            "SPORAX_IDLE_TIMEOUT": "2",
+            "SPORAX_IDLE_TIMEOUT": "1",
         }
         flags = f"--worker_num 2 --local_worker_num 1 --node_rank {node} --master_port {port} --log_dir node{node}"
         command = [sys.executable, "-m", "sporax", "run", *flags.split(), str(PROGRAM), "sleeps"]
@@ -81,6 +81,6 @@ def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
             )
         )
     here, there = (job.communicate(timeout=100)[0] for job in jobs)
-    assert "rank 1 ends because rank 0 waits for it in an exchange, and it has done nothing for 2 s" in there
+    assert "rank 1 ends because rank 0 waits for it in an exchange, and it has done nothing for 1 s" in there
     assert "rank 1 (worker '1') on 127.0.0.2 ended because rank 0 waits for it in an exchange" in here
     assert all(job.returncode for job in jobs)
