@@ -52,7 +52,7 @@ def test_a_rank_that_is_behind_and_alive_is_left_alone(check_ranks):
 
 @pytest.mark.slow
 def test_a_rank_that_works_or_sleeps_while_nobody_waits_is_left_alone(check_ranks):
-    check_ranks("patient.py", 2, SPORAX_IDLE_TIMEOUT="2")
+    check_ranks("patient.py", 2, SPORAX_IDLE_TIMEOUT="2", OPENBLAS_NUM_THREADS="1")
 
 
 @pytest.mark.slow

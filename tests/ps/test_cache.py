@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,27 +73,26 @@ open(f"{folder}/{get_rank()}.json", "w").write(json.dumps(result))
 """
 
 
-def train(tmp_path: Path, cache: int, how: str = "model", staleness: int = 0) -> list[dict[str, Any]]:
+def train(run_job: Callable[..., str], folder: Path, cache: int, how: str, servers: int = 2) -> list[dict[str, Any]]:
     """What both workers hold at the end."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    flags = ["--server_num", "2", "--worker_num", "2", "--staleness", str(staleness), "--log_dir", str(tmp_path)]
-    command = [sys.executable, "-m", "sporax", "run", *flags, str(script), str(cache), how, str(tmp_path)]
-    environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((tmp_path / f"{rank}.json").read_text("utf-8")) for rank in (0, 1)]
+    run_job(SCRIPT, folder, cache, how, folder, servers=servers)
+    return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, run_job: Callable[..., str]) -> dict[str, Any]:
+    """What a worker holds that has the whole table; neither the form of its loop nor the number of servers changes a bit."""
+    return train(run_job, tmp_path_factory.mktemp("whole"), 200, "functional", servers=1)[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["model", "functional"])
 def test_a_synchronous_run_with_a_small_cache_has_the_bits_of_one_that_holds_the_table(
-    tmp_path: Path, how: str
+    tmp_path: Path, run_job: Callable[..., str], whole: dict[str, Any], how: str
 ) -> None:
-    whole = train(tmp_path, 200, how)
-    small = train(tmp_path, 24, how)  # a batch has up to 24 different ids: rows are evicted at every step
+    small = train(run_job, tmp_path, 24, how)  # a batch has up to 24 different ids: rows are evicted at every step
     for name in ("rows", "dense"):
-        assert small[0][name] == small[1][name] == whole[0][name]
+        assert small[0][name] == small[1][name] == whole[name]
     # All but the first step's rows are there before the lookup, requested while the step before was running.
     assert 0 < small[0]["misses"] <= 24 < small[0]["hits"]
 

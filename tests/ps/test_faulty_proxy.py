@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from faulty_proxy import FaultyNetwork
 
 from sporax.launch.ps_cluster import background
+from sporax.ps import client_state
 from sporax.ps.messages import OptimizerSpec, VariableSpec
 from sporax.ps.store import Dense, Store
 
@@ -25,6 +27,9 @@ IDS = np.arange(20)
 
 @pytest.mark.parametrize("staleness", [0, -1])
 def test_every_push_counts_once_through_a_faulty_network(monkeypatch, staleness):
+    # What was lost is sent again sooner than users want: a dozen messages are lost, each of which everybody waits for.
+    monkeypatch.setattr(client_state, "_LONGEST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(client_state, "_Open", functools.partial(client_state._Open, wait=0.25))
     network = FaultyNetwork(monkeypatch, seed=3)
     with background(2, 2, MS_PS_STALENESS=str(staleness)) as cluster:
         pulled = {}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -73,16 +71,11 @@ if get_rank() == 0:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("staleness", [0, 1, -1])
-def test_every_sample_counts_once_though_a_worker_is_killed_in_its_step(tmp_path: Path, staleness: int) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    flags = ["--server_num", "2", "--worker_num", "2", "--staleness", str(staleness), "--log_dir", str(tmp_path)]
-    environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    environ["MS_PS_WORKER_LEASE"] = "60"
-    command = [sys.executable, "-m", "sporax", "run", *flags, str(script), "kill", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.soak), -1])
+def test_every_sample_counts_once_though_a_worker_is_killed_in_its_step(
+    tmp_path: Path, run_job: Callable[..., str], staleness: int
+) -> None:
+    run_job(SCRIPT, tmp_path, "kill", tmp_path, staleness=staleness, MS_PS_WORKER_LEASE="60")
     dense, rows = (np.array(part) for part in json.loads((tmp_path / "end.json").read_text("utf-8")))
     # The mean of two workers' equal shares, as synchronous updates are made, counts a sample as a half.
     np.testing.assert_array_equal(dense, 0.5 if staleness == 0 else 1.0)

@@ -182,3 +182,18 @@ def test_answers_are_received_while_the_caller_does_something_else() -> None:
         assert not store._client.state.open
         np.testing.assert_array_equal(store.finish_pull(plan)[0][0], np.arange(size, dtype=np.float32))
         store.close()
+
+
+def test_messages_that_came_with_others_are_not_left_until_more_come(hubs: tuple[Streams, Streams, str]) -> None:
+    """One read brings many small messages, of which a turn takes only some: the kernel does not tell of the rest again."""
+    server, client, path = hubs
+    connection = client.connect(path, b"me")
+    assert connection is not None
+    sent = [Acked(number, 0, 0) for number in range(50)]
+    for message in sent:
+        client.send(connection, message)
+    received: list[object] = []
+    until = time.monotonic() + 20
+    while len(received) < len(sent) and time.monotonic() < until:
+        received += [message for _, message, _ in server.receive(0.01)]
+    assert received == sent

@@ -108,7 +108,7 @@ def exact_under_kills(kills: int, pause: float, **variables: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["process", "replica"])
 def test_sums_are_exact_after_a_few_kills(durability: str) -> None:
-    exact_under_kills(4, 0.6, MS_PS_STALENESS="-1", MS_PS_DURABILITY=durability)
+    exact_under_kills(4, 0.4, MS_PS_STALENESS="-1", MS_PS_DURABILITY=durability)
 
 
 @pytest.mark.soak
@@ -118,10 +118,10 @@ def test_sums_are_exact_after_many_kills(durability: str) -> None:
     print(durability, done)
 
 
-def synchronous_run(kill_at: dict[int, tuple[str, int]], steps: int = 30) -> np.ndarray:
+def synchronous_run(kill_at: dict[int, tuple[str, int]], servers: int = 2, steps: int = 30) -> np.ndarray:
     """Two workers, momentum, gradients that depend on the pulled values; gives the final values."""
     momentum = OptimizerSpec("momentum", {"momentum": 0.9})
-    with background(2, 2, MS_PS_STALENESS="0", MS_PS_LEASE="2.0") as cluster:
+    with background(servers, 2, MS_PS_STALENESS="0", MS_PS_LEASE="2.0") as cluster:
         results = [np.empty(0), np.empty(0)]
 
         def work(rank: int) -> None:
@@ -149,7 +149,7 @@ def synchronous_run(kill_at: dict[int, tuple[str, int]], steps: int = 30) -> np.
 
 @pytest.mark.slow
 def test_a_synchronous_run_with_kills_equals_the_run_without() -> None:
-    calm = synchronous_run({})
+    calm = synchronous_run({}, servers=1)  # their number changes no bit
     killed = synchronous_run({5: ("server", 0), 12: ("scheduler", 0), 20: ("server", 1)})
     assert calm.tobytes() == killed.tobytes()
 
@@ -181,7 +181,7 @@ store.close()
 def test_a_worker_killed_in_the_middle_of_its_push_changes_nothing() -> None:
     results = []
     for die_at in (-1, 4):
-        with background(2, 2, MS_PS_STALENESS="0") as cluster:
+        with background(1 if die_at < 0 else 2, 2, MS_PS_STALENESS="0") as cluster:
 
             def start(rank: int, die_at: int) -> subprocess.Popen[str]:
                 command = [sys.executable, "-c", WORKER, cluster.cluster.address, str(rank), "9", str(die_at)]

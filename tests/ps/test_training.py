@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,22 +52,24 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 """
 
 
-def weights(tmp_path: Path, mode: str, *flags: str, script: str = DENSE) -> list[np.ndarray]:
+def weights(output: str) -> list[np.ndarray]:
     """Final weights that each worker has printed."""
-    file = tmp_path / "script.py"
-    file.write_text(script, encoding="utf-8")
-    command = [sys.executable, "-m", "sporax", "run", *flags, str(file), *mode.split()]
-    environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environ, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [np.array(line.split(), np.float32) for line in re.findall(r"weights (.*)", done.stdout)]
+    return [np.array(line.split(), np.float32) for line in re.findall(r"weights (.*)", output)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, run_job: Callable[..., str]) -> np.ndarray:
+    """The weights with which one process without servers ends."""
+    (result,) = weights(run_job(DENSE, tmp_path_factory.mktemp("alone"), "alone", servers=0, workers=1))
+    return result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cell", "functional", "mixed"])
-def test_two_workers_end_with_the_weights_of_one_process(tmp_path: Path, mode: str) -> None:
-    (alone,) = weights(tmp_path, "alone")
-    first, second = weights(tmp_path, mode, "--server_num", "2", "--worker_num", "2", "--log_dir", str(tmp_path))
+def test_two_workers_end_with_the_weights_of_one_process(
+    tmp_path: Path, run_job: Callable[..., str], alone: np.ndarray, mode: str
+) -> None:
+    first, second = weights(run_job(DENSE, tmp_path, mode))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, alone, rtol=2e-5, atol=1e-6)
 
@@ -80,7 +80,7 @@ import numpy as np
 import mindspore as ms
 from mindspore import nn, dataset as ds
 from mindspore.train import Callback, Model
-from mindspore.communication import init, get_rank
+from mindspore.communication import init, get_group_size, get_rank
 from sporax.runtime.session import SESSION
 ms.set_context(mode=ms.GRAPH_MODE)
 ms.set_ps_context(enable_ps=True)
@@ -97,7 +97,8 @@ data = ds.NumpySlicesDataset((x, x.sum(1, keepdims=True)), ["x", "y"], shuffle=T
 class Kill(Callback):
     def on_train_step_end(self, run):
         first = SESSION.servers.store.link.incarnation == 1
-        if "kill" in sys.argv and get_rank() == 1 and first and run.original_args().cur_step_num >= 8:
+        last = get_rank() == get_group_size() - 1
+        if "kill" in sys.argv and last and first and run.original_args().cur_step_num >= 8:
             os.kill(os.getpid(), signal.SIGKILL)
 
 sink = "sink" in sys.argv
@@ -107,14 +108,14 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sink", ["", "sink"])
+@pytest.mark.parametrize(("sink", "workers"), [("", 1), ("sink", 2)])
 def test_a_killed_worker_goes_on_with_the_batches_it_has_not_trained_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str
+    tmp_path: Path, run_job: Callable[..., str], sink: str, workers: int
 ) -> None:
-    monkeypatch.setenv("MS_PS_WORKER_LEASE", "60")
-    flags = ["--server_num", "2", "--worker_num", "2", "--log_dir", str(tmp_path)]
-    calm = weights(tmp_path, f"calm {sink}", *flags, script=MODEL)
-    killed = weights(tmp_path, f"kill {sink}", *flags, script=MODEL)
+    # The number of servers changes no bit, and one is started sooner than two.
+    calm = weights(run_job(MODEL, tmp_path, "calm", sink, servers=1, workers=workers))
+    killed = weights(run_job(MODEL, tmp_path, "kill", sink, workers=workers, MS_PS_WORKER_LEASE="60"))
+    assert len(calm) == len(killed) == workers
     assert len({value.tobytes() for value in [*calm, *killed]}) == 1
 
 

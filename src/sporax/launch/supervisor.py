@@ -232,6 +232,9 @@ class Supervisor:
         # A group may be gone already, or belong to another user.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._started[local_rank].process.pid, signum)
+            # A stopped process heeds a signal when it goes on.
+            if signum != signal.SIGKILL:
+                os.killpg(self._started[local_rank].process.pid, signal.SIGCONT)
 
     def _blame(self, started: _Started, status: int) -> None:
         """Name the rank that failed and quote its log."""

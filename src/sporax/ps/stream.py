@@ -250,6 +250,8 @@ class Streams:
         self._streams: dict[int, Stream] = {}
         self._senders: dict[bytes, Stream] = {}
         self._waiting: set[int] = set()
+        # Descriptors whose next message has been read from the kernel already, which does not tell of it again.
+        self._begun: set[int] = set()
         self._listener: socket.socket | None = None
         self.bad_messages = 0
         self.others_ready = False
@@ -312,6 +314,7 @@ class Streams:
                 self._watch_unsent(stream)
             if not events & selectors.EVENT_READ:
                 continue
+            self._begun.discard(key.fd)
             try:
                 # Not more at once, so that one busy connection does not keep the others waiting.
                 for _ in range(_MOST_MESSAGES):
@@ -325,6 +328,8 @@ class Streams:
                         yield stream, *incoming
                     if not stream.may_have_more:
                         break
+                else:
+                    self._begun.add(key.fd)
             except WireError:
                 self.bad_messages += 1
             if not stream.is_open:
@@ -332,6 +337,12 @@ class Streams:
 
     def _ready(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
         """What can be read or written now, or in so many seconds."""
+        if self._begun:
+            ready = {key.fd: (key, events) for key, events in self._selector.select(0.0)}
+            for descriptor in self._begun:
+                key, events = ready.get(descriptor, (self._selector.get_key(descriptor), 0))
+                ready[descriptor] = key, events | selectors.EVENT_READ
+            return list(ready.values())
         for _ in _looks() if seconds else ():
             if ready := self._selector.select(0.0):
                 return ready
@@ -409,5 +420,6 @@ class Streams:
                 stream.close()
                 del self._streams[descriptor]
                 self._waiting.discard(descriptor)
+                self._begun.discard(descriptor)
                 if self._senders.get(stream.identity) is stream:
                     del self._senders[stream.identity]

@@ -1,0 +1,42 @@
+"""Jobs with parameter servers that tests start as users do."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def run_job() -> Callable[..., str]:
+    """`run_job(script, folder, *arguments, servers, workers, staleness, **variables)`: run to a good end; gives the output."""
+    # One device in each process, and the session's settings of the compiler.
+    flags = " ".join(flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag)
+
+    def run(
+        script: str,
+        folder: Path,
+        *arguments: object,
+        servers: int = 2,
+        workers: int = 2,
+        staleness: int = 0,
+        **variables: str,
+    ) -> str:
+        file = folder / "script.py"
+        file.write_text(script, encoding="utf-8")
+        command = [sys.executable, "-m", "sporax", "run", "--log_dir", str(folder), "--worker_num", str(workers)]
+        command += ["--server_num", str(servers), "--staleness", str(staleness)] if servers else []
+        done = subprocess.run(
+            [*command, str(file), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=200,
+            env={**os.environ, "XLA_FLAGS": flags, **variables},
+            cwd=folder,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
