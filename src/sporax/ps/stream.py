@@ -338,11 +338,11 @@ class Streams:
     def _ready(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
         """What can be read or written now, or in so many seconds."""
         if self._begun:
-            ready = {key.fd: (key, events) for key, events in self._selector.select(0.0)}
+            at_once = {key.fd: (key, events) for key, events in self._selector.select(0.0)}
             for descriptor in self._begun:
-                key, events = ready.get(descriptor, (self._selector.get_key(descriptor), 0))
-                ready[descriptor] = key, events | selectors.EVENT_READ
-            return list(ready.values())
+                key, events = at_once.get(descriptor, (self._selector.get_key(descriptor), 0))
+                at_once[descriptor] = key, events | selectors.EVENT_READ
+            return list(at_once.values())
         for _ in _looks() if seconds else ():
             if ready := self._selector.select(0.0):
                 return ready
