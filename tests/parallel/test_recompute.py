@@ -90,8 +90,9 @@ def trained(mark, parallel=False, optimizer_parallel=False, dropout=True):
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train(dropout)
     x = Tensor(np.random.default_rng(1).normal(size=(BATCH, WIDTH)).astype(np.float32))
     losses = [step(x).asnumpy().item() for _ in range(3)]
-    compiled = step.program.lower(x).compile()
     parameters = [parameter.asnumpy() for parameter in net.get_parameters()]
+    step.program.plan(x)
+    compiled = step.program.executable
     return losses, parameters, compiled.as_text(), compiled.memory_analysis().temp_size_in_bytes
 
 

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from program_text import compiled
 
 import sporax as ms
 from sporax import Tensor, nn, ops
@@ -79,7 +80,7 @@ def trained(recompute="", megabytes=None, mode=None):
 
 
 def temporary_bytes(step, x):
-    return step.program.lower(x).compile().memory_analysis().temp_size_in_bytes
+    return compiled(step.program, x).memory_analysis().temp_size_in_bytes
 
 
 def test_nothing_is_computed_again_without_need(decisions):
@@ -152,6 +153,6 @@ def test_every_level_needs_what_was_predicted(level, monkeypatch):
 
     monkeypatch.setattr(recompute_choice, "choose", of_every_block)
     _, _, step, x = trained("auto")
-    memory = step.program.lower(x).compile().memory_analysis()
+    memory = compiled(step.program, x).memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     assert outcomes[-1].peak_bytes == pytest.approx(memory.temp_size_in_bytes + held, rel=0.1)
