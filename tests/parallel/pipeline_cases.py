@@ -1,5 +1,7 @@
 """A small network with everything that crosses pipeline stages, and a way to train it."""
 
+from functools import cache
+
 import numpy as np
 
 import sporax as ms
@@ -121,3 +123,29 @@ def losses(places, micro, step_class=nn.TrainOneStepCell, optimizer=nn.Adam, ste
     step = make(cell, update) if make else step_class(cell, update, sens=1 / micro)
     results = [step(Tensor(IDS), Tensor(LABELS)) for _ in range(steps)]
     return [float(result[0] if isinstance(result, tuple) else result) for result in results], net, step
+
+
+@cache
+def on_one_device(blocks, micro, **options):
+    """What `losses` gives for so many blocks on one device, and the Parameters after training, by name.
+
+    Operator by operator: a compiled step holds every micro batch by itself and costs more than that of the pipeline.
+    """
+    mode = context.get_context("mode")
+    settings(1)
+    context.set_context(mode=context.PYNATIVE_MODE)
+    results, net, _ = losses(straight(1, blocks), micro, **options)
+    context.set_context(mode=mode)
+    return results, values(net)
+
+
+def values(net):
+    return {parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}
+
+
+def assert_same_training(got, expected):
+    """Losses and Parameters, as of `on_one_device`."""
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-5)
+    assert got[1].keys() == expected[1].keys()
+    for name, value in expected[1].items():
+        np.testing.assert_allclose(got[1][name], value, rtol=2e-4, atol=2e-6, err_msg=name)

@@ -14,9 +14,21 @@ _ARRAY = re.compile(r"\b(pred|[suf]\d+|bf16|c\d+)\[([\d,]*)\]")
 _BITS = {"pred": 8, "bf16": 16}
 
 
-def collective_bytes(lowered):
+def compiled(program, *arguments):
+    """What was compiled when the program ran with such arguments, or else is compiled now."""
+    program.plan(*arguments)  # makes it the one whose executable can be had
+    return program.executable or program.lower(*arguments).compile()
+
+
+def collective_bytes(program, *arguments):
     """Bytes that one rank holds when it enters the collectives of each kind, from the optimised program."""
-    return read_collectives(lowered.compile().as_text())
+    return read_collectives(compiled(program, *arguments).as_text())
+
+
+def count_collectives(program, *arguments):
+    """How many collectives of each kind the optimised program has, by XLA's names."""
+    text = compiled(program, *arguments).as_text()
+    return Counter(match[1] for match in re.finditer(rf" ({_KINDS})\(", text))
 
 
 def read_collectives(text):

@@ -13,6 +13,7 @@ from sporax.parallel import Layout
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, Symbolic, cost_of
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.search import local_search
 
 RNG = np.random.default_rng(0)
 SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
@@ -45,6 +46,12 @@ def graph_mode():
     context.reset_cost_model_context()
 
 
+@pytest.fixture
+def few_plans(monkeypatch):
+    """Searches for less memory measure few plans: how little there can be is not asked."""
+    monkeypatch.setattr(local_search, "_OPERATORS", 3000)
+
+
 def train(strategy=None, steps=4, asked=None, **settings):
     context.reset_auto_parallel_context()
     if settings:
@@ -68,7 +75,7 @@ def planned(step):
 @pytest.fixture(scope="module")
 def alone():
     mode = context.get_context("mode")
-    context.set_context(mode=context.GRAPH_MODE)
+    context.set_context(mode=context.PYNATIVE_MODE)  # compiles less than a step
     losses = train()[0]
     context.set_context(mode=mode)
     return losses
@@ -175,9 +182,8 @@ def test_recursive_programming_can_be_asked_to_keep_them():
     assert placed["weight"].parts(actual.plan.mesh) == (1, 4)
 
 
-def test_a_plan_fits_the_memory_that_there_is(alone):
-    _, free = train(steps=1, search_mode="dynamic_programming")
-    actual = planned(free)
+def test_a_plan_fits_the_memory_that_there_is(alone, few_plans):
+    actual = plan_only(search_mode="dynamic_programming")
     assert actual.search.method == "dynamic"
     needed = int(0.95 * memory_of(actual.graph, actual.search.plan).peak_bytes)
     context.set_cost_model_context(device_memory_capacity=float(needed))
@@ -188,16 +194,16 @@ def test_a_plan_fits_the_memory_that_there_is(alone):
     assert actual.search.statistics["peak_bytes"] <= needed
     context.set_cost_model_context(device_memory_capacity=1e5)
     with pytest.raises(SporaxRuntimeError, match="memory"):
-        train(steps=1, search_mode="dynamic_programming")
+        plan_only(search_mode="dynamic_programming")
 
 
-def test_without_a_word_the_memory_is_that_of_the_hardware(monkeypatch, tmp_path):
+def test_without_a_word_the_memory_is_that_of_the_hardware(few_plans, monkeypatch, tmp_path):
     small = dataclasses.replace(load_profile("cpu"), name="small", memory_bytes=1000)
     path = tmp_path / "small.json"
     path.write_text(small.to_json())
     monkeypatch.setenv("SPORAX_HARDWARE", str(path))
     with pytest.raises(SporaxRuntimeError, match="memory"):
-        train(steps=1, search_mode="recursive_programming")
+        plan_only(search_mode="recursive_programming")
     context.set_cost_model_context(device_memory_capacity=1e9)
     losses, _ = train(steps=1, search_mode="recursive_programming")
     assert np.isfinite(losses).all()
@@ -267,7 +273,7 @@ def test_what_one_search_found_is_taken_up_from_a_file(tmp_path):
         assert loaded.plan.inputs == saved.plan.inputs
 
 
-def test_other_plans_of_a_step_can_be_asked_for():
+def test_other_plans_of_a_step_can_be_asked_for(few_plans):
     actual = plan_only(search_mode="dynamic_programming")
     others, sizes = actual.alternatives(2), actual.trade_offs(3)
 

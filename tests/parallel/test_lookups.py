@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from program_text import collective_bytes, planned_bytes
+from program_text import planned_bytes, read_collectives
 
 import sporax as ms
 from sporax import Tensor, context, nn, ops
@@ -119,7 +119,7 @@ def test_a_cut_table_finds_what_a_whole_one_does(name):
     planned = plan_of(step, Tensor(IDS))
     on_host = [note for note in planned.plan.notes if note.startswith("every device sends")]
     assert (list(planned.plan.notes), bool(on_host)) == (on_host, name == "lookup on the host")
-    assert planned_bytes(planned) == collective_bytes(planned.lower())
+    assert planned_bytes(planned) == read_collectives(step.program.executable.as_text())
     (row,) = (row for row in planned.summary().operators if row.phase == "forward" and row.name in READERS)
     assert [collective.kind for collective in row.collectives] == ([] if combined is None else [combined])
 
@@ -233,10 +233,10 @@ def brought_together(planned):
 
 
 def test_uneven_parts_train_as_one_device_does_and_nothing_travels():
-    net, _, planned = both(uneven)
+    net, step, planned = both(uneven)
     assert slice_shape(net.table) == (max(ROWS), WIDTH)
-    assert planned_bytes(planned) == collective_bytes(planned.lower())
-    reduced = re.findall(r"= (.*?) all-reduce\(", planned.lower().compile().as_text())
+    assert planned_bytes(planned) == read_collectives(step.program.executable.as_text())
+    reduced = re.findall(r"= (.*?) all-reduce\(", step.program.executable.as_text())
     shapes = {shape for item in reduced for shape in re.findall(r"f32\[[\d,]*\]", item)}  # XLA may merge them
     assert shapes == {"f32[]", f"f32[{CLASSES},{FIELDS * WIDTH}]", f"f32[{CLASSES}]"}  # loss, fc.weight, fc.bias
     rows = [row for row in planned.summary().operators if row.name == "Gather"]
@@ -621,7 +621,7 @@ def test_wide_and_deep_trains_as_on_one_device():
     np.testing.assert_allclose(cut, alone, rtol=5e-5)
     planned = step.program.plan(Tensor(ids), Tensor(clicks))
     assert not brought_together(planned)
-    assert planned_bytes(planned) == collective_bytes(planned.lower())
+    assert planned_bytes(planned) == read_collectives(step.program.executable.as_text())
     assert slice_shape(next(item for item in step.get_parameters() if item.name.endswith("moment1.net.deep"))) == (
         9,
         WIDTH,

@@ -2,9 +2,21 @@
 
 import json
 
-import numpy as np
 import pytest
-from pipeline_cases import IDS, LABELS, ClippedStep, folded, interleaved, losses, scaled_and_clipped, settings, straight
+from pipeline_cases import (
+    IDS,
+    LABELS,
+    ClippedStep,
+    assert_same_training,
+    folded,
+    interleaved,
+    losses,
+    on_one_device,
+    scaled_and_clipped,
+    settings,
+    straight,
+    values,
+)
 
 from sporax import Tensor, context, nn
 from sporax.ir.errors import SporaxRuntimeError
@@ -18,24 +30,37 @@ def graph_mode():
     context.set_context(mode=context.GRAPH_MODE)
 
 
-def assert_as_on_one_device(places, stages, micro, schedule="1f1b", settings_=None, **options):
-    settings(1)
-    expected, one, _ = losses(places, micro, **options)
+def assert_as_on_one_device(places, stages, micro, schedule="1f1b", settings_=None, cells=None, **options):
+    """`options` are of the step, and `cells` those of the network that change where it runs and not its results."""
+    expected = on_one_device(len(places), micro, **options)
     settings(stages, schedule, **(settings_ or {}))
-    got, many, _ = losses(places, micro, **options)
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
-    for first, second in zip(one.get_parameters(), many.get_parameters(), strict=True):
-        np.testing.assert_allclose(second.asnumpy(), first.asnumpy(), rtol=2e-4, atol=2e-6, err_msg=first.name)
+    got, net, _ = losses(places, micro, **options, **(cells or {}))
+    assert_same_training((got, values(net)), expected)
+
+
+@pytest.fixture(scope="module")
+def two_stages():
+    """Losses and Parameters of training in two stages, the net and the step."""
+    mode = context.get_context("mode")
+    context.set_context(mode=context.GRAPH_MODE)
+    settings(2)
+    got, net, step = losses(straight(2), 4)
+    context.reset_auto_parallel_context()
+    context.set_context(mode=mode)
+    return (got, values(net)), net, step
 
 
 SOAK = pytest.mark.soak
 """The whole matrix of schedules, stages and micro batches takes minutes; representatives run always."""
 
 
+def test_tied_embedding_and_dropout_in_two_stages(two_stages):
+    assert_same_training(two_stages[0], on_one_device(2, 4))
+
+
 @pytest.mark.parametrize(
     ("stages", "micro", "schedule"),
     [
-        (2, 4, "1f1b"),
         pytest.param(2, 8, "1f1b", marks=SOAK),
         pytest.param(4, 4, "1f1b", marks=SOAK),
         pytest.param(4, 8, "1f1b", marks=SOAK),
@@ -66,12 +91,13 @@ def test_clip_by_global_norm_crosses_stages():
     assert_as_on_one_device(straight(2), 2, 4, step_class=ClippedStep)
 
 
-def test_dynamic_loss_scale():
-    def make(cell, optimizer):
-        manager = nn.DynamicLossScaleUpdateCell(2.0**10, 2, 2)
-        return nn.TrainOneStepWithLossScaleCell(cell, optimizer, manager)
+def scaled(cell, optimizer):
+    manager = nn.DynamicLossScaleUpdateCell(2.0**10, 2, 2)
+    return nn.TrainOneStepWithLossScaleCell(cell, optimizer, manager)
 
-    assert_as_on_one_device(straight(2), 2, 4, make=make, optimizer=nn.SGD)
+
+def test_dynamic_loss_scale():
+    assert_as_on_one_device(straight(2), 2, 4, make=scaled, optimizer=nn.SGD)
 
 
 @SOAK
@@ -91,11 +117,11 @@ def test_batch_norm_statistics():
 
 @SOAK
 def test_recomputation_changes_no_result_of_a_pipeline():
-    assert_as_on_one_device(straight(2, 2), 2, 4, recompute=True)
+    assert_as_on_one_device(straight(2, 2), 2, 4, cells={"recompute": True})
 
 
 def test_stages_sharded_inside():
-    assert_as_on_one_device(straight(2), 2, 4, sharded=True)
+    assert_as_on_one_device(straight(2), 2, 4, cells={"sharded": True})
 
 
 @pytest.mark.parametrize("level", [pytest.param("level1", marks=SOAK), "level2", pytest.param("level3", marks=SOAK)])
@@ -145,16 +171,15 @@ def test_a_schedule_that_does_not_fit():
         losses(straight(2), 4, steps=1)
 
 
-def test_a_stage_keeps_its_weights_on_its_own_devices():
-    settings(2)
-    _, net, _ = losses(straight(2), 4, steps=1)
+def test_a_stage_keeps_its_weights_on_its_own_devices(two_stages):
+    _, net, _ = two_stages
     assert {device.id for device in net.blocks[0].fc.weight.array.devices()} == {0, 1, 2, 3}
     assert {device.id for device in net.blocks[1].fc.weight.array.devices()} == {4, 5, 6, 7}
 
 
-def test_tables_timelines_and_measured_times(tmp_path):
+def test_tables_timelines_and_measured_times(two_stages, tmp_path):
     settings(2)
-    _, _, step = losses(straight(2), 4, steps=1)
+    _, _, step = two_stages
     planned = step.program.plan(Tensor(IDS), Tensor(LABELS))
     assert "Pipeline of 2 stages, 4 micro batches, schedule 1f1b" in str(planned.summary())
     planned.report(tmp_path / "page.html")

@@ -1,5 +1,7 @@
 """The memory of stages is as simulated: 1F1B keeps the same number of micro batches however many there are, GPipe all."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from pipeline_cases import settings
@@ -40,6 +42,7 @@ class TransformerLoss(nn.Cell):
         return self.criterion(logits.reshape(-1, VOCABULARY), x.reshape(-1))
 
 
+@cache
 def peaks(schedule, micro, recompute=False):
     """Most bytes per stage, simulated and measured: arrays that are there, and XLA's buffers inside the task."""
     settings(2, schedule, devices=2)

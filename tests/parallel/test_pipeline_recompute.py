@@ -11,7 +11,7 @@ from sporax import Tensor, nn, ops
 from sporax.parallel.nn import PipelineCell
 from sporax.planner.communication.transfers import schedule
 
-WIDTH, LAYERS, ROWS, MICRO = 32, 4, 16, 4
+WIDTH, LAYERS, ROWS, MICRO = 32, 2, 16, 4
 
 MARKS = {
     "none": lambda block: None,

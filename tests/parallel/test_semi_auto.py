@@ -1,11 +1,9 @@
 """Semi-automatic training on eight devices in one process: the losses of one device, the memory and collectives of the plan."""
 
-import re
-from collections import Counter
-
 import jax
 import numpy as np
 import pytest
+from program_text import count_collectives
 
 import sporax as ms
 from sporax import Tensor, context, nn, ops
@@ -38,17 +36,20 @@ def train(build, batch, steps=STEPS, optimizer=nn.Adam, **settings):
     context.reset_auto_parallel_context()
     if settings:
         context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, **settings)
+    else:
+        context.set_context(mode=context.PYNATIVE_MODE)  # compiles operators, which tests share, and no step
     ms.set_seed(1)
     net = build()
     net.set_train()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer(net.trainable_params(), 0.01))
     tensors = [Tensor(item) for item in batch]
-    return [float(step(*tensors)) for _ in range(steps)], step, tensors
+    losses = [float(step(*tensors)) for _ in range(steps)]
+    context.set_context(mode=context.GRAPH_MODE)
+    return losses, step, tensors
 
 
 def collectives(step, tensors):
-    text = step.program.lower(*tensors).compile().as_text()
-    return Counter(re.findall(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)\(", text))
+    return count_collectives(step.program, *tensors)
 
 
 def slice_shape(parameter):

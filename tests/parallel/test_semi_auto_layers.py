@@ -181,7 +181,7 @@ def test_layers_run_through_the_primitives_that_were_cut(make):
     np.testing.assert_allclose(cut_losses, losses, rtol=1e-5, atol=1e-6)
     for one, other in zip(weights, cut_weights, strict=True):
         np.testing.assert_allclose(other, one, rtol=0, atol=2e-5 * max(1e-3, np.abs(one).max()))
-    assert collective_bytes(step.program.lower(tensor)) == planned_bytes(planned)
+    assert collective_bytes(step.program, tensor) == planned_bytes(planned)
 
 
 def test_layers_that_nothing_was_said_of_run_one_operator():

@@ -69,17 +69,26 @@ def plan_of(step, dtype=ms.float32):
     return planned
 
 
-def count(step, kind):
-    return len(re.findall(rf" {kind}\(", lowered(step).compile().as_text()))
+def collective_bytes(step):
+    return program_text.collective_bytes(step.program, Tensor(X), Tensor(Y))
+
+
+def counts(step):
+    return program_text.count_collectives(step.program, Tensor(X), Tensor(Y))
+
+
+def losses_of_one_device(step, steps=4):
+    """Operator by operator: that compiles no step, and operators once for all tests."""
+    mode = context.get_context("mode")
+    context.set_context(mode=context.PYNATIVE_MODE)
+    losses = run(step, steps)
+    context.set_context(mode=mode)
+    return losses
 
 
 @pytest.fixture(scope="module")
 def alone():
-    mode = context.get_context("mode")
-    context.set_context(mode=context.GRAPH_MODE)
-    losses = run(make_step())
-    context.set_context(mode=mode)
-    return losses
+    return losses_of_one_device(make_step())
 
 
 # ------------------------------------------------------------------------------------------------- optimizer parallelism
@@ -92,7 +101,7 @@ def test_all_levels_train_alike_and_level_3_gathers_for_the_backward_pass_again(
     )
     np.testing.assert_allclose(run(step), alone, rtol=2e-5)
     planned = plan_of(step)
-    assert program_text.planned_bytes(planned) == program_text.collective_bytes(lowered(step))
+    assert program_text.planned_bytes(planned) == collective_bytes(step)
     shapes = [spec.shape for operator in planned.graph.operators for spec in operator.operation.operands]
     assert (16, 32) in shapes or (32, 16) in shapes
     again = [mark.parameter for mark in marks(planned) if type(mark).__name__ == "WeightMark"]
@@ -107,7 +116,7 @@ def test_level_3_gathers_twice_what_the_backward_pass_reads():
     gathered = {}
     for level in ("level1", "level3"):
         config = {"parallel_optimizer_threshold": 0, "optimizer_level": level}
-        gathered[level] = count(make_step(**{**SHARDED, "parallel_optimizer_config": config}), "all-gather")
+        gathered[level] = counts(make_step(**{**SHARDED, "parallel_optimizer_config": config}))["all-gather"]
     assert gathered["level3"] == gathered["level1"] + 2
 
 
@@ -139,13 +148,13 @@ def test_accumulated_gradients_are_those_of_one_device(level, moves):
         step = make_step(**settings)
         return nn.TrainOneStepCell(nn.GradAccumulationCell(step.network, 4), step.optimizer, sens=0.25)
 
-    expected = run(accumulating(), 3)
+    expected = losses_of_one_device(accumulating(), 3)
     config = {"parallel_optimizer_threshold": 0, "optimizer_level": level}
     step = accumulating(**{**SHARDED, "parallel_optimizer_config": config} if level else {"full_batch": True})
     np.testing.assert_allclose(run(step, 3), expected, rtol=2e-5)
     planned = plan_of(step)
     assert gradient_moves(planned) == moves
-    assert program_text.planned_bytes(planned) == program_text.collective_bytes(lowered(step))
+    assert program_text.planned_bytes(planned) == collective_bytes(step)
 
 
 def chain():
@@ -163,11 +172,11 @@ def chain():
 )
 def test_weights_and_gradients_travel_in_buffers(fusion, gathers, scatters):
     settings = {"comm_fusion": fusion} if fusion else {}
-    expected = run(make_step(chain))
+    expected = losses_of_one_device(make_step(chain))
     step = make_step(chain, **SHARDED, **settings)
     np.testing.assert_allclose(run(step), expected, rtol=2e-5)
-    assert (count(step, "all-gather"), count(step, "reduce-scatter")) == (gathers, scatters)
-    assert program_text.planned_bytes(plan_of(step)) == program_text.collective_bytes(lowered(step))
+    assert [counts(step)[kind] for kind in ("all-gather", "reduce-scatter")] == [gathers, scatters]
+    assert program_text.planned_bytes(plan_of(step)) == collective_bytes(step)
 
 
 def test_buffers_may_be_closed_at_sizes_given_one_by_one():
@@ -175,9 +184,9 @@ def test_buffers_may_be_closed_at_sizes_given_one_by_one():
     step = make_step(chain, dataset_strategy="data_parallel", all_reduce_fusion_sizes=[600, 1024])
     scalars = 2  # the loss: sum and number of labels
     # Backwards: the last layer has 32 + 512 bytes, then come 1024 and 1024.
-    assert count(step, "all-reduce") == 2 + scalars
+    assert counts(step)["all-reduce"] == 2 + scalars
     step = make_step(chain, dataset_strategy="data_parallel", all_reduce_fusion_sizes=[500, 1024])
-    assert count(step, "all-reduce") == 3 + scalars
+    assert counts(step)["all-reduce"] == 3 + scalars
 
 
 def test_gradients_that_are_reduced_and_scattered_follow_rules_of_their_own():
@@ -189,25 +198,26 @@ def test_gradients_that_are_reduced_and_scattered_follow_rules_of_their_own():
         comm_fusion={"allreduce": AUTO},
     )
     scalars = 2  # the loss: sum and number of labels
-    assert (count(step, "all-reduce"), count(step, "reduce-scatter")) == (1 + scalars, 3)
+    actual = counts(step)
+    assert (actual["all-reduce"], actual["reduce-scatter"]) == (1 + scalars, 3)
 
 
 def test_gradients_that_are_scattered_and_then_reduced_share_buffers_on_both_ways():
     config = {"parallel_optimizer_threshold": 0, "optimizer_weight_shard_size": 2}  # four groups of two ranks
     fusion = dict.fromkeys(("allreduce", "reducescatter", "allgather"), AUTO)
-    expected = run(make_step(chain))
+    expected = losses_of_one_device(make_step(chain))
     step = make_step(chain, enable_parallel_optimizer=True, parallel_optimizer_config=config, comm_fusion=fusion)
     np.testing.assert_allclose(run(step), expected, rtol=2e-5)
     scalars = 2  # the loss: sum and number of labels
-    actual = [count(step, kind) for kind in ("reduce-scatter", "all-reduce", "all-gather")]
+    actual = [counts(step)[kind] for kind in ("reduce-scatter", "all-reduce", "all-gather")]
     assert actual == [1, 1 + scalars, 1]
-    assert program_text.planned_bytes(plan_of(step)) == program_text.collective_bytes(lowered(step))
+    assert program_text.planned_bytes(plan_of(step)) == collective_bytes(step)
 
 
 def test_a_group_that_does_not_divide_the_ranks_leaves_the_parameter_whole(alone):
     step = make_step(lambda: Net(None), optimizer_weight_shard_size=3, **SHARDED)
     np.testing.assert_allclose(run(step), alone, rtol=2e-5)
-    assert count(step, "reduce-scatter") == 0
+    assert counts(step)["reduce-scatter"] == 0
 
 
 # ------------------------------------------------------------------------------------------------------ gradients, loss
@@ -272,7 +282,7 @@ def test_all_to_all_is_used_where_it_is_allowed(allowed):
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, **settings)
     net, x = Turning(), Tensor(X)
     np.testing.assert_array_equal(net(x).asnumpy(), np.maximum(X, 0))
-    actual = program_text.collective_bytes(net.program.lower(x))
+    actual = program_text.collective_bytes(net.program, x)
     assert set(actual) == ({"all_to_all"} if allowed else {"all_gather"})
 
 
@@ -292,7 +302,7 @@ class Tied(nn.Cell):
 
 
 def test_users_of_one_parameter_must_cut_it_alike():
-    expected = run(make_step(lambda: Tied(((2, 1), (1, 4)))))
+    expected = losses_of_one_device(make_step(lambda: Tied(((2, 1), (1, 4)))))
     np.testing.assert_allclose(run(make_step(lambda: Tied(((2, 1), (1, 4))), full_batch=True)), expected, rtol=2e-5)
     with pytest.raises(SporaxRuntimeError, match="'weight' has multiple users") as error:
         run(make_step(lambda: Tied(((2, 4), (4, 1))), full_batch=True))
@@ -321,7 +331,7 @@ def test_cells_kept_batch_parallel_are_so_in_every_search():
         def construct(self, x):
             return self.free(self.kept(x))
 
-    expected = run(make_step(Wide), steps=2)
+    expected = losses_of_one_device(make_step(Wide), steps=2)
     for search in ("recursive_programming", "dynamic_programming", "sharding_propagation"):
         step = make_step(Wide, search_mode=search, enable_alltoall=True)
         context.set_auto_parallel_context(parallel_mode="auto_parallel")
@@ -339,7 +349,7 @@ def test_cells_kept_batch_parallel_are_so_in_every_search():
 def test_predicted_bytes_are_those_on_the_devices(settings):
     step = make_step(**settings)
     run(step, steps=1)
-    planned, memory = plan_of(step), lowered(step).compile().memory_analysis()
+    planned, memory = plan_of(step), step.program.executable.memory_analysis()
     held = {tensor.name: tensor for tensor in planned.summary().tensors}
     total = 0
     for parameter in step.get_parameters():
@@ -405,7 +415,7 @@ def test_functional_training_leaves_gradients_where_they_lie(alone, settings, co
     assert results[-1][1].array.sharding.is_equivalent_to(sharding, 2)
     assert optimizer.moment1[middle].array.sharding.is_equivalent_to(sharding, 2)
     if not compiled:
-        assert program_text.collective_bytes(optimizer.program.lower(value_and_grad(Tensor(X), Tensor(Y))[1])) == {}
+        assert program_text.collective_bytes(optimizer.program, value_and_grad(Tensor(X), Tensor(Y))[1]) == {}
 
 
 def test_eager_networks_are_refused():

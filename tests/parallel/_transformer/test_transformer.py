@@ -1,5 +1,7 @@
 """Seed-era Transformer layers: what they compute, and that a cut model trains as on one device."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -19,13 +21,13 @@ def floats(*shape):
 class Language(nn.Cell):
     """A small language model with tied embedding, as GPT programs build it."""
 
-    def __init__(self, config, experts):
+    def __init__(self, config, experts, layers):
         super().__init__()
         self.experts = experts > 1
         self.embedding = tf.VocabEmbedding(VOCABULARY, HIDDEN, config.embedding_dp_mp_config, param_init="normal")
         self.mask = tf.AttentionMask(LENGTH, config.dp_mp_config)
         self.encoder = tf.TransformerEncoder(
-            *(BATCH, 2, HIDDEN, 4 * HIDDEN, LENGTH, HEADS, 0.0, 0.0),
+            *(BATCH, layers, HIDDEN, 4 * HIDDEN, LENGTH, HEADS, 0.0, 0.0),
             moe_config=tf.MoEConfig(experts, capacity_factor=1.5, num_experts_chosen=min(experts, 2)),
             parallel_config=config,
             compute_dtype=ms.float32,
@@ -42,12 +44,12 @@ class Language(nn.Cell):
         return loss + auxiliary[0] if auxiliary else loss
 
 
-def trained(config, experts, **settings):
+def trained(config, experts, layers, **settings):
     """Losses of three steps, and the Parameters after them."""
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_seed(3)
     ms.set_auto_parallel_context(**settings)
-    net = Language(config, experts)
+    net = Language(config, experts, layers)
     step = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-2))
     step.set_train()
     rng = np.random.default_rng(1)
@@ -59,17 +61,20 @@ def trained(config, experts, **settings):
     return losses, {p.name: p.asnumpy() for p in net.trainable_params()}
 
 
-@pytest.mark.parametrize(
-    ("data", "model", "parts", "experts", "whole_table"),
-    [(2, 4, 1, 1, True), (4, 2, 1, 1, False), (4, 2, 4, 4, True), (4, 2, 2, 4, False)],
-)
-def test_a_cut_model_trains_as_on_one_device(data, model, parts, experts, whole_table):
-    def config():
-        return tf.TransformerOpParallelConfig(data, model, parts, vocab_emb_dp=whole_table)
+@cache
+def trained_on_one_device(experts, layers):
+    return trained(tf.TransformerOpParallelConfig(4, 2), experts, layers)
 
-    alone = trained(config(), experts)
+
+@pytest.mark.parametrize(
+    ("data", "model", "parts", "experts", "whole_table", "layers"),
+    [(2, 4, 1, 1, True, 2), (4, 2, 1, 1, False, 1), (4, 2, 4, 4, True, 2), (4, 2, 2, 4, False, 1)],
+)
+def test_a_cut_model_trains_as_on_one_device(data, model, parts, experts, whole_table, layers):
+    config = tf.TransformerOpParallelConfig(data, model, parts, vocab_emb_dp=whole_table)
+    alone = trained_on_one_device(experts, layers)
     init()
-    cut = trained(config(), experts, parallel_mode="semi_auto_parallel", device_num=8)
+    cut = trained(config, experts, layers, parallel_mode="semi_auto_parallel", device_num=8)
     assert cut[0] == pytest.approx(alone[0], rel=2e-5)
     for name, value in alone[1].items():
         np.testing.assert_allclose(cut[1][name], value, rtol=1e-3, atol=2e-4, err_msg=name)
