@@ -7,14 +7,16 @@ Ranks are simulated one after another in a plain loop; only what talks to neighb
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from sporax.ir.placement import axes_index, num_parts
+from sporax.ir.placement import axes_index, num_parts, ravel
 from sporax.lowering.local_equations import describe, run
 from sporax.lowering.local_task import Task
 from sporax.planner.rules import Kind, placements, rule_for
+
+COMPOSED = ("fill_spare_rows", "gather", "iota", "part_", "random_")
+"""How names of primitives begin whose ranks run many operators: one program for all ranks takes less than each by itself."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,18 @@ def _find(primitive, jaxpr, consts, args):
 
 
 class FixedPosition:
-    """The place of one simulated rank. It cannot reach the others."""
+    """The place of one simulated rank. It cannot reach the others.
 
-    def __init__(self, mesh, rank):
-        self.mesh, self.rank = mesh, rank
+    Args:
+        mesh: the devices.
+        coordinates: where the rank is along each axis; traced numbers where one program serves all ranks.
+    """
+
+    def __init__(self, mesh, coordinates):
+        self.mesh, self.coordinates = mesh, coordinates
 
     def index(self, axes):
-        return axes_index(self.mesh, axes, self.rank)
+        return ravel([self.coordinates[axis] for axis in axes], [self.mesh.shape[axis] for axis in axes])
 
     def permute(self, x, axes, pairs):
         raise AssertionError("a simulated rank cannot talk to its neighbours")
@@ -88,7 +95,7 @@ def to_slices(x, placement, mesh, seed):
     if placement.partial:
         copies = make_parts(x, placement.reduction, len(copies), seed)
     return [
-        jnp.asarray(copies[axes_index(mesh, placement.partial, rank)][placement.block(x.shape, mesh, rank)])
+        jax.device_put(copies[axes_index(mesh, placement.partial, rank)][placement.block(x.shape, mesh, rank)])
         for rank in range(mesh.num_devices)
     ]
 
@@ -145,9 +152,13 @@ def run_in_blocks(sample, assignment, mesh, seed=0):
     task = sample.task(assignment, mesh)
     where, whence = placements(task.rule, assignment)
     inputs = [to_slices(x, placement, mesh, seed) for x, placement in zip(sample.operands, where, strict=True)]
-    outputs = [
-        run(task, FixedPosition(mesh, rank), [slices[rank] for slices in inputs]) for rank in range(mesh.num_devices)
-    ]
+
+    def program(coordinates, slices):
+        return run(task, FixedPosition(mesh, coordinates), slices)
+
+    if sample.eqn.primitive.name.startswith(COMPOSED):
+        program = jax.jit(program)
+    outputs = [program(mesh.coordinates(rank), [slices[rank] for slices in inputs]) for rank in range(mesh.num_devices)]
     specs = task.operation.results
     return [
         from_slices([out[number] for out in outputs], whence[number], specs[number].shape, mesh)

@@ -29,6 +29,18 @@ MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))
 GRAPH = networks.mlp(2, 32, 512).graph
 
 
+@pytest.fixture(scope="module")
+def reference():
+    """The best plan without a limit."""
+    return dynamic(GRAPH, MESH, MODEL)
+
+
+@pytest.fixture(scope="module")
+def all_trade_offs():
+    """Plans from the fastest to the smallest, with as much time as they take."""
+    return trade_offs(GRAPH, MESH, MODEL, count=3, seconds=600.0)
+
+
 def best_of(problem, pinned):
     """Cost of the best plan with these candidates, by integer program."""
     costs = [cost.copy() for cost in problem.costs]
@@ -126,34 +138,32 @@ def test_bad_numbers_are_refused():
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.95, 2), (0.9, 1)])
-def test_they_keep_a_memory_limit(share, least):
-    free = dynamic(GRAPH, MESH, MODEL)
-    limit = int(share * free.statistics["peak_bytes"])
+def test_they_keep_a_memory_limit(share, least, reference):
+    limit = int(share * reference.statistics["peak_bytes"])
     actual = alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
 
     assert len(actual) >= least
     assert all(memory_of(GRAPH, item.plan).peak_bytes <= limit for item in actual)
-    assert actual[0].cost_seconds >= free.cost_seconds
+    assert actual[0].cost_seconds >= reference.cost_seconds
 
 
-def test_trade_offs_go_from_the_fastest_to_the_smallest():
-    actual = trade_offs(GRAPH, MESH, MODEL, count=3)
+def test_trade_offs_go_from_the_fastest_to_the_smallest(all_trade_offs, reference):
+    actual = all_trade_offs
     times, sizes = [item.cost_seconds for item in actual], [item.statistics["peak_bytes"] for item in actual]
 
     assert len(actual) > 1
     assert times == sorted(times)
     assert sizes == sorted(sizes, reverse=True)
-    assert times[0] == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
+    assert times[0] == pytest.approx(reference.cost_seconds)
     assert all(memory_of(GRAPH, item.plan).peak_bytes == size for item, size in zip(actual, sizes, strict=True))
 
 
-def test_trade_offs_say_what_they_left_out_for_want_of_time():
+def test_trade_offs_say_what_they_left_out_for_want_of_time(all_trade_offs):
     (only,) = trade_offs(GRAPH, MESH, MODEL, count=3, seconds=0.0)
-    whole = trade_offs(GRAPH, MESH, MODEL, count=3, seconds=600.0)
 
     assert only.statistics["cut_short"] > 0
-    assert [item.statistics["cut_short"] for item in whole] == [0] * len(whole)
-    assert only.cost_seconds == whole[0].cost_seconds
+    assert [item.statistics["cut_short"] for item in all_trade_offs] == [0] * len(all_trade_offs)
+    assert only.cost_seconds == all_trade_offs[0].cost_seconds
 
 
 def test_trade_offs_of_a_jax_function_can_be_run():

@@ -26,7 +26,7 @@ NETWORKS = {
     "tall": networks.mlp(12, 1024, 128),
     "large": networks.mlp(6, 4096, 4096),
     "attention": networks.attention(8, 16, 64, 8),
-    "transformer": networks.transformer(2, 8, 16, 64, 8),
+    "transformer": networks.transformer(1, 8, 16, 64, 8),
     "convolution": networks.convolutional(64),
 }
 

@@ -28,7 +28,7 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.report.explain import explain
 from sporax.planner.search import MODES, SearchOptions, ilp, search, whole_plan
 
-EIGHT = DeviceMatrix((2, 2, 2))
+EIGHT = DeviceMatrix((2, 4))
 PROFILE = load_profile("h200")
 MODEL = Roofline(PROFILE, link_costs(PROFILE, EIGHT))
 CPU = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
@@ -96,8 +96,7 @@ def test_every_search_looks_inside(mode):
 
 
 def test_the_number_of_rounds_is_a_price_and_no_size():
-    short, long = (networks.layers(count, *MANY_TOKENS) for count in (8, 200))
-    actual = [ilp(item.graph, EIGHT, MODEL) for item in (short, long)]
+    actual = [best(MANY_TOKENS, True)[1], ilp(networks.layers(100, *MANY_TOKENS).graph, EIGHT, MODEL)]
     assert actual[0].statistics["decisions"] == actual[1].statistics["decisions"]
     assert actual[0].statistics["candidates"] == actual[1].statistics["candidates"]
     assert actual[1].cost_seconds > 20 * actual[0].cost_seconds
@@ -112,7 +111,7 @@ def sent_by(text):
 
 def test_compiled_loops_send_what_their_plans_say():
     """Kinds and bytes, round by round; and the memory of a device, and the losses."""
-    step = networks.layers(3, 4, 2, 256, again=True)
+    step = networks.layers(2, 4, 2, 256, again=True)
     plan = ilp(step.graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)).plan
     planned = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, plan)]
     program = jax.jit(compiled(step, plan), donate_argnums=range(len(step.graph.aliases)))
@@ -130,20 +129,20 @@ def test_compiled_loops_send_what_their_plans_say():
     used = program.memory_analysis()
     there = used.argument_size_in_bytes + used.temp_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
     assert memory_of(step.graph, plan).peak_bytes == pytest.approx(there, rel=0.1)
-    assert_same_losses(step, plan)
+    assert_same_losses(step, program)
 
 
-def assert_same_losses(step, plan):
+def assert_same_losses(step, compiled_step):
     """Three steps on eight devices are those of one."""
     random = np.random.default_rng(0)
     specs = [step.graph.tensors[item.tensor] for item in step.graph.inputs]
-    start = [jnp.asarray(random.normal(size=spec.shape) / spec.shape[-1] ** 0.5, jnp.float32) for spec in specs]
+    start = [(random.normal(size=spec.shape) / spec.shape[-1] ** 0.5).astype(np.float32) for spec in specs]
     losses = []
-    for program in (compiled(step, plan), jax.jit(lambda *values: run_whole(step, values))):
+    for program in (compiled_step, jax.jit(lambda *values: run_whole(step, values))):
         values = [*start]
         for _ in range(3):
             *updated, loss = program(*values)
-            values[: len(updated)] = updated
+            values[: len(updated)] = map(np.asarray, updated)  # its arguments may be donated, and are on no devices
             losses.append(float(loss))
     assert losses[:3] == pytest.approx(losses[3:], rel=1e-5)
     assert losses[2] < losses[0]
@@ -175,7 +174,7 @@ def test_accumulated_gradients_are_combined_once(mode):
     plan = search(step.graph, EIGHT, MODEL, mode).plan
     check_plan(step.graph, plan)
     assert Plan.from_json(plan.to_json()) == plan
-    assert plan.inputs[1] == Placement(((), (0, 1, 2), ()))
+    assert plan.inputs[1] == Placement(((), (0, 1), ()))
     cost = cost_of(step.graph, plan, MODEL)
     assert dict(cost.collectives) == {"all_reduce": (2, 4 * (3 * 256**2 + 1))}
 
@@ -183,11 +182,12 @@ def test_accumulated_gradients_are_combined_once(mode):
 def test_accumulated_gradients_are_those_of_one_device():
     step = accumulated(4, 2048, 64)
     plan = search(step.graph, EIGHT, CPU, "recursive").plan
-    sent, bodies = sent_by(compiled(step, plan).lower(*arguments_of(step)).compile().as_text())
+    program = compiled(step, plan).lower(*arguments_of(step)).compile()
+    sent, bodies = sent_by(program.as_text())
     assert bodies
     assert not any(sent[item] for item in bodies)
     assert any(sent.values())
-    assert_same_losses(step, plan)
+    assert_same_losses(step, program)
 
 
 def other_loops(table, weights, shared, x, steps):
@@ -241,7 +241,7 @@ def test_what_is_carried_must_lie_at_the_end_as_at_the_start():
     number = next(n for n, item in enumerate(step.graph.operators) if item.name == "scan")
     planned = actual.plan.operators[number]
     body = planned.bodies[0]
-    moved = Placement(((), (0, 1, 2), ()))
+    moved = Placement(((), (0, 1), ()))
     assert body.outputs[0] != moved
     wrong = replace(planned, bodies=(replace(body, outputs=(moved, *body.outputs[1:])),))
     operators = (*actual.plan.operators[:number], wrong, *actual.plan.operators[number + 1 :])

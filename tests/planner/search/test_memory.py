@@ -19,6 +19,10 @@ from sporax.planner.search.sharding_propagation import propagation
 MESH = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
 
+LINE = DeviceMatrix((8,))
+"""As many devices on one axis: a search under a limit measures hundreds of plans, and there are fewer of them."""
+LINE_MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), LINE))
+
 
 @pytest.fixture
 def _optimized():
@@ -63,10 +67,10 @@ def test_what_memory_is_used_for():
 
 
 def test_a_plan_that_fits_is_found_and_runs():
-    step = networks.mlp(4, 64, 256)
-    free = ilp(step.graph, MESH, MODEL)
-    limit = free.statistics["peak_bytes"] // 3
-    fitting = ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=limit), seconds=8)
+    step = networks.mlp(2, 64, 256)
+    free = ilp(step.graph, LINE, LINE_MODEL)
+    limit = free.statistics["peak_bytes"] // 2
+    fitting = ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=limit), seconds=8)
 
     check_plan(step.graph, fitting.plan)
     assert memory_of(step.graph, fitting.plan).peak_bytes <= limit
@@ -75,12 +79,12 @@ def test_a_plan_that_fits_is_found_and_runs():
 
 
 def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
-    step = networks.mlp(4, 64, 256)
+    step = networks.mlp(2, 64, 256)
     with pytest.raises(
         SporaxRuntimeError, match=r"must fit into 0.001 MB per device, but .* MB is the smallest plan"
     ) as caught:
-        ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=1000), seconds=8)
+        ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=1000), seconds=8)
     stated = float(str(caught.value).split("but ")[1].split(" MB")[0]) * 1e6
 
-    fitting = propagation(step.graph, MESH, MODEL, SearchOptions(memory_bytes=int(stated) + 1000))
+    fitting = propagation(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=int(stated) + 1000))
     assert memory_of(step.graph, fitting.plan).peak_bytes <= stated + 1000

@@ -3,13 +3,14 @@
 import re
 
 import pytest
-from planner_graphs import cheapest_cost, every_choice, layers, mesh_of, problem_of, product
+from planner_graphs import cheapest_cost, every_choice, layers, mesh_of, problem_of, product, training_step
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import memory_heuristic
 from sporax.planner.search.local_search import measured
 from sporax.planner.search.memory_heuristic import cheapest
+from sporax.planner.search.memory_limit import smallest
 from sporax.planner.search.plan_assembly import plan_of
 
 MESH = mesh_of(2, 2)
@@ -55,9 +56,10 @@ def test_a_search_that_may_give_up_says_no_more_than_that_it_found_nothing_soon(
 
 
 def test_a_known_choice_that_fits_is_taken_before_giving_up(monkeypatch):
-    free = problem_of(product(), MESH)
-    smallest = min(every_choice(free), key=lambda choice: measured(free, list(choice)).peak_bytes)
-    limit = measured(free, list(smallest)).peak_bytes
+    mesh = mesh_of(2)
+    free = problem_of(training_step(), mesh)
+    known = smallest(free)
+    assert known.peak_bytes < measured(free, cheapest(free, [])).peak_bytes
     monkeypatch.setattr(memory_heuristic, "fit_quickly", lambda problem, limit: None)
-    problem = problem_of(product(), MESH, memory_bytes=limit, gives_up=True)
-    assert measured(problem, cheapest(problem, [smallest])).peak_bytes <= limit
+    problem = problem_of(training_step(), mesh, memory_bytes=known.peak_bytes, gives_up=True)
+    assert cheapest(problem, [known.chosen]) == known.chosen
