@@ -75,7 +75,7 @@ def planned(step):
 @pytest.fixture(scope="module")
 def alone():
     mode = context.get_context("mode")
-    context.set_context(mode=context.PYNATIVE_MODE)  # compiles less than a step
+    context.set_context(mode=context.GRAPH_MODE)
     losses = train()[0]
     context.set_context(mode=mode)
     return losses
