@@ -36,8 +36,10 @@ def test_the_nearest_name_is_not_searched_where_nobody_reads_the_message(
     assert not searches
     with pytest.raises(SporaxAttributeError) as caught:
         _ = module.ther
-    assert "Did you mean" in str(caught.value)
+    assert not searches
+    assert "Did you mean" in caught.value.message
     assert searches == [("house", "ther")]
+    assert str(caught.value) == caught.value.message
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 

@@ -54,13 +54,14 @@ class MissingNameError(SporaxAttributeError):
     """
 
     def __init__(self, module: str, name: str, reason: str | None = None) -> None:
-        super().__init__()
-        self.args = (module, name, reason)
+        AttributeError.__init__(self, module, name, reason)
         self.name = name
+        self.cell_path = ()
 
-    def __str__(self) -> str:
-        self.message = _message(*self.args)
-        return super().__str__()
+    @property
+    def message(self) -> str:  # type: ignore[override]  # made when it is read, so it cannot be set
+        """What was requested, where to look, and the nearest name that is there."""
+        return _message(*self.args)
 
 
 class SporaxModuleNotFoundError(SporaxImportError, ModuleNotFoundError):  # type: ignore[misc]  # two uses of `path`
