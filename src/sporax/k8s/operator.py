@@ -231,10 +231,6 @@ def _handlers(workforce: Workforce, cache: JobCache) -> kopf.OperatorRegistry:
     def login(**arguments: Any) -> Any:
         return _in_cluster(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
-    @kopf.on.cleanup(registry=registry)
-    async def end(**_: Any) -> None:
-        await workforce.stop()  # kopf gives tasks that are left five seconds to end
-
     @kopf.index(*job, registry=registry)
     async def keep_job(*, body: kopf.Body, **_: Any) -> None:
         cache.put_job(body)
