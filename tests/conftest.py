@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -25,6 +26,8 @@ sys.dont_write_bytecode = False
 # Pages are as wide as in files, also those of child processes: readline, which pytest loads, writes the width of its
 # terminal into their environment where this is missing.
 os.environ["COLUMNS"] = "120"
+
+sys.path.append(str(Path(__file__).parent))  # `compiler_flags`, last: folders here have names of modules
 
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",

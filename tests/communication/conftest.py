@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from compiler_flags import COMPILER
+
 PROGRAMS = Path(__file__).parent / "programs"
 _JOB_VARIABLES = ("MS_", "RANK_", "LOCAL_RANK", "DEVICE_ID", "OMPI_", "PYTHONPATH", "XLA_FLAGS")
-_COMPILER = " ".join(flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag)
-"""The session's settings of the compiler; each rank has one device, or as many as the launcher is told."""
 
 Job = subprocess.CompletedProcess[str]
 
@@ -56,7 +56,7 @@ def start_job(
     command += ["--local_devices", str(local_devices)] if local_devices else []
     return subprocess.run(
         [*command, str(PROGRAMS / program), *map(str, arguments)],
-        env={**environ, "XLA_FLAGS": _COMPILER, **variables},
+        env={**environ, "XLA_FLAGS": COMPILER, **variables},
         capture_output=True,
         text=True,
         timeout=seconds,

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler_flags import COMPILER
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-train-digits" / "train.py"
-
-
-COMPILER = " ".join(flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag)
 COMMAND = [sys.executable, "-m", "sporax", "run"]
 
 

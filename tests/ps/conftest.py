@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from compiler_flags import COMPILER
+
 
 @pytest.fixture(scope="session")
 def run_job() -> Callable[..., str]:
     """`run_job(script, folder, *arguments, servers, workers, staleness, **variables)`: run to a good end; gives the output."""
-    # One device in each process, and the session's settings of the compiler.
-    flags = " ".join(flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag)
 
     def run(
         script: str,
@@ -33,7 +33,7 @@ def run_job() -> Callable[..., str]:
             capture_output=True,
             text=True,
             timeout=200,
-            env={**os.environ, "XLA_FLAGS": flags, **variables},
+            env={**os.environ, "XLA_FLAGS": COMPILER, **variables},
             cwd=folder,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from compiler_flags import COMPILER
+
 SCRIPT = """
     import os, signal, sys
     import numpy as np
@@ -46,8 +48,7 @@ def test_one_rank_is_asked_to_leave_and_both_do_after_the_same_step(tmp_path: Pa
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    compiler = " ".join(flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag)
-    environment = {**os.environ, "XLA_FLAGS": compiler, "JAX_PLATFORMS": "cpu", "MS_ENABLE_GRACEFUL_EXIT": "1"}
+    environment = {**os.environ, "XLA_FLAGS": COMPILER, "JAX_PLATFORMS": "cpu", "MS_ENABLE_GRACEFUL_EXIT": "1"}
     environment |= {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MS_SCHED_PORT": str(port)}
     ranks = [
         subprocess.Popen(

@@ -2,8 +2,9 @@
 
 import os
 
+from compiler_flags import COMPILER
+
 _OF_THIS_PROCESS = ("MS_", "RANK_", "LOCAL_RANK", "DEVICE_ID", "OMPI_", "XLA_FLAGS", "JAX_PLATFORMS")
-_COMPILER = " ".join(flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag)
 
 
 def job_environment() -> dict[str, str]:
@@ -12,4 +13,4 @@ def job_environment() -> dict[str, str]:
     The session's settings of the compiler stay: ranks compile small programs, too.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OF_THIS_PROCESS)}
-    return {**kept, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": _COMPILER}
+    return {**kept, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": COMPILER}
