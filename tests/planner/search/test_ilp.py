@@ -15,6 +15,7 @@ from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
+from sporax.planner.search import memory_limit, problem
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import SearchOptions
 
@@ -186,3 +187,22 @@ def test_given_placements_that_contradict_each_other_are_refused():
 def test_units_that_do_not_fit_the_mesh_are_refused(units):
     with pytest.raises(SporaxValueError, match="every axis must be one of the 3 axes"):
         ilp(networks.mlp(2, 64, 64).graph, EIGHT, CommunicationOnly(AlpaLinks()), SearchOptions(units=units))
+
+
+def test_under_a_limit_the_whole_problem_is_built_and_fitted_once(monkeypatch):
+    fitted, built = [], []
+    fit, build = memory_limit._fit_quickly, problem.ProblemBuilder.build
+    monkeypatch.setattr(memory_limit, "_fit_quickly", lambda *args: fitted.append(args) or fit(*args))
+    # The fast search hands out the axes of a line in one round as well, but in a hurry or on top of earlier decisions.
+    monkeypatch.setattr(problem.ProblemBuilder, "build", lambda *args: built.append(args) or build(*args))
+
+    step, mesh = networks.mlp(2, 64, 256), DeviceMatrix((8,))
+    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
+    limit = ilp(step.graph, mesh, model).statistics["peak_bytes"] // 2
+    built.clear()
+    result = ilp(step.graph, mesh, model, SearchOptions(memory_bytes=limit), seconds=8)
+
+    assert result.statistics["peak_bytes"] <= limit
+    assert not result.optimal, "a proven plan needs no fast search, so this one would show nothing"
+    assert len(fitted) == 1
+    assert len([args for args in built if len(args) == 1]) == 1

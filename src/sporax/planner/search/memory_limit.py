@@ -195,10 +195,18 @@ def is_large(problem: Problem) -> bool:
 
 
 def fit_quickly(problem: Problem, limit: int) -> MeasuredPlan | None:
-    """As `fit`, by message passing with both models of the tensors; the best plan is refined.
+    """As `fit`, by message passing with both models of the tensors; the best plan is refined. Cached.
 
     A large problem is tried with tied blocks first, and less often with free ones.
     """
+    name = f"fitted quickly, within {limit}"
+    if name not in problem.plans:
+        problem.plans[name] = _fit_quickly(problem, limit)
+    cached: MeasuredPlan | None = problem.plans[name]
+    return cached
+
+
+def _fit_quickly(problem: Problem, limit: int) -> MeasuredPlan | None:
     if is_large(problem):
         alike = choose_tied_within(problem, limit)
         if alike.peak_bytes <= limit:

@@ -50,6 +50,24 @@ _WORTH = 0.1
 """Share by which an order's direct-route cost may exceed the least one for the order to be costed exactly."""
 
 
+class WholeProblem(NamedTuple):
+    """The problem that hands out all axes at once.
+
+    Attributes:
+        builder: its builder, which has built nothing else since.
+        problem: the problem.
+    """
+
+    builder: ProblemBuilder
+    problem: Problem
+
+    @classmethod
+    def of(cls, graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> WholeProblem:
+        """Build it."""
+        builder = ProblemBuilder(graph, mesh, model, options)
+        return cls(builder, builder.build())
+
+
 @inside_loops
 def recursive(
     graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
@@ -65,8 +83,26 @@ def recursive(
     Raises:
         SporaxRuntimeError: nothing fits the memory.
     """
+    return one_axis_after_another(graph, mesh, model, options or SearchOptions())
+
+
+def one_axis_after_another(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    options: SearchOptions,
+    whole: WholeProblem | None = None,
+) -> SearchResult:
+    """As `recursive`, of a graph without loop bodies.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: the cost of operators and links.
+        options: what the search may do.
+        whole: the problem of all axes, where the caller has it; what was found there is used.
+    """
     start = time.monotonic()
-    options = options or SearchOptions()
     orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
     # Memory comes second: most plans fit, and free rounds find better plans than tight ones.
     free = replace(options, memory_bytes=None)
@@ -88,7 +124,7 @@ def recursive(
         fits = any(_fits(attempt, options.memory_bytes) for attempt in attempts)
         # Where another attempt fits, that this one does not is no error.
         with suppress(*([SporaxRuntimeError] if fits else [])):
-            attempts.append(_all_axes_at_once(graph, mesh, model, options))
+            attempts.append(_all_axes_at_once(whole or WholeProblem.of(graph, mesh, model, options)))
         best = min((attempt for attempt in attempts if _fits(attempt, options.memory_bytes)), key=_cost)
     final = best.final
     # One candidate per decision is left in `final`, so its plan is all zeros.
@@ -149,12 +185,9 @@ def _measured(final: Problem) -> MeasuredPlan:
     return cached
 
 
-def _all_axes_at_once(
-    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions
-) -> _FinishedOrder:
+def _all_axes_at_once(whole: WholeProblem) -> _FinishedOrder:
     """All axes in one round."""
-    builder = ProblemBuilder(graph, mesh, model, options)
-    problem = builder.build()
+    builder, problem = whole
     return _FinishedOrder(builder.priced(problem.bases(cheapest(problem, []))), sum(map(len, problem.costs)))
 
 
