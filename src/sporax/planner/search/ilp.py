@@ -20,8 +20,8 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.search.local_search import MeasuredPlan, measured
 from sporax.planner.search.loop_bodies import inside_loops
 from sporax.planner.search.memory_limit import bound_below, solve_within
-from sporax.planner.search.problem import Problem, SearchOptions
-from sporax.planner.search.recursive import WholeProblem, one_axis_after_another
+from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.recursive import one_axis_after_another
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import Solution, solve
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
@@ -53,15 +53,14 @@ def ilp(
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    whole = WholeProblem.of(graph, mesh, model, options)
-    problem = whole.problem
+    problem = ProblemBuilder(graph, mesh, model, options).build()
     built = time.monotonic() - start
     best, solution = _solve(problem, seconds)
     plan, cost = best.plan, problem.seconds(best.chosen)
     bound = bound_below(cost, solution.bound, problem.scale)
     # A quick search may have met another plan; the better one is kept, and the bound holds for both.
     if options.memory_bytes is not None and not _is_proven(cost, bound):
-        quick = one_axis_after_another(graph, mesh, model, options, whole)
+        quick = one_axis_after_another(graph, mesh, model, options, problem)
         plan, cost = min(((plan, cost), (quick.plan, quick.cost_seconds)), key=itemgetter(1))
         bound = bound_below(cost, solution.bound, problem.scale)
     return SearchResult(

@@ -50,24 +50,6 @@ _WORTH = 0.1
 """Share by which an order's direct-route cost may exceed the least one for the order to be costed exactly."""
 
 
-class WholeProblem(NamedTuple):
-    """The problem that hands out all axes at once.
-
-    Attributes:
-        builder: its builder, which has built nothing else since.
-        problem: the problem.
-    """
-
-    builder: ProblemBuilder
-    problem: Problem
-
-    @classmethod
-    def of(cls, graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> WholeProblem:
-        """Build it."""
-        builder = ProblemBuilder(graph, mesh, model, options)
-        return cls(builder, builder.build())
-
-
 @inside_loops
 def recursive(
     graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
@@ -91,7 +73,7 @@ def one_axis_after_another(
     mesh: DeviceMatrix,
     model: CostModel,
     options: SearchOptions,
-    whole: WholeProblem | None = None,
+    whole: Problem | None = None,
 ) -> SearchResult:
     """As `recursive`, of a graph without loop bodies.
 
@@ -100,7 +82,10 @@ def one_axis_after_another(
         mesh: the devices.
         model: the cost of operators and links.
         options: what the search may do.
-        whole: the problem of all axes, where the caller has it; what was found there is used.
+        whole: the problem of all axes, where the caller has built it; what was found for it is used again.
+
+    Raises:
+        SporaxRuntimeError: nothing fits the memory.
     """
     start = time.monotonic()
     orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
@@ -124,7 +109,7 @@ def one_axis_after_another(
         fits = any(_fits(attempt, options.memory_bytes) for attempt in attempts)
         # Where another attempt fits, that this one does not is no error.
         with suppress(*([SporaxRuntimeError] if fits else [])):
-            attempts.append(_all_axes_at_once(whole or WholeProblem.of(graph, mesh, model, options)))
+            attempts.append(_all_axes_at_once(builder, whole or ProblemBuilder(graph, mesh, model, options).build()))
         best = min((attempt for attempt in attempts if _fits(attempt, options.memory_bytes)), key=_cost)
     final = best.final
     # One candidate per decision is left in `final`, so its plan is all zeros.
@@ -185,9 +170,8 @@ def _measured(final: Problem) -> MeasuredPlan:
     return cached
 
 
-def _all_axes_at_once(whole: WholeProblem) -> _FinishedOrder:
+def _all_axes_at_once(builder: ProblemBuilder, problem: Problem) -> _FinishedOrder:
     """All axes in one round."""
-    builder, problem = whole
     return _FinishedOrder(builder.priced(problem.bases(cheapest(problem, []))), sum(map(len, problem.costs)))
 
 
