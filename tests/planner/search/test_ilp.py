@@ -193,7 +193,7 @@ def test_under_a_limit_the_whole_problem_is_built_and_fitted_once(monkeypatch):
     fitted, built = [], []
     fit, build = memory_limit._fit_quickly, problem.ProblemBuilder.build
     monkeypatch.setattr(memory_limit, "_fit_quickly", lambda *args: fitted.append(args) or fit(*args))
-    # The fast search hands out the axes of a line in one round as well, but in a hurry or on top of earlier decisions.
+    # Rounds of the fast search say which axes they hand out; only the whole problem is built without arguments.
     monkeypatch.setattr(problem.ProblemBuilder, "build", lambda *args: built.append(args) or build(*args))
 
     step, mesh = networks.mlp(2, 64, 256), DeviceMatrix((8,))
