@@ -49,7 +49,7 @@ from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
-from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
+from sporax.runtime import blocked_variables, collectives, groups, joint, step_verification, strategy_files
 from sporax.runtime.argument import Argument
 from sporax.runtime.device_program import device_program, fusion_options
 from sporax.runtime.global_view import (
@@ -145,6 +145,10 @@ class PlannedStep(Answers):
         """The program of all devices, lowered and not compiled."""
         lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
         return lowered
+
+    def compile(self, name: str) -> Any:
+        """The program of all devices, compiled; `name` is what messages call it."""
+        return step_verification.compiled(self.jitted, name, self.structs())
 
     def _stored_shape(self, number: int) -> tuple[int, ...]:
         shape = tuple(self.arguments[number].array.shape)

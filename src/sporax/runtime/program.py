@@ -40,6 +40,7 @@ from sporax.runtime import (
     joint,
     placed,
     state,
+    step_verification,
 )
 from sporax.runtime.discovery import Discovery, discover
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
@@ -153,7 +154,7 @@ class _Variant:
             self.executable = dry_run.rehearse(self.lower(*args), self.jitted, self.name)
             return
         with waiting(f"compiling '{self.name}'"):
-            self.executable = self.lower(*args).compile()
+            self.executable = step_verification.compiled(self.jitted, self.name, args)
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""
@@ -194,7 +195,7 @@ def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: 
         return _assemble(variant, variant.executable())
     if variant.executable is None:
         with waiting(f"compiling '{variant.name}'"):
-            variant.executable = planned.lower().compile()
+            variant.executable = planned.compile(variant.name)
         # Only now, so that a compilation that fails leaves the variables where they were.
         planned.bring((*variant.written, *variant.read))
     outputs = planned.run(variant.executable, planned.values((*variant.written, *variant.read)), data)

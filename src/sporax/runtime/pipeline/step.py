@@ -132,8 +132,8 @@ class PipelinedStep:
         """Itself: programs of stages are lowered when they are compiled."""
         return self
 
-    def compile(self) -> CompiledPipeline:
-        """Compile the programs of all stages."""
+    def compile(self, name: str = "") -> CompiledPipeline:
+        """Compile the programs of all stages, which have names of their own."""
         return compile_pipeline(self.pipeline, self.settings.parallel)
 
     def as_text(self) -> str:
