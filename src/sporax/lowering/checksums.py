@@ -162,9 +162,7 @@ class _Place:
 
 def _bound(eqn: JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     """The results of one equation."""
-    variables = {
-        atom: value for atom, value in zip(eqn.invars, operands, strict=True) if not isinstance(atom, Literal)
-    }
+    variables = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if not isinstance(atom, Literal)}
     # As a program of one equation: JAX knows how to run every kind of it, custom derivatives and loops included.
     single = closed_jaxpr([], [], list(variables), eqn.outvars, [eqn])
     results: list[Any] = jaxpr_as_fun(single)(*variables.values())
