@@ -36,6 +36,7 @@ from sporax.planner.cost.model import Roofline
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers
 from sporax.planner.search import SearchOptions, SearchResult, search
+from sporax.runtime import distributed
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 from sporax.runtime.session import SESSION
@@ -210,6 +211,7 @@ def _planned(
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     profile = profile if overlap is None else replace(profile, overlap=overlap)
     step, in_tree, out_tree = _traced(fn, args, carry)
+    scatters = distributed.has_reduce_scatter()
     if saved is not None:
         # A saved plan settles all three, so a second word on them would be ignored without notice.
         for name, value in {"devices": devices, "fixed": fixed or None, "memory": memory}.items():
@@ -217,14 +219,15 @@ def _planned(
                 raise SporaxValueError(
                     f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}."
                 )
-        plan = Plan.from_json(saved)
+        # The devices at hand decide how sums are scattered, not those of the process that saved the plan.
+        plan = Plan.from_json(saved).on_devices(scatters)
         # The file may be of an older version of the function.
         check_plan(step.graph, plan)
-        model = Roofline(profile, link_costs(profile, plan.mesh))
+        model = Roofline(profile, link_costs(profile, plan.mesh, has_reduce_scatter=scatters))
         return PlannedFunction(step, _as_found(step.graph, plan, model), model, SearchOptions(), in_tree, out_tree)
     mesh = prime_mesh(matrix)
     options = SearchOptions(fixed=_fixed(fixed, args, step, mesh), memory_bytes=limit)
-    model = Roofline(profile, link_costs(profile, mesh))
+    model = Roofline(profile, link_costs(profile, mesh, has_reduce_scatter=scatters))
     return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree)
 
 

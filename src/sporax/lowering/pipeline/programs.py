@@ -342,6 +342,7 @@ class _Maker:
             tuple(entry[2] for entry in entries),
             {tensor: resharding for tensor, resharding in self.plan.reshardings.items() if tensor in settles},
             alltoall=self.plan.alltoall,
+            has_reduce_scatter=self.plan.has_reduce_scatter,
         )
         return ChunkProgram(name, step, plan, (*addends, *slots), tuple(given), len(addends))
 

@@ -465,7 +465,7 @@ class Instructions:
         if kind in (MoveKind.SLICE, MoveKind.MASK):
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
         # Without a native collective, parts are traded and combined by a loop.
-        elif kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and move.reduction != "sum"):
+        elif kind is MoveKind.ALL_TO_ALL or move.trades_parts:
             traded = self._sent(self._rearranged(array), self.like(array), tuple_result=True)
             self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
         elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
@@ -488,7 +488,11 @@ class Instructions:
             self._new(tensor, sum(self.arrays[entry].num_bytes for entry in part)) for part in (reads, writes)
         )
         self._add(Kind.LOOP, reads, [packed], joins=True)
-        self._sent(packed, received)
+        if any(move.trades_parts for move in event.transfers[0].redistribution.moves):
+            traded = self._sent(packed, self.like(packed), tuple_result=True)
+            self._add(Kind.LOOP, [traded], [received], joins=True)
+        else:
+            self._sent(packed, received)
         for write in writes:
             self._add(Kind.LOOP, [received], [write])
 

@@ -66,7 +66,9 @@ def semi_auto_plan(
         SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
     """
     policy = SemiAuto(mesh, config, whole_parameters, fusion_ids(graph, config))
-    return plan_by_propagation(graph, mesh, data, policy, config.enable_alltoall)
+    return plan_by_propagation(
+        graph, mesh, data, policy, config.enable_alltoall, has_reduce_scatter=config.has_reduce_scatter
+    )
 
 
 @dataclass(frozen=True, slots=True)
