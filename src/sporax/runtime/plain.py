@@ -37,6 +37,7 @@ from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.runtime import distributed
+from sporax.runtime.defects import defects_told
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 from sporax.runtime.session import SESSION
@@ -228,7 +229,9 @@ def _planned(
     mesh = prime_mesh(matrix)
     options = SearchOptions(fixed=_fixed(fixed, args, step, mesh), memory_bytes=limit)
     model = Roofline(profile, link_costs(profile, mesh, has_reduce_scatter=scatters))
-    return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree)
+    with defects_told("planning", "plan"):
+        result = search(step.graph, mesh, model, mode, options)
+    return PlannedFunction(step, result, model, options, in_tree, out_tree)
 
 
 def _under(

@@ -51,6 +51,7 @@ from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
 from sporax.runtime import blocked_variables, collectives, groups, joint, step_verification, strategy_files
 from sporax.runtime.argument import Argument
+from sporax.runtime.defects import defects_told
 from sporax.runtime.device_program import device_program, fusion_options
 from sporax.runtime.global_view import (
     data_placement,
@@ -143,7 +144,8 @@ class PlannedStep(Answers):
 
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
-        lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
+        with defects_told("lowering", self.jitted.__name__, self.settings):
+            lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
         return lowered
 
     def compile(self, name: str) -> Any:
@@ -288,8 +290,13 @@ def plan_step(
         settings: the user's.
         tags: passes by which it is rewritten.
     """
+    name = getattr(function, "__name__", "step")
+    # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
+    structs = [jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments]
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
-        planned = _planned_step(function, arguments, num_updated, settings, tags)
+        jaxpr = jax.make_jaxpr(function)(*structs)
+        with defects_told("planning", name, settings):
+            planned = _planned_step(jaxpr, name, arguments, num_updated, settings, tags)
     if isinstance(planned, PipelinedStep):
         SESSION.announce(planned)
     else:
@@ -298,16 +305,13 @@ def plan_step(
 
 
 def _planned_step(
-    function: Callable[..., Any],
+    jaxpr: ClosedJaxpr,
+    name: str,
     arguments: Sequence[Argument],
     num_updated: int,
     settings: PlanSettings,
     tags: frozenset[str],
 ) -> PlannedStep | PipelinedStep:
-    # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
-    jaxpr = jax.make_jaxpr(function)(
-        *(jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments)
-    )
     roles = [(argument.role, argument.name) for argument in arguments]
 
     # A carried variable takes its argument's buffer, so both must be sharded alike.
@@ -364,7 +368,7 @@ def _planned_step(
         for number, argument in enumerate(arguments)
         if argument.on_host and on_hosts[number] != shardings[number]
     }
-    mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms, away, num_updated)
+    mapped = device_program(step, plan, name, norms, away, num_updated)
     options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
     # Between steps such variables are in host memory, so the program takes them from there.

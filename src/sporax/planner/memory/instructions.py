@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from sporax.ir.graph import MARK, Operator
+from sporax.ir.graph import LITERAL, MARK, Operator
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.memory.events import Event, Timeline, Value
@@ -200,6 +200,9 @@ class Instructions:
             if event.operator is None:
                 self._transfer(event)
             else:
+                if event.position in timeline.order:
+                    delay = timeline.order[event.position]
+                    self._after |= {self._array_of((delay.term, delay.placement))}
                 self._operator(event, event.operator)
 
     # ------------------------------------------------------------------------------------------------------- arrays
@@ -279,9 +282,9 @@ class Instructions:
         name = operator.name
         family = "" if operator.bodies else entry_for(name).family
         if name == BARRIER:
-            self._barrier(event)
+            self._barrier(event, operator)
         elif self._is_view(event, operator):
-            for operand, result in zip(event.reads, event.writes, strict=False):
+            for operand, result in self._pairs(event, operator):
                 array, shape = self._array_of(operand), self._shape(result)
                 # A change of shape costs an instruction only if the array is made by a loop, which may write it either
                 # way.
@@ -308,12 +311,22 @@ class Instructions:
             in_place = name.startswith("scatter") or name == "dynamic_update_slice"
             self._add(kind, self._read(event), self._written(event), in_place=in_place)
 
-    def _barrier(self, event: Event) -> None:
+    def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
+        """The operands and the results that they become. Scalars of the program are no operands: they are written here."""
+        reads, pairs = iter(event.reads), []
+        for tensor, result in zip(operator.operands, event.writes, strict=False):
+            if tensor == LITERAL:
+                self._add(Kind.LOOP, [], [self._array_of(result)], spreads=True)
+            else:
+                pairs.append((next(reads), result))
+        return pairs
+
+    def _barrier(self, event: Event, operator: Operator) -> None:
         """Results are the operands, and exist when all operands do."""
         arrays = self._read(event)
         self.barred.update(arrays)
-        for array, result in zip(arrays, event.writes, strict=False):
-            self.number[result] = array
+        for operand, result in self._pairs(event, operator):
+            self.number[result] = self._array_of(operand)
             # What passed earlier barriers must exist before this one, too.
             self._waits[result] = frozenset(arrays) | self._after
 

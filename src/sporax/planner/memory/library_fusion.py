@@ -176,8 +176,9 @@ class _Growth:
             key: Hashable
             if instruction.spreads and instruction.reads:
                 key = (instruction.reads, _shape(operator), str(operator.operation.params.get("broadcast_dimensions")))
-                for array in instruction.writes:
-                    uses.setdefault(key, []).extend(_Use(reader, number) for reader in self.readers.get(array, ()))
+                # One that is handed out has no reader, and then there is nothing to share.
+                for reader in (reader for array in instruction.writes for reader in self.readers.get(array, ())):
+                    uses.setdefault(key, []).append(_Use(reader, number))
             elif instruction.elementwise and math.prod(_shape(operator)) > 1 and not self._moves_on(number, operator):
                 for constant in self._constants(number, operator):
                     key = (constant, _shape(operator), operator.operation.results[0].dtype)

@@ -24,6 +24,7 @@ from sporax.planner.pipeline.simulate import Outcome, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times, svg, times_of
 from sporax.runtime import joint
+from sporax.runtime.defects import defects_told
 from sporax.runtime.global_view import fitting_hardware
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
@@ -134,7 +135,8 @@ class PipelinedStep:
 
     def compile(self, name: str = "") -> CompiledPipeline:
         """Compile the programs of all stages, which have names of their own."""
-        return compile_pipeline(self.pipeline, self.settings.parallel)
+        with defects_told("lowering", name or "a pipeline", self.settings):
+            return compile_pipeline(self.pipeline, self.settings.parallel)
 
     def as_text(self) -> str:
         """The compiled programs of all stages, one after another."""
