@@ -8,6 +8,7 @@ need a plan: the searches bring scipy along.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,6 +49,7 @@ from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
+from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.planner.search.result import SearchResult
 from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
 from sporax.runtime.argument import Argument
@@ -287,10 +289,19 @@ def plan_step(
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
         planned = _planned_step(function, arguments, num_updated, settings, tags)
     if isinstance(planned, PipelinedStep):
+        _warn_of(planned.warnings())
         SESSION.announce(planned)
     else:
+        _warn_of(unknown_primitives(planned.graph, planned.plan, planned.model))
         SESSION.announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned
+
+
+def _warn_of(texts: Sequence[str]) -> None:
+    """Warn of what a plan has lost; where steps are only planned, the head of the plan says it."""
+    if not SESSION.plan_only and jax.process_index() == 0:
+        for text in texts:
+            warnings.warn(text, stacklevel=2)
 
 
 def _planned_step(

@@ -87,7 +87,7 @@ class Answers:
 
     def summary(self: Planned) -> Summary:
         """The plan for people: what is sharded how, what travels, what every device holds. ``print`` shows it as tables."""
-        return summarize(self.graph, self.plan, self.search)
+        return summarize(self.graph, self.plan, self.search, self.model)
 
     def explain(self: Planned, path: str, most: int = 8) -> Explanations:
         """Why operators are sharded as they are: their alternatives, what these would cost, and why they lost.
