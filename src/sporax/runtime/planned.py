@@ -21,7 +21,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxNotImplementedError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
@@ -43,6 +43,7 @@ from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
 from sporax.planner.cost.model import CostModel
+from sporax.planner.memory.peak import memory_of
 from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
@@ -289,11 +290,15 @@ def plan_step(
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
         planned = _planned_step(function, arguments, num_updated, settings, tags)
     if isinstance(planned, PipelinedStep):
+        if settings.asked_bytes:
+            peak = max(stage.peak_bytes for stage in planned.simulate().stages)
+            _check_memory(math.ceil(peak), settings, "its largest stage")
         _warn_of(planned.warnings())
-        SESSION.announce(planned)
+        SESSION.announce(replace(planned, remarks=SESSION.remarks))
     else:
         _warn_of(unknown_primitives(planned.graph, planned.plan, planned.model))
-        SESSION.announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+        step = planned.graph, planned.plan, planned.search, planned.model
+        SESSION.announce(PlannedGraph(*step, SESSION.remarks))
     return planned
 
 
@@ -352,6 +357,9 @@ def _planned_step(
         return _pipelined_step(step, arguments, num_updated, settings, tags)
     sharded = _sharded(step, arguments, settings)
     step, plan, mesh, search = sharded.step, sharded.plan, sharded.mesh, sharded.search
+    # A search keeps the limit by itself; strategies may go beyond it.
+    if settings.asked_bytes and search is None:
+        _check_memory(memory_of(step.graph, plan).peak_bytes, settings, "with these strategies the plan")
     first = len(step.constants)
     arguments = sent_to_hosts(arguments, tags, step.graph, plan, plan.inputs[first:])
     notes = (
@@ -543,6 +551,16 @@ def make_plan(
         plan, search = auto_plan(graph, mesh, settings, placed, whole, profile_of(settings))
         return _of_first_process(plan), search
     return semi_auto_plan(graph, mesh, settings.parallel, placed, whole), None
+
+
+def _check_memory(needed: int, settings: PlanSettings, what: str) -> None:
+    """Raise if what was planned needs more memory than the user allows."""
+    if settings.asked_bytes and needed > settings.asked_bytes:
+        raise SporaxRuntimeError(
+            f"For 'memory', the step must fit into {settings.asked_bytes / 1e6:.3f} MB per device, but {what} needs "
+            f"{needed / 1e6:.3f} MB. `--mode dynamic_programming` searches for a plan that fits; `recompute()` and "
+            "'enable_parallel_optimizer' save memory."
+        )
 
 
 def _of_first_process(plan: Plan) -> Plan:

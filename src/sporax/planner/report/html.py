@@ -84,7 +84,13 @@ $state
 )
 
 
-def report(graph: OperatorGraph, plan: Plan, model: CostModel, search: SearchResult | None = None) -> str:
+def report(
+    graph: OperatorGraph,
+    plan: Plan,
+    model: CostModel,
+    search: SearchResult | None = None,
+    remarks: tuple[str, ...] = (),
+) -> str:
     """The page of a plan.
 
     Args:
@@ -92,11 +98,12 @@ def report(graph: OperatorGraph, plan: Plan, model: CostModel, search: SearchRes
         plan: its plan.
         model: prices operators and transfers.
         search: how the plan was found.
+        remarks: what its head says.
 
     Returns:
         HTML, with styles and pictures inside.
     """
-    summary = summarize(graph, plan, search, model)
+    summary = summarize(graph, plan, search, model, remarks)
     boxes, arrows = boxes_of(graph, plan, model)
     state = tensors_section(summary, ("state",))
     return _PAGE.substitute(

@@ -25,13 +25,17 @@ from sporax.planner.search.result import SearchResult
 
 
 def summarize(
-    graph: OperatorGraph, plan: Plan, search: SearchResult | None = None, model: CostModel | None = None
+    graph: OperatorGraph,
+    plan: Plan,
+    search: SearchResult | None = None,
+    model: CostModel | None = None,
+    remarks: tuple[str, ...] = (),
 ) -> Summary:
-    """The summary of a plan for `graph`, with what its search says of it, and warnings where a model prices them."""
+    """The summary of a plan for `graph`, with what its search says of it, and warnings: remarks, and what a model prices."""
     return dataclasses.replace(
         Summarizer(graph, plan).summary(),
         search=None if search is None else _search_row(search),
-        warnings=() if model is None else unknown_primitives(graph, plan, model),
+        warnings=(*remarks, *(() if model is None else unknown_primitives(graph, plan, model))),
     )
 
 

@@ -44,12 +44,14 @@ class PipelinedStep:
         arguments: what it takes: variables that it updates, variables that it reads, data.
         num_updated: how many variables it updates.
         settings: what it was planned under.
+        remarks: what the head of its summary says.
     """
 
     pipeline: PlannedPipeline
     arguments: tuple[Any, ...]
     num_updated: int
     settings: PlanSettings
+    remarks: tuple[str, ...] = ()
 
     @property
     def graph(self) -> OperatorGraph:
@@ -79,7 +81,7 @@ class PipelinedStep:
         """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
         compare = os.environ.get(SCHEDULE, "")
         told = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason)
-        return replace(told, warnings=self.warnings())
+        return replace(told, warnings=(*self.remarks, *self.warnings()))
 
     def warnings(self) -> tuple[str, ...]:
         """What makes its plans worse than they need be."""
