@@ -20,6 +20,7 @@ import jax.extend.core as jax_core
 import jax.numpy as jnp
 
 from sporax.ir.identity import ByIdentity
+from sporax.ir.newer_primitives import with_newer
 
 Array = Any
 """A jax.Array or a tracer."""
@@ -27,7 +28,7 @@ Array = Any
 _ALL = slice(None)
 #: Primitive -> which of its operands are numbers; the others are indices or choose.
 _SMOOTH: dict[str, slice] = {
-    **dict.fromkeys(("add", "sub", "mul", "neg", "abs", "integer_pow", "square", "rem", "max", "min", "clamp"), _ALL),
+    **dict.fromkeys(with_newer("add sub mul neg abs integer_pow square rem max min clamp".split()), _ALL),
     **dict.fromkeys(("add_any", "pow", "dot_general", "conv_general_dilated"), _ALL),
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _ALL),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "sort", "top_k"), _ALL),

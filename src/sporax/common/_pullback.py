@@ -325,7 +325,10 @@ def _nothing(array: jax.Array) -> Any:
 def _ask_for_plan(call: Call) -> None:
     """Where a process only makes plans (`sporax plan`), gradients of weights make a step one that is planned."""
     # A gradient of inputs alone is no training step.
-    settings = context.plan_settings_of_training() if call.weights else None
+    if not call.weights:
+        return
+    state.note_training()
+    settings = context.plan_settings_of_training()
     if settings is not None:
         state.ask_for_plan(settings)
 

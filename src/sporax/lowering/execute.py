@@ -21,6 +21,7 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering import local_equations
 from sporax.lowering.fused_transfers import redistribute_fused
 from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.local_task import DevicePosition, Task
 from sporax.lowering.marks import mark_p
@@ -148,7 +149,7 @@ class _Runner:
 
     def _scan(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         params = equation.params
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        num_consts, num_carry = scan_numbers(params)
         first_x = num_consts + num_carry
         consts, init, xs = operands[:num_consts], operands[num_consts:first_x], operands[first_x:]
         body = self._body(equation.bodies[0], planned.bodies[0])

@@ -97,6 +97,7 @@ class Frame:
         tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.memory.rewrite`).
         view: settings under which a part of what ran inside asks to be sharded by a plan.
         checks: what ran inside has conditions under which the program fails.
+        trains: what ran inside computes gradients of variables.
         constants: traced arrays whose values can be computed now (`sporax.runtime.constants`), by identity.
     """
 
@@ -109,6 +110,7 @@ class Frame:
         "parent",
         "planned",
         "tags",
+        "trains",
         "values",
         "view",
         "written",
@@ -127,6 +129,7 @@ class Frame:
         self.tags: frozenset[str] = frozenset()
         self.view: Hashable = None
         self.checks = False
+        self.trains = False
         self.constants: dict[ByIdentity, Any] = {}
 
     def __enter__(self) -> Frame:
@@ -146,6 +149,7 @@ class Frame:
             self.parent.tags |= self.tags
             self.parent.view = self.parent.view or self.view
             self.parent.checks = self.parent.checks or self.checks
+            self.parent.trains = self.parent.trains or self.trains
 
     def read(self, variable: Variable) -> jax.Array:
         """Value of `variable` here: own, else the enclosing frame's, else the array it holds."""
@@ -273,6 +277,12 @@ def note_check() -> None:
     """Say that the running trace has a condition under which the program fails."""
     if _current.frame is not None:
         _current.frame.checks = True
+
+
+def note_training() -> None:
+    """Say that the running trace computes gradients of variables."""
+    if _current.frame is not None:
+        _current.frame.trains = True
 
 
 def ask_for_plan(settings: Hashable) -> None:

@@ -69,12 +69,12 @@ def test_an_operator_without_a_cell_follows_what_it_reads():
 def test_cotangents_of_two_stages_are_added_in_the_earlier_one():
     def loss_of(w0, w1, x, y):
         with on(0):
-            hidden = jnp.tanh(x @ w0)
+            hidden = jnp.exp(x @ w0)
             other = jnp.sin(hidden)
         with on(1):
             return ((hidden @ w1 - y + other) ** 2).sum()
 
-    assert chunks(assigned(training(loss_of)), Phase.BACKWARD, "add_any") == [("add_any", 0)] * 2
+    assert chunks(assigned(training(loss_of)), Phase.BACKWARD, "add_any") == [("add_any", 0)]
 
 
 def test_the_mark_of_all_gradients_becomes_one_for_each_chunk():

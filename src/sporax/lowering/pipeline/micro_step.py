@@ -23,6 +23,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, Op
 from sporax.ir.marks import GradientMark, LossMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.pipeline.additions import additions
 
 _KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
@@ -298,7 +299,7 @@ class _Opener:
         def inner(tensor: int) -> int:
             return tensor if tensor == LITERAL else tensor + offset
 
-        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+        num_consts, num_carry = scan_numbers(equation.params)
         first = len(body.constants)
         arguments = [inner(entry.tensor) for entry in body.graph.inputs[first:]]
         for entry, value in zip(body.graph.inputs, body.constants, strict=False):
@@ -339,7 +340,7 @@ class _Opener:
         outputs: Sequence[int],
     ) -> set[int]:
         """Make sums and carries of what goes from one round to the next; gives the additions that are left out."""
-        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+        num_consts, num_carry = scan_numbers(equation.params)
         producers = {tensor: number for number, (operator, _) in enumerate(entries) for tensor in operator.results}
         readers: dict[int, int] = {}
         for member, _ in entries:

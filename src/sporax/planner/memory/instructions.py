@@ -27,6 +27,7 @@ from enum import Enum
 from typing import Any
 
 from sporax.ir.graph import LITERAL, MARK, Operator
+from sporax.ir.newer_primitives import with_newer
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.memory.events import Event, Timeline, Value
@@ -52,7 +53,7 @@ MAYBE_VIEWS = frozenset(
 """Views where they leave the number of bytes as it is."""
 LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
 """Families of rules (`planner.rules.table`) whose operators become loops over elements."""
-COSTLY = frozenset(
+COSTLY = with_newer(
     [
         "acos",
         "acosh",
@@ -89,7 +90,7 @@ COSTLY = frozenset(
 )
 """Operators that compilers do not compute twice, once for each reader."""
 SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
-"""Operators that reductions absorb."""
+"""Operators that reductions absorb: single instructions, which not every newer relative of theirs is."""
 _WORD = 4
 """Bytes of one word of random bits."""
 _MANY = 8

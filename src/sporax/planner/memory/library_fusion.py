@@ -20,9 +20,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from sporax.ir.graph import Operator
+from sporax.ir.newer_primitives import with_newer
 from sporax.planner.memory.instructions import Instruction, Instructions, Kind, is_rearranged
 
-_UNARY = frozenset(
+_UNARY = with_newer(
     "abs ceil cos erf exp expm1 floor log log1p logistic neg rsqrt sign sin sqrt square integer_pow tan tanh".split()
 )
 _BINARY = frozenset("add add_any div max min mul pow sub".split())
