@@ -28,7 +28,7 @@ BLOCKS = (
     "add_mean",
 )
 """What a Cell of the network does with its rows."""
-LOSSES = ("mean", "sum", "row", "cumsum", "weighted", "labelled", "squares", "product", "offset", "constant", "max")
+LOSSES = ("mean", "sum", "row", "cumsum", "weighted", "labelled", "squares", "product", "offset", "constant", "sizes")
 """What a loss makes of the last rows: most of them are linear, so that cotangents are equal for all micro batches."""
 STEP_KINDS = ("plain", "plain", "scaled", "clipped", "both")
 SETTINGS = (
@@ -194,7 +194,7 @@ class Net(nn.Cell):
             case "constant":
                 return x.mean() * 0.0 + self.head.sum()
             case _:
-                return x.max()
+                return ops.abs(x).mean()
 
     def _penalty(self):
         first, last = self.blocks[0], self.blocks[len(self.blocks) - 1]
@@ -279,5 +279,7 @@ def assert_as_on_one_device(case: Case) -> None:
     got, parameters = train(case, True)
     np.testing.assert_allclose(got, losses, rtol=1e-4, atol=1e-5, err_msg=str(case))
     assert parameters.keys() == weights.keys()
+    # Some of the networks diverge within two steps: what is compared is the size of a whole Parameter.
     for name, value in weights.items():
-        np.testing.assert_allclose(parameters[name], value, rtol=1e-3, atol=1e-4, err_msg=f"{name} of {case}")
+        bound = 1e-4 * max(1.0, float(np.abs(value).max()))
+        np.testing.assert_allclose(parameters[name], value, rtol=0, atol=bound, err_msg=f"{name} of {case}")

@@ -98,9 +98,12 @@ class Frame:
         view: settings under which a part of what ran inside asks to be sharded by a plan.
         checks: what ran inside has conditions under which the program fails.
         constants: traced arrays whose values can be computed now (`sporax.runtime.constants`), by identity.
+        calls, requests: calls by Cell, and what gradients want of them (`sporax.common.one_forward`).
+        writes: how often variables were written.
     """
 
     __slots__ = (
+        "calls",
         "checks",
         "communicates",
         "compiled",
@@ -108,9 +111,11 @@ class Frame:
         "guards",
         "parent",
         "planned",
+        "requests",
         "tags",
         "values",
         "view",
+        "writes",
         "written",
     )
 
@@ -128,6 +133,9 @@ class Frame:
         self.view: Hashable = None
         self.checks = False
         self.constants: dict[ByIdentity, Any] = {}
+        self.calls: dict[int, list[Any]] = {}
+        self.requests: dict[Any, Any] = {}
+        self.writes = 0
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
@@ -161,6 +169,7 @@ class Frame:
         # Written values also answer reads, so the order of statements is kept.
         self.values[variable] = value
         self.written[variable] = None
+        self.writes += 1
 
     def updates(self) -> dict[Any, jax.Array]:
         """What was written, with the last value of each."""
