@@ -19,6 +19,7 @@ from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.jit import returning_values, run_program
+from sporax.common.one_forward import run_once
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
@@ -124,7 +125,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             if context.plans_only() and self._trains() and context.plan_settings_of_training() is not None:
                 return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
-        return self._run(*args, **kwargs)
+            return self._run(*args, **kwargs)
+        return run_once(self, args, kwargs, self._run)
 
     _is_optimizer = False
     """Whether it is an optimizer."""

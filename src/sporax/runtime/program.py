@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +109,7 @@ class _Variant:
     jitted: Any = None
     executable: Any = None
     asked: PlanSettings | None = None
+    requests: Mapping[Any, Any] = field(default_factory=dict)
     planned: PlannedStep | PipelinedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
@@ -452,6 +453,7 @@ def _discovered(
         tags=frame.tags,
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
+        requests=frame.requests,
     )
     return variant, discovery
 
@@ -572,6 +574,7 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
         # A step that a plan shards keeps everything on devices, or says so in its plan.
         values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
+            frame.requests.update(variant.requests)
             data = placed.of_first_worker(arrays) if placed.TAG in variant.tags else arrays
             args, kwargs = inputs_of(variant.signature, data)
             result = function(*args, **kwargs)

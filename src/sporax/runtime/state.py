@@ -99,9 +99,12 @@ class Frame:
         checks: what ran inside has conditions under which the program fails.
         trains: what ran inside computes gradients of variables.
         constants: traced arrays whose values can be computed now (`sporax.runtime.constants`), by identity.
+        calls, requests: calls by Cell, and what gradients want of them (`sporax.common.one_forward`).
+        writes: how often variables were written.
     """
 
     __slots__ = (
+        "calls",
         "checks",
         "communicates",
         "compiled",
@@ -109,10 +112,12 @@ class Frame:
         "guards",
         "parent",
         "planned",
+        "requests",
         "tags",
         "trains",
         "values",
         "view",
+        "writes",
         "written",
     )
 
@@ -131,6 +136,9 @@ class Frame:
         self.checks = False
         self.trains = False
         self.constants: dict[ByIdentity, Any] = {}
+        self.calls: dict[int, list[Any]] = {}
+        self.requests: dict[Any, Any] = {}
+        self.writes = 0
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
@@ -165,6 +173,7 @@ class Frame:
         # Written values also answer reads, so the order of statements is kept.
         self.values[variable] = value
         self.written[variable] = None
+        self.writes += 1
 
     def updates(self) -> dict[Any, jax.Array]:
         """What was written, with the last value of each."""

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_pipelines import ARGUMENTS, MICRO, W0, assert_same, prediction, tied, training
+from small_pipelines import ARGUMENTS, MICRO, W0, assert_same, on, prediction, tied, training
 
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.runtime.pipeline.runner import Instruction, _free, _Once, compile_pipeline
@@ -35,6 +35,18 @@ def test_variables_stay_on_the_devices_of_their_stage(compiled):
 
 def test_tied_weights_and_clipped_gradients_cross_stages(plan, settings):
     step = training(tied, clip=True)
+    compiled = compile_pipeline(plan(step), settings().parallel)
+    assert_same(results_of(compiled, 3), step(*ARGUMENTS))
+
+
+def test_what_is_equal_for_all_micro_batches_counts_for_each(plan, settings):
+    def loss_of(w0, w1, x, y):
+        with on(0):
+            hidden = jnp.tanh(x @ w0)
+        with on(1):
+            return hidden.mean() + (w1 * 0.1).sum() + (w0 * w1).sum()
+
+    step = training(loss_of)
     compiled = compile_pipeline(plan(step), settings().parallel)
     assert_same(results_of(compiled, 3), step(*ARGUMENTS))
 

@@ -25,7 +25,7 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
 from sporax.lowering.pipeline.chunk import ChunkGraph
-from sporax.lowering.pipeline.micro_step import Phase, part_of_identity
+from sporax.lowering.pipeline.flat import Phase, part_of_identity
 
 
 class Slot(NamedTuple):
