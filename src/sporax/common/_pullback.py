@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.marks import GradientMark, LossMark
 from sporax.lowering.marks import apply_mark
-from sporax.runtime import state
+from sporax.runtime import first_values, state
 from sporax.runtime.collectives import ReverseModeNeeded, forward_mode_refused
 
 
@@ -170,17 +170,19 @@ class Pullback:
     def __init__(self, call: Call) -> None:
         self.call = call
         _ask_for_plan(call)
+        first_reads = _begin_with_first_values(call)
         self._inputs, self._parameters = call.inputs, call.parameters
         # By place among the outputs.
         self._slopes: dict[int, jax.Array] = {}
-        if call.by_integers:
-            updates, structure, rest = self._run_with_slopes()
-        else:
-            # JAX's own message speaks of its operators.
-            with _explained():
-                self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
-                    call.pure, self._inputs, self._parameters, has_aux=True
-                )
+        with first_reads:
+            if call.by_integers:
+                updates, structure, rest = self._run_with_slopes()
+            else:
+                # JAX's own message speaks of its operators.
+                with _explained():
+                    self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
+                        call.pure, self._inputs, self._parameters, has_aux=True
+                    )
         # Writes happened in the function's frame; now they become those of the caller.
         state.commit(updates)
         self.outputs = structure.fill(self._leaves)
@@ -328,6 +330,14 @@ def _ask_for_plan(call: Call) -> None:
     settings = context.plan_settings_of_training() if call.weights else None
     if settings is not None:
         state.ask_for_plan(settings)
+
+
+def _begin_with_first_values(call: Call) -> AbstractContextManager[Any]:
+    """Gradients of weights are training: ranks may have to begin with the same ones. Gives the context to differentiate in."""
+    if not call.weights or not context.starts_from_first_rank():
+        return nullcontext()
+    first_values.request(call.weights)
+    return first_values.reading()
 
 
 def zeros_like(parameter: Parameter) -> Tensor:

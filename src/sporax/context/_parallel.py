@@ -80,6 +80,12 @@ def devices_of_only_process() -> int:
     return num_devices() if in_global_view and distributed.num_feeders() == 1 else 1
 
 
+def starts_from_first_rank() -> bool:
+    """Whether training begins with rank 0's values on all ranks, by the present settings."""
+    by_rank = parallel_mode() in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
+    return by_rank and _settings.current.config.parameter_broadcast and distributed.has_peers()
+
+
 def snapshot() -> ParallelConfig:
     """The present settings, as a compiled step takes them; `device_num` and `global_rank` are those of the job."""
     return _resolved(_settings.current)

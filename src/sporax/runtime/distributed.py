@@ -112,6 +112,7 @@ def stop() -> None:
     if SESSION.membership is not None:
         SESSION.membership.leave()
     SESSION.world = SESSION.membership = SESSION.watchdog = None
+    SESSION.agreed.clear()
     state.touch()
 
 

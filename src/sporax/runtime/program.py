@@ -36,6 +36,7 @@ from sporax.runtime import (
     distributed,
     dry_run,
     filed_variables,
+    first_values,
     global_view,
     joint,
     placed,
@@ -358,6 +359,8 @@ class Program:
             settings = variant.asked
             variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
+            if first_values.TAG in variant.tags:
+                first_values.agree((*variant.written, *variant.read))
             _send_away(self.function, variant, _described(arrays, None))
             if placed.TAG in variant.tags:
                 # Placed calls need equal values everywhere, and each process has drawn its own.
@@ -475,10 +478,10 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any], trace: Discovery) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
-    # `placed` is a fact about the program and no pass.
-    passes = variant.tags - {placed.TAG}
+    # These are facts about the program and no passes.
+    passes = variant.tags - {placed.TAG, first_values.TAG}
     # Stacks change how variables are stored, which neither joint programs nor files support.
-    if BLOCKS in passes and not variant.communicates and not variant.filed and passes == variant.tags:
+    if BLOCKS in passes and not variant.communicates and not variant.filed and placed.TAG not in variant.tags:
         whole = trace.program()
         if whole is None:
             whole = flat(jax.make_jaxpr(program)(*_shapes(variant), arrays))

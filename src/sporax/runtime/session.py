@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from sporax.cluster.membership import Membership
 from sporax.cluster.watchdog import Watchdog
@@ -59,6 +59,7 @@ class Session:
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
         seed: the global seed; None when it was never set.
+        agreed: by identity the Parameters that have begun with rank 0's values.
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
         plan_listeners: called in order with every plan that this process makes, before anything of it is compiled.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
@@ -76,6 +77,7 @@ class Session:
     version: int = 0
     job: tuple[int, int] = (1, 0)
     seed: int | None = None
+    agreed: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
     fed_network: ref[Any] | None = None
     plan_listeners: list[PlanListener] = field(default_factory=list)
     plan_only: bool = False
