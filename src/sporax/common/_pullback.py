@@ -20,13 +20,14 @@ import numpy as np
 
 from sporax import context
 from sporax.common import _integer_slopes
+from sporax.common._rank_parts import RankParts, parts_of_call
 from sporax.common.parameter import Parameter
 from sporax.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir.marks import GradientMark, LossMark
+from sporax.ir.marks import GradientMark, LossMark, RowsMark
 from sporax.lowering.marks import apply_mark
-from sporax.runtime import first_values, state
+from sporax.runtime import first_values, local_ranks, state
 from sporax.runtime.collectives import ReverseModeNeeded, forward_mode_refused
 
 
@@ -170,11 +171,19 @@ class Pullback:
     def __init__(self, call: Call) -> None:
         self.call = call
         _ask_for_plan(call)
+        self._parts: RankParts | None = None
+        if call.weights:
+            local_ranks.need()
+            self._parts = parts_of_call(getattr(call.fn, "__name__", type(call.fn).__name__), call.values)
+        with_parts: AbstractContextManager[Any] = nullcontext()
+        if self._parts is not None:
+            call.values = self._parts.values
+            with_parts = self._parts.running(call.weights)
         first_reads = _begin_with_first_values(call)
         self._inputs, self._parameters = call.inputs, call.parameters
         # By place among the outputs.
         self._slopes: dict[int, jax.Array] = {}
-        with first_reads:
+        with first_reads, with_parts:
             if call.by_integers:
                 updates, structure, rest = self._run_with_slopes()
             else:
@@ -185,8 +194,9 @@ class Pullback:
                     )
         # Writes happened in the function's frame; now they become those of the caller.
         state.commit(updates)
-        self.outputs = structure.fill(self._leaves)
-        self.rest = rest[1].fill(rest[0])
+        together = list if self._parts is None else self._parts.together
+        self.outputs = structure.fill(together(self._leaves))
+        self.rest = rest[1].fill(together(rest[0]))
 
     def _run_with_slopes(self) -> Any:
         """As without integers, but these, and integer outputs, are differentiated through their slopes."""
@@ -229,6 +239,8 @@ class Pullback:
 
     def __call__(self, cotangents: Any = None) -> tuple[list[Tensor], dict[Parameter, Tensor]]:
         """Gradients of the inputs, and of the weights, for these cotangents of the outputs; ones when there are none."""
+        if self._parts is not None:
+            cotangents = self._parts.sensitivity(cotangents)
         starts = _matched(self._leaves, cotangents)
         # Only a plan needs to know where the backward pass begins.
         starts = _marked(self._leaves, starts) if state.planning() else starts
@@ -236,9 +248,14 @@ class Pullback:
             by_input, by_parameter = self._pull(
                 starts if not self.call.by_integers else (starts, self._of_slopes(cotangents))
             )
-        inputs = [wrap(_dense(g, a)) for g, a in zip(by_input, self._inputs, strict=True)]
+        arrays = [_dense(g, a) for g, a in zip(by_input, self._inputs, strict=True)]
+        if local_ranks.is_inside() and state.compiling():
+            arrays = apply_mark(arrays, RowsMark())
+        inputs = list(map(wrap, arrays if self._parts is None else map(self._parts.rows, arrays)))
         gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
-        if state.planning():
+        if self._parts is not None:
+            gradients = self._parts.own(gradients)
+        if state.planning() or local_ranks.is_inside():
             gradients = apply_mark(gradients, _gradient_mark(self.call.weights))
         by_weight = dict(zip(self.call.weights, map(wrap, gradients), strict=True))
         for weight in self.call.weights:

@@ -41,7 +41,19 @@ def world() -> World | None:
 
 def has_peers() -> bool:
     """Whether there are other ranks."""
+    return has_other_processes() or num_ranks_here() > 1
+
+
+def has_other_processes() -> bool:
+    """Whether other processes take part in the job."""
     return SESSION.world is not None and SESSION.world.size > 1
+
+
+def num_ranks_here() -> int:
+    """How many ranks this process acts for: where it is the only one, as many as the parallel mode makes of its devices."""
+    world = SESSION.world
+    alone = world is not None and world.size == 1 and not dry_run.active()
+    return SESSION.acts_for() if alone else 1
 
 
 def num_feeders() -> int:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:  # the first brings the searches along, which most processes n
     from sporax.runtime.dry_run_report import DryRun
     from sporax.runtime.server_connection import ServerConnection
 
+
+def _one() -> int:
+    return 1
+
+
 PlanListener = Callable[["Planned"], None]
 
 
@@ -58,6 +63,7 @@ class Session:
         servers: this worker's connection to parameter servers; None in other jobs.
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
+        acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
         seed: the global seed; None when it was never set.
         agreed: by identity the Parameters that have begun with rank 0's values.
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
@@ -76,6 +82,7 @@ class Session:
     servers: ServerConnection | None = None
     version: int = 0
     job: tuple[int, int] = (1, 0)
+    acts_for: Callable[[], int] = _one
     seed: int | None = None
     agreed: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
     fed_network: ref[Any] | None = None
