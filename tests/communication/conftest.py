@@ -36,6 +36,7 @@ TOGETHER = {
         "golden_curves.py",
         "fusion.py",
         "dealt.py {folder}",
+        "first_values.py",
         "offload.py",
     ),
 }

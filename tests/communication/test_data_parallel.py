@@ -41,6 +41,11 @@ def test_parameters_dealt_to_ranks_and_checkpoints_of_cut_arrays(check_in_turn):
 
 
 @pytest.mark.slow
+def test_every_way_of_training_begins_with_the_values_of_rank_0(check_in_turn):
+    check_in_turn("first_values.py")
+
+
+@pytest.mark.slow
 def test_offload_changes_no_value(check_in_turn):
     check_in_turn("offload.py")
 

@@ -1,8 +1,10 @@
 """Ranks of a job without a job: one process with eight simulated devices, and ranks that are threads."""
 
+import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from threading import local
 
@@ -14,6 +16,8 @@ from jax.sharding import PartitionSpec
 from sporax.runtime import exchanges, groups, joint, state
 from sporax.runtime.order import AXIS, in_order
 from sporax.runtime.session import SESSION, World
+
+sys.path.insert(0, str(Path(__file__).parent))  # `local_rank_recipes`
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,14 @@ import numpy as np
 
 from sporax import context
 from sporax.common import _integer_slopes
+from sporax.common._rank_parts import RankParts, parts_of_call
 from sporax.common.parameter import Parameter
 from sporax.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir.marks import GradientMark, LossMark
+from sporax.ir.marks import GradientMark, LossMark, RowsMark
 from sporax.lowering.marks import apply_mark
-from sporax.runtime import state
+from sporax.runtime import first_values, local_ranks, state
 from sporax.runtime.collectives import ReverseModeNeeded, forward_mode_refused
 
 
@@ -170,21 +171,32 @@ class Pullback:
     def __init__(self, call: Call) -> None:
         self.call = call
         _ask_for_plan(call)
+        self._parts: RankParts | None = None
+        if call.weights:
+            local_ranks.need()
+            self._parts = parts_of_call(getattr(call.fn, "__name__", type(call.fn).__name__), call.values)
+        with_parts: AbstractContextManager[Any] = nullcontext()
+        if self._parts is not None:
+            call.values = self._parts.values
+            with_parts = self._parts.running(call.weights)
+        first_reads = _begin_with_first_values(call)
         self._inputs, self._parameters = call.inputs, call.parameters
         # By place among the outputs.
         self._slopes: dict[int, jax.Array] = {}
-        if call.by_integers:
-            updates, structure, rest = self._run_with_slopes()
-        else:
-            # JAX's own message speaks of its operators.
-            with _explained():
-                self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
-                    call.pure, self._inputs, self._parameters, has_aux=True
-                )
+        with first_reads, with_parts:
+            if call.by_integers:
+                updates, structure, rest = self._run_with_slopes()
+            else:
+                # JAX's own message speaks of its operators.
+                with _explained():
+                    self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
+                        call.pure, self._inputs, self._parameters, has_aux=True
+                    )
         # Writes happened in the function's frame; now they become those of the caller.
         state.commit(updates)
-        self.outputs = structure.fill(self._leaves)
-        self.rest = rest[1].fill(rest[0])
+        together = list if self._parts is None else self._parts.together
+        self.outputs = structure.fill(together(self._leaves))
+        self.rest = rest[1].fill(together(rest[0]))
 
     def _run_with_slopes(self) -> Any:
         """As without integers, but these, and integer outputs, are differentiated through their slopes."""
@@ -227,6 +239,8 @@ class Pullback:
 
     def __call__(self, cotangents: Any = None) -> tuple[list[Tensor], dict[Parameter, Tensor]]:
         """Gradients of the inputs, and of the weights, for these cotangents of the outputs; ones when there are none."""
+        if self._parts is not None:
+            cotangents = self._parts.sensitivity(cotangents)
         starts = _matched(self._leaves, cotangents)
         # Only a plan needs to know where the backward pass begins.
         starts = _marked(self._leaves, starts) if state.planning() else starts
@@ -234,9 +248,14 @@ class Pullback:
             by_input, by_parameter = self._pull(
                 starts if not self.call.by_integers else (starts, self._of_slopes(cotangents))
             )
-        inputs = [wrap(_dense(g, a)) for g, a in zip(by_input, self._inputs, strict=True)]
+        arrays = [_dense(g, a) for g, a in zip(by_input, self._inputs, strict=True)]
+        if local_ranks.is_inside() and state.compiling():
+            arrays = apply_mark(arrays, RowsMark())
+        inputs = list(map(wrap, arrays if self._parts is None else map(self._parts.rows, arrays)))
         gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
-        if state.planning():
+        if self._parts is not None:
+            gradients = self._parts.own(gradients)
+        if state.planning() or local_ranks.is_inside():
             gradients = apply_mark(gradients, _gradient_mark(self.call.weights))
         by_weight = dict(zip(self.call.weights, map(wrap, gradients), strict=True))
         for weight in self.call.weights:
@@ -331,6 +350,14 @@ def _ask_for_plan(call: Call) -> None:
     settings = context.plan_settings_of_training()
     if settings is not None:
         state.ask_for_plan(settings)
+
+
+def _begin_with_first_values(call: Call) -> AbstractContextManager[Any]:
+    """Gradients of weights are training: ranks may have to begin with the same ones. Gives the context to differentiate in."""
+    if not call.weights or not context.starts_from_first_rank():
+        return nullcontext()
+    first_values.request(call.weights)
+    return first_values.reading()
 
 
 def zeros_like(parameter: Parameter) -> Tensor:

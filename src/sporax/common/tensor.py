@@ -19,8 +19,8 @@ from sporax.common import _indexing, _integer_slopes
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.runtime import constants, host_allocator, joint, state
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import constants, host_allocator, joint, local_ranks, state
 from sporax.runtime.host import copied, to_device
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
@@ -535,6 +535,10 @@ def _concrete(array: jax.Array, what: str) -> Any:
             kind = state.ValueNeededError if what in _NUMPY_FORMS and state.compiling() else SporaxTypeError
             raise kind(_TRACED_VALUE.format(what=what))
         return values
+    if local_ranks.is_inside() and local_ranks.differs(array):
+        raise SporaxRuntimeError(
+            f"For '{what}', a value must be equal on all ranks that this process acts for when Python reads it inside of a step."
+        )
     # Other processes hold the rest of an array that is not fully addressable.
     return array if array.is_fully_addressable else joint.whole(array)
 

@@ -9,7 +9,7 @@ import jax
 
 from sporax import context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import collectives, distributed, groups, parameter_server
+from sporax.runtime import collectives, distributed, groups, local_ranks, parameter_server, state
 
 HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
 _BACKENDS = {"hccl": HCCL_WORLD_COMM_GROUP, "nccl": NCCL_WORLD_COMM_GROUP, "mccl": MCCL_WORLD_COMM_GROUP}
@@ -112,14 +112,17 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     # Workers that do not know each other have their ranks from the scheduler.
     if (session := parameter_server.connection()) is not None and distributed.world() is None:
         return session.store.rank
+    if state.compiling() or local_ranks.is_inside():
+        # It would become a constant of the program that all ranks of this process run.
+        local_ranks.refuse("get_rank")
     return _from_environ("RANK_ID", 0) if _before_init(members) else members.position()
 
 
 def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """Number of ranks in a group. Before `init`: what the environment says (RANK_SIZE), else 1.
 
-    Differs from MindSpore where one process drives several devices in semi-auto or auto parallel mode: it acts for as many
-    ranks as it has devices, so this is their number, from which programs compute their strategies.
+    A job has a rank for each device that its steps run on: each process is one, and a process that is alone acts for as many
+    ranks as it has devices, in all parallel modes. In STAND_ALONE a step runs on one device, so there is one rank.
 
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
@@ -146,14 +149,16 @@ def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
 
 
 def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
-    """Number of the job's ranks on this machine.
+    """Number of the job's ranks on this machine; those of a process that acts for several count.
 
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_local_rank`.
     """
     _only_world("get_local_rank_size", group)
     world = distributed.world()
-    return _from_environ("LOCAL_RANK_SIZE", 1) if world is None else world.local_size
+    if world is None:
+        return _from_environ("LOCAL_RANK_SIZE", 1)
+    return context.devices_of_only_process() if world.size == 1 else world.local_size
 
 
 def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
@@ -197,7 +202,11 @@ def get_process_group_ranks(group: str = HCCL_WORLD_COMM_GROUP) -> list[int]:
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
-    return list(_find("get_process_group_ranks", group).ranks)
+    members = _find("get_process_group_ranks", group)
+    # As many as there are ranks, also those of a process that is alone.
+    alone = distributed.world() is not None and not distributed.has_other_processes()
+    is_world = members.name in groups.WORLD_GROUPS
+    return list(range(get_group_size(group))) if alone and is_world else list(members.ranks)
 
 
 def get_comm_name(group: str = HCCL_WORLD_COMM_GROUP) -> str:

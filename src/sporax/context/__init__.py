@@ -35,6 +35,7 @@ from sporax.context._parallel import (
     set_auto_parallel_context,
     set_world,
     snapshot,
+    starts_from_first_rank,
     using,
     world_size,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "plan_settings_of_training",
     "plans_only",
     "refuse_eager",
+    "starts_from_first_rank",
     "get_algo_parameters",
     "get_auto_parallel_context",
     "get_context",

@@ -73,11 +73,33 @@ def num_devices() -> int:
     return _settings.current.config.device_num if given else max(SESSION.job[0], distributed.num_devices())
 
 
+def gives_device_num() -> bool:
+    """Whether the user has said how many devices there are."""
+    return "device_num" in _settings.current.given
+
+
 def devices_of_only_process() -> int:
-    """Devices that a process without others acts for: all of them in the global view, else 1, as in any larger job."""
-    in_global_view = parallel_mode() in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
+    """Devices that a process without others acts for: all of them, but for STAND_ALONE; 1 in any larger job."""
     # In a job of several processes each one acts for one rank.
-    return num_devices() if in_global_view and distributed.num_feeders() == 1 else 1
+    is_parallel = parallel_mode() != ParallelMode.STAND_ALONE
+    return num_devices() if is_parallel and distributed.num_feeders() == 1 else 1
+
+
+def _num_ranks_here() -> int:
+    """For how many ranks the only process of a job acts when it runs a step: in data parallelism one for each device.
+
+    In the global view a step is one program of all devices instead, and ranks have no parts of their own.
+    """
+    return num_devices() if parallel_mode() == ParallelMode.DATA_PARALLEL else 1
+
+
+SESSION.acts_for = _num_ranks_here
+
+
+def starts_from_first_rank() -> bool:
+    """Whether training begins with rank 0's values on all ranks, by the present settings."""
+    by_rank = parallel_mode() in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
+    return by_rank and _settings.current.config.parameter_broadcast and distributed.has_other_processes()
 
 
 def snapshot() -> ParallelConfig:
@@ -161,7 +183,7 @@ def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
 def _resolved(context: _Context) -> ParallelConfig:
     num_ranks, rank = SESSION.job
     config = context.config
-    devices = num_devices() if config.in_global_view else num_ranks
+    devices = num_devices() if config.in_global_view else max(num_ranks, distributed.num_ranks_here())
     job: dict[str, Any] = {"device_num": devices, "global_rank": rank}
     missing = {name: value for name, value in job.items() if name not in context.given}
     missing["has_reduce_scatter"] = distributed.has_reduce_scatter()

@@ -7,14 +7,16 @@ compiled: a setting that would change the result and is not there yet is an erro
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import cache
 
 import jax
 
 from sporax.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.context._offload import offload_snapshot
-from sporax.context._parallel import PARALLEL_GUARD, parallel_mode, snapshot, world_size
+from sporax.context._parallel import PARALLEL_GUARD, gives_device_num, parallel_mode, snapshot, world_size
 from sporax.context._ps import ps_snapshot
 from sporax.context._search import search_snapshot
 from sporax.ir.errors import SporaxRuntimeError
@@ -23,8 +25,9 @@ from sporax.ir.placement_config import OffloadConfig
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.reuse_limit import VARIABLE, wants_loops
 from sporax.lowering.memory.rewrite import KEPT_IN_FILES
-from sporax.runtime import filed_variables, state
+from sporax.runtime import distributed, dry_run, filed_variables, state
 from sporax.runtime.block_files import DiskSettings
+from sporax.runtime.dry_run_report import say
 from sporax.runtime.session import SESSION
 
 
@@ -106,7 +109,47 @@ def check_step() -> None:
     Raises:
         SporaxRuntimeError: as `check_supported`.
     """
-    check_supported(snapshot(), world_size())
+    config = snapshot()
+    check_supported(config, max(world_size(), min(distributed.num_ranks_here(), jax.local_device_count())))
+    _check_devices_by_rank(config)
+
+
+def _check_devices_by_rank(config: ParallelConfig) -> None:
+    """Refuse steps by rank that would leave devices of this process idle.
+
+    Raises:
+        SporaxRuntimeError: see there.
+    """
+    if config.in_global_view or config.parallel_mode == ParallelMode.STAND_ALONE:
+        return
+    own, mode = jax.local_device_count(), config.parallel_mode
+    if jax.process_count() > 1 and own > 1:
+        raise SporaxRuntimeError(
+            f"For 'parallel_mode' {mode}, each process of a job must have one device, but this one has {own}. Start a process "
+            "for each device (`sporax run --worker_num`), or one process with all of them."
+        )
+    if jax.process_count() > 1 or own == 1 or dry_run.active():
+        return
+    if gives_device_num():
+        if mode == ParallelMode.DATA_PARALLEL and config.device_num == 1:
+            warnings.warn(
+                f"For 'set_auto_parallel_context', 'device_num' is 1, so one of the {own} devices of this process does all the "
+                "work. Leave it out, or call get_group_size() after the parallel mode is set.",
+                stacklevel=2,
+            )
+        return
+    if distributed.world() is None:
+        _say_once(
+            f"For 'parallel_mode' {mode}, the ranks have not been joined, so one of the {own} devices of this process does all "
+            "the work. Call communication.init() first."
+        )
+        return
+    # Its layers are sharded by the rank's number, and one process has one number.
+    if mode == ParallelMode.HYBRID_PARALLEL:
+        raise SporaxRuntimeError(
+            f"For 'parallel_mode' {mode}, each rank must be a process, but this process has {own} devices: start "
+            f"`sporax run --worker_num {own}`, or set device_num=1."
+        )
 
 
 def cuts_compiled_steps() -> bool:
@@ -129,6 +172,11 @@ def refuse_eager(where: str) -> None:
             "which operators run one by one and cannot be sharded. Call set_context(mode=GRAPH_MODE), compile the step with jit, "
             "or wrap the network in AutoParallel."
         )
+
+
+@cache
+def _say_once(text: str) -> None:
+    say(text)
 
 
 class _StepGuard:

@@ -28,6 +28,8 @@ class BatchSource(Node):
         processes: whether the workers are to be processes.
     """
 
+    makes_batches = True
+
     def __init__(
         self,
         columns: Sequence[str],

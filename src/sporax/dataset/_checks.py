@@ -129,11 +129,17 @@ def check_num_samples(where: str, value: object) -> int | None:
     return None if value is None else check_int(where, "num_samples", value, 0) or None
 
 
+class SharesOfAll(tuple[int, int]):
+    """(num_shards, 0) where this process acts for all ranks, and reads the share of each (`sporax.dataset._shares`)."""
+
+    __slots__ = ()
+
+
 def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
     """(num_shards, shard_id), or None when the dataset is not sharded.
 
-    A process that acts for all ranks of the job reads the rows of all: there, as many shards as `get_group_size()` says are
-    one shard.
+    A process that acts for all ranks of the job reads the rows of all, where there are as many shards as `get_group_size()`
+    says: one after another in the global view, where they are one shard; in data parallelism as `SharesOfAll`.
     """
     if num_shards is None and shard_id is None:
         return None
@@ -146,8 +152,10 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
 
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
     shard = check_int(where, "shard_id", shard_id, 0, count - 1)
+    if shard or count == 1 or count != context.devices_of_only_process():
+        return count, shard
     # The global view: one process reads for all devices, so one of its shards would be a part of the global batch.
-    return (1, 0) if shard == 0 and count == context.devices_of_only_process() else (count, shard)
+    return (1, 0) if context.snapshot().in_global_view else SharesOfAll((count, shard))
 
 
 def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:

@@ -234,7 +234,9 @@ class Dataset(Recorded, Described):
             _checks.check_bool(where, "pad_to_bucket_boundary", pad_to_bucket_boundary),
             _checks.check_bool(where, "drop_remainder", drop_remainder),
         )
-        return self._then("BucketBatchByLengthDataset", Rewritten(self._node, rewrite, self._node.columns))
+        batches = Rewritten(self._node, rewrite, self._node.columns)
+        batches.makes_batches = True
+        return self._then("BucketBatchByLengthDataset", batches)
 
     def shuffle(self, buffer_size: int) -> Dataset:
         """Shuffle through a buffer of `buffer_size` >= 2 rows, in another order each epoch."""

@@ -56,6 +56,9 @@ class Node(abc.ABC):
         depth: number of steps below; tells random operations of one pipeline apart.
     """
 
+    makes_batches = False
+    """Whether a row that this step gives is a batch."""
+
     def __init__(self, columns: Sequence[str], parents: Sequence[Node] = ()) -> None:
         self.columns = tuple(columns)
         self.parents = tuple(parents)
@@ -307,6 +310,8 @@ class Batch(Node):
         workers: threads or processes requested, or None.
         processes: whether the workers are to be processes.
     """
+
+    makes_batches = True
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from sporax.dataset._flows import Flow, Stream, rows_of
 from sporax.dataset._nodes import Map, Node, Select
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Array, Block, Row, row_of
+from sporax.dataset._shares import with_all_shares
 from sporax.dataset._tables import Indices, Table
 from sporax.dataset.vision import SlicePatches
 
@@ -112,6 +113,7 @@ def selected(parent: Node, columns: Sequence[str]) -> Select:
 
 def for_all_ranks(node: Node) -> Node:
     """The pipeline as this process reads it, which may have to read for all ranks. The present settings count."""
+    node = with_all_shares(node)
     picked = next((below for below in node.walk() if isinstance(below, OnePatch)), None)
     if picked is None:
         return node

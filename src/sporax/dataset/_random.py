@@ -30,6 +30,7 @@ class Pass:
         index: how many passes came before (epochs times repeats).
         epoch: number of the iterator's epoch, which repeats within it do not change.
         patch: which part of images cut in patches it reads.
+        rank: whose share it reads, where this process reads the shares of all ranks.
     """
 
     seed: int
@@ -37,6 +38,7 @@ class Pass:
     index: int = 0
     epoch: int = 0
     patch: int = 0
+    rank: int = 0
 
     def at(self, index: int) -> Pass:
         """The pass number `index` within the same epoch."""
@@ -49,6 +51,10 @@ class Pass:
     def with_patch(self, patch: int) -> Pass:
         """The same pass for another patch."""
         return dataclasses.replace(self, patch=patch)
+
+    def with_rank(self, rank: int) -> Pass:
+        """The same pass over the share of another rank."""
+        return dataclasses.replace(self, rank=rank)
 
     def shuffler(self, salt: int = 0, *, shared: bool = False) -> np.random.Generator:
         """Generator of this pass's permutations; with `shared`, the same one on all ranks."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sporax.dataset._checks import (
     ConflictingArgumentsError,
+    SharesOfAll,
     check_bool,
     check_int,
     check_num_samples,
@@ -34,6 +35,9 @@ class BuiltinSampler:
     Args:
         num_samples: at most this many rows per pass; None or 0 for all.
     """
+
+    num_shares = 0
+    """How many ranks' shares this process reads by it, where it acts for all ranks; 0 for its own."""
 
     def __init__(self, num_samples: int | None = None) -> None:
         self.num_samples = check_num_samples(type(self).__name__, num_samples)
@@ -156,6 +160,7 @@ class DistributedSampler(BuiltinSampler):
         if shards is None:
             raise type_error("DistributedSampler", "num_shards", "int", num_shards)
         self.num_shards, self.shard_id = shards
+        self.num_shares = self.num_shards if isinstance(shards, SharesOfAll) else 0
         self.shuffle = check_bool("DistributedSampler", "shuffle", shuffle)
         self.offset = check_int("DistributedSampler", "offset", offset, -1, self.num_shards - 1)
 
@@ -170,13 +175,14 @@ class DistributedSampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Shared: all ranks must permute alike to have different rows.
         whole = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
+        shard = run.rank if self.num_shares else self.shard_id
         if self.offset >= 0:
-            return whole[(self.shard_id - self.offset) % self.num_shards :: self.num_shards]
+            return whole[(shard - self.offset) % self.num_shards :: self.num_shards]
         if not num_rows:
             return whole
         # Rounded up; the last ranks wrap to the beginning, as MindSpore fills up.
         share = -(-num_rows // self.num_shards)
-        return whole[(self.shard_id + np.arange(share) * self.num_shards) % num_rows]
+        return whole[(shard + np.arange(share) * self.num_shards) % num_rows]
 
 
 class SubsetSampler(BuiltinSampler):

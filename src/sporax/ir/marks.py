@@ -114,6 +114,11 @@ class DerivativeMark:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsMark:
+    """Says that tensors have a row for each sample of the batch, whatever their values depend on."""
+
+
+@dataclass(frozen=True, slots=True)
 class LossMark:
     """Where the backward pass starts.
 
@@ -151,4 +156,4 @@ class KeptMark:
         return "results of a recomputed Cell"
 
 
-Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark
+Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | RowsMark | WeightMark

@@ -18,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
-from sporax.ir.marks import DerivativeMark, GradientMark, KeptMark, LossMark, Mark, WeightMark
+from sporax.ir.marks import DerivativeMark, GradientMark, KeptMark, LossMark, Mark, RowsMark, WeightMark
 
 Array = jax.Array
 """A jax.Array or a tracer."""
@@ -54,7 +54,7 @@ def _abstract(*avals: Any, mark: Mark) -> list[Any]:
 def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> tuple[list[Array], list[Array]]:
     positions = tuple(number for number, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero))
     # These speak of values of the first pass alone: a tangent passes without one.
-    if isinstance(mark, GradientMark | KeptMark | LossMark | WeightMark):
+    if isinstance(mark, GradientMark | KeptMark | LossMark | RowsMark | WeightMark):
         return apply_mark(primals, mark), list(tangents)
     # A derivative of a derivative keeps the mark of the first pass, with fewer positions.
     if isinstance(mark, DerivativeMark):

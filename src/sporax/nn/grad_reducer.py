@@ -13,7 +13,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.fusion import ids_by_sizes
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.nn.cell import Cell
-from sporax.runtime import distributed, fusion, groups, state
+from sporax.runtime import distributed, first_values, fusion, groups, state
 
 REDUCING_MODES = (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
 """Parallel modes in which training Cells combine gradients by themselves."""
@@ -179,8 +179,7 @@ def reducer_for(parameters: Sequence[Parameter]) -> DistributedGradReducer | Non
 
 def broadcasts_first() -> bool:
     """Whether training is to start from rank 0's weights, by the present settings."""
-    config = context.snapshot()
-    return config.parameter_broadcast and config.parallel_mode in REDUCING_MODES and distributed.has_peers()
+    return context.starts_from_first_rank()
 
 
 def broadcast_parameters(parameters: Sequence[Parameter], root: int = 0) -> None:
@@ -192,3 +191,4 @@ def broadcast_parameters(parameters: Sequence[Parameter], root: int = 0) -> None
     arrays = fusion.broadcast_buckets(groups.find(None), root, [parameter.array for parameter in shared])
     for parameter, array in zip(shared, arrays, strict=True):
         state.write(parameter, array)
+    first_values.note_agreed(shared)

@@ -432,7 +432,7 @@ def scatter_object_list(
             f"For 'scatter_object_list', the input list must have {members.size} entries, but has {len(whole)}."
         )
     broadcast_object_list(whole, src, group)
-    scatter_object_output_list[0] = whole[members.position("scatter_object_list")]
+    scatter_object_output_list[0] = whole[collectives.own_position(members, "scatter_object_list")]
 
 
 def send_object_list(object_list: list[Any], dst: int, group: str | None = None, device: Any = None) -> None:

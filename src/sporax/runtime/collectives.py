@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import distributed, groups, joint, state
+from sporax.runtime import distributed, groups, joint, local_ranks, state
 from sporax.runtime.exchanges import Axis, from_root, gather, reduce, reduce_scatter, swap
 from sporax.runtime.groups import Group
 from sporax.runtime.order import happened, latest_receipt, receipt
@@ -47,6 +47,8 @@ class Collective:
 
     group: Group
 
+    is_symmetric: ClassVar[bool] = False
+    """Whether all members do the same, so that one program can be that of several ranks."""
     is_linear: ClassVar[bool] = True
     """Whether derivatives of `backward` with respect to the arrays are zero, so that there are derivatives of any order."""
 
@@ -88,6 +90,8 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
     # Checked before anything is traced, so that the error appears at the user's line.
     check_mode()
     collective.group.position(type(collective).__name__)
+    if not collective.is_symmetric or collective.group.size not in (1, groups.find(None).size):
+        local_ranks.refuse(type(collective).__name__)
     # Dividing the product by one's own factor would fail at zeros: gathered, JAX knows the derivative of a product.
     if isinstance(collective, AllReduce) and collective.op == "prod" and jnp.issubdtype(arrays[0].dtype, jnp.inexact):
         return jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
@@ -95,6 +99,17 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
     results, last = _differentiable(collective, receipt(), *arrays)
     happened(last)
     return results
+
+
+def own_position(group: Group, what: str) -> int:
+    """Group rank of this process, for `what` is done by it alone.
+
+    Raises:
+        SporaxRuntimeError: it is not a member, or acts for several ranks.
+    """
+    if group.size > 1:
+        local_ranks.refuse(what)
+    return group.position(what)
 
 
 class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong
@@ -218,6 +233,7 @@ def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
     if group.size == 1:
         return getattr(collective, method)(Axis(1, (0,), 0), *arguments)
     # Inside a joint program positions count over all devices; in a program of its own, over the group's.
+    local_ranks.need()
     if state.compiling():
         state.note_communication()
         everywhere = Axis(len(joint.all_devices()), group.ranks, group.position())
@@ -266,6 +282,8 @@ def _own_program(collective: Collective, method: str, tree: Any, devices: joint.
 class AllReduce(Collective):
     """Element-wise combination, everywhere."""
 
+    is_symmetric = True
+
     op: str = "sum"
 
     def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
@@ -289,6 +307,8 @@ class AllReduce(Collective):
 class AllGather(Collective):
     """Concatenation along dim 0, everywhere."""
 
+    is_symmetric = True
+
     def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
         """(d0, …) in, (n·d0, …) out."""
         return gather(axis, arrays[0])
@@ -301,6 +321,8 @@ class AllGather(Collective):
 @dataclass(frozen=True)
 class ReduceScatter(Collective):
     """Element-wise combination, of which each member gets a piece of dim 0."""
+
+    is_symmetric = True
 
     op: str = "sum"
 
@@ -327,6 +349,8 @@ class Broadcast(Collective):
     Attributes:
         root: its world rank.
     """
+
+    is_symmetric = True
 
     root: int = 0
 
@@ -372,6 +396,8 @@ class Reduce(Collective):
 @dataclass(frozen=True)
 class AllToAll(Collective):
     """Cut along one dim, exchange the pieces, put together along another."""
+
+    is_symmetric = True
 
     split_dim: int = 0
     concat_dim: int = 0
@@ -436,6 +462,8 @@ class Gather(Collective):
 @dataclass(frozen=True)
 class Barrier(Collective):
     """No one goes on before all have come."""
+
+    is_symmetric = True
 
     def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
         """Takes nothing, gives one number."""

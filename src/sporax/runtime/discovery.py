@@ -27,11 +27,13 @@ class Discovery:
         frame: variables that are read and written, guards, tags.
         traced: from arrays to new values of written variables and arrays of the result; None between ranks.
         result: what the function returned, its arrays as tracers.
+        of_rank: likewise, as one rank's part of the program of all ranks; where this process acts for several.
     """
 
     frame: state.DiscoveryFrame
     traced: ClosedJaxpr | None = None
     result: Any = None
+    of_rank: ClosedJaxpr | None = None
 
     @property
     def written(self) -> tuple[Any, ...]:
@@ -85,7 +87,14 @@ def discover(function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_ran
         try:
             if distributed.has_peers() and by_rank:
                 # Collectives need the mesh axis of `shard_map` around them, and a program with it is not flat.
-                jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
+                program, given = (
+                    joint.by_rank(trace, joint.all_devices()),
+                    (inputs, jax.ShapeDtypeStruct((), jnp.int32)),
+                )
+                if distributed.num_ranks_here() > 1:
+                    discovery.of_rank = jax.make_jaxpr(program)(*given)
+                else:
+                    jax.eval_shape(program, *given)
             else:
                 discovery.traced = jax.make_jaxpr(trace)(inputs)
         except state.Retrace:

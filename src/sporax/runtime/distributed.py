@@ -41,6 +41,11 @@ def world() -> World | None:
 
 def has_peers() -> bool:
     """Whether there are other ranks."""
+    return has_other_processes() or num_ranks_here() > 1
+
+
+def has_other_processes() -> bool:
+    """Whether other processes take part in the job."""
     return SESSION.world is not None and SESSION.world.size > 1
 
 
@@ -53,6 +58,13 @@ def has_reduce_scatter() -> bool:
     """
     # In this order: the question for a backend would start one, which must not be before `jax.distributed`.
     return not (jax.distributed.is_initialized() and jax.default_backend() == "cpu")
+
+
+def num_ranks_here() -> int:
+    """How many ranks this process acts for: where it is the only one, as many as the parallel mode makes of its devices."""
+    world = SESSION.world
+    alone = world is not None and world.size == 1 and not dry_run.active()
+    return SESSION.acts_for() if alone else 1
 
 
 def num_feeders() -> int:
@@ -123,6 +135,7 @@ def stop() -> None:
     if SESSION.membership is not None:
         SESSION.membership.leave()
     SESSION.world = SESSION.membership = SESSION.watchdog = None
+    SESSION.agreed.clear()
     state.touch()
 
 

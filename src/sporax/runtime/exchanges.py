@@ -142,7 +142,8 @@ def _in_pairs(axis: Axis, num_bytes: int) -> bool:
     as in a ring, four send more, which pays as long as the number of messages counts more than their size.
     """
     few = axis.count == 2 or (axis.count == 4 and num_bytes <= _LARGEST_IN_PAIRS_BYTES)
-    return few and joint.all_devices()[0].platform == "cpu"
+    # Inside of one process nothing is sent.
+    return few and joint.all_devices()[0].platform == "cpu" and distributed.num_ranks_here() == 1
 
 
 def _reduce_in_pairs(axis: Axis, array: jax.Array, combine: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
@@ -183,6 +184,9 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))
+    if distributed.num_ranks_here() > 1:
+        # One program of all ranks cannot know its own place.
+        return gather(axis, array[None])[root]
     # Bits travel as unsigned integers: adding zeros to them changes nothing, also for NaN and -0.
     bits = array.astype(jnp.uint8) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, _bits(array.dtype))
     bits = bits if axis.position == root else jnp.zeros_like(bits)

@@ -63,7 +63,8 @@ def find(name: str | None, what: str = "group") -> Group:
     """
     if name is None or name in WORLD_GROUPS:
         world = distributed.world()
-        return Group(name or WORLD_GROUPS[0], tuple(range(1 if world is None else world.size)))
+        size = distributed.num_ranks_here() if world is None or world.size == 1 else world.size
+        return Group(name or WORLD_GROUPS[0], tuple(range(size)))
     if not isinstance(name, str):
         raise SporaxTypeError(f"For '{what}', 'group' must be a string, but got {type(name).__name__}.")
     if name not in SESSION.groups:
@@ -91,10 +92,11 @@ def create(name: str, ranks: list[int]) -> Group:
         raise SporaxTypeError(f"For 'create_group', 'rank_ids' must be a list of ints, but got {ranks!r}.")
     if not ranks or len(set(ranks)) < len(ranks):
         raise SporaxValueError(f"For 'create_group', 'rank_ids' must hold distinct ranks, but got {ranks}.")
-    strangers = [rank for rank in ranks if not 0 <= rank < world.size]
+    size = find(None).size
+    strangers = [rank for rank in ranks if not 0 <= rank < size]
     if strangers:
         raise SporaxRuntimeError(
-            f"For 'create_group', 'rank_ids' must be in [0, {world.size}), the ranks of the job, but got {strangers}."
+            f"For 'create_group', 'rank_ids' must be in [0, {size}), the ranks of the job, but got {strangers}."
         )
     # Every rank must create the group with the same ranks in the same order, so another order is another group.
     existing = SESSION.groups.get(name)

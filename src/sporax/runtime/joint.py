@@ -53,7 +53,15 @@ def all_devices() -> Devices:
     world = distributed.world()
     if world is None:
         raise SporaxRuntimeError("For 'communication', the ranks must have been joined: call init() first.")
-    return world.devices
+    here = distributed.num_ranks_here()
+    if here == 1:
+        return world.devices
+    own: Devices = tuple(jax.local_devices())
+    if here > len(own):
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', 'device_num' is {here}, but this process has {len(own)} devices."
+        )
+    return own[:here]
 
 
 @cache
@@ -68,17 +76,23 @@ def _sharding(devices: Devices, on_host: bool = False) -> NamedSharding:
 
 
 def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
-    """The joint form of a local array, over `devices`, one of which is this rank's. In a dry run it stays as it is."""
+    """The joint form of a local array, over `devices`, one of which is this rank's. In a dry run it stays as it is.
+
+    A process that acts for all ranks gives each of them the array; one that has a copy for each stays as it is.
+    """
     if dry_run.active():
         return array
+    if distributed.num_ranks_here() > 1:
+        is_joint = isinstance(array, jax.Array) and array.sharding.device_set == set(devices)
+        return array if is_joint and array.is_fully_replicated else jax.device_put(array, _sharding(devices))
     # `device_put` would leave a JAX array as it is, but takes as long as all the rest of this.
     here = jax.device_put(array) if isinstance(array, np.ndarray) else array
     return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices, is_on_host(here)), [here])
 
 
 def to_local(array: jax.Array) -> jax.Array:
-    """This rank's copy of a joint array."""
-    return array.addressable_data(0)
+    """This rank's copy of a joint array; a process that acts for all ranks has the copies of all."""
+    return array if distributed.num_ranks_here() > 1 else array.addressable_data(0)
 
 
 def whole(array: jax.Array) -> jax.Array:

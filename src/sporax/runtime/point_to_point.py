@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.runtime import collectives, exchanges, groups, joint, state
+from sporax.runtime import collectives, exchanges, groups, joint, local_ranks, state
 from sporax.runtime.order import happened, latest_receipt, receipt
 
 
@@ -188,6 +188,7 @@ _differentiable_receive.defvjp(_receive_forward, _receive_backward)
 
 
 def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    local_ranks.refuse("Send")
     received: dict[int, jax.Array] = {}
     for step in _steps(exchange):
         payload = arrays[step.send] if step.send is not None else None

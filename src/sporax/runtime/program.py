@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -29,23 +28,25 @@ from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import is_on_host
 from sporax.lowering.memory.rewrite import AUTO, BLOCKS, compiler_options, rewritten, rewritten_with_stacks
-from sporax.planner.report.progress import doing, shown
 from sporax.runtime import (
     checks,
-    compilation_cache,
     distributed,
     dry_run,
     filed_variables,
+    first_values,
     global_view,
     joint,
+    local_ranks,
     placed,
     state,
-    step_verification,
 )
+from sporax.runtime.compilation import Compilation
 from sporax.runtime.discovery import Discovery, discover
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
 from sporax.runtime.signature import Signature, difference, inputs_of, is_array, sign
-from sporax.runtime.stacked_variables import Arguments, arguments_of, may_be_row
+from sporax.runtime.stacked_variables import arguments_of, may_be_row
+from sporax.runtime.variant import Variant as _Variant
+from sporax.runtime.variant import waiting
 
 if TYPE_CHECKING:
     from sporax.runtime.memory_report import MemoryReport
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 _raw = attrgetter("raw")
 _joint = attrgetter("joint")
-_SILENT_SECONDS = 2.0  # compilations that are over sooner leave no word
 _log = logging.getLogger("sporax.compile")
 
 HOLDERS: set[type] = set()
@@ -69,115 +69,6 @@ class _Array:
 
 
 _ARRAY = _Array()
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """One compilation of a program.
-
-    Attributes:
-        reason: what differed from what had been compiled before.
-        trace_seconds: time to find the program's variables; XLA compiles at the first call after that.
-        num_read, num_written: how many variables the program reads only, and updates.
-    """
-
-    reason: str
-    trace_seconds: float
-    num_read: int
-    num_written: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.reason} ({self.num_read} variables read, {self.num_written} updated; "
-            f"traced in {self.trace_seconds:.2f} s)"
-        )
-
-
-@dataclass(slots=True)
-class _Variant:
-    signature: Signature
-    name: str
-    written: tuple[Any, ...] = ()
-    read: tuple[Any, ...] = ()
-    guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
-    version: int = -1
-    communicates: bool = False
-    tags: frozenset[str] = frozenset()
-    filed: bool = False
-    stacks: Arguments | None = None
-    checks: bool = False
-    jitted: Any = None
-    executable: Any = None
-    asked: PlanSettings | None = None
-    requests: Mapping[Any, Any] = field(default_factory=dict)
-    planned: PlannedStep | PipelinedStep | None = None
-    out_tree: Any = None
-    out_leaves: tuple[Any, ...] = ()
-    holders: tuple[type, ...] | None = None  # types of the arguments, where all are HOLDERS given by position
-
-    def arrays_of(self, args: tuple[Any, ...]) -> list[jax.Array] | None:
-        """The arrays in `args`, if these have the types, shapes and dtypes this variant was made for; else None."""
-        # Arguments by keyword, or that are no Tensors, take the general way.
-        if self.holders is None or len(args) != len(self.holders):
-            return None
-        arrays = []
-        for arg, kind, (shape, dtype) in zip(args, self.holders, self.signature.leaves, strict=True):
-            if type(arg) is not kind:
-                return None
-            array: jax.Array = arg.raw  # type: ignore[attr-defined]  # arguments are Tensors here
-            if array.dtype != dtype or array.shape != shape:
-                return None
-            arrays.append(array)
-        return arrays
-
-    def lower(self, *args: Any) -> jax.stages.Lowered:
-        """The program for these values of its variables and inputs, lowered and not compiled."""
-        lowered: jax.stages.Lowered = self.jitted.lower(*args)
-        return lowered
-
-    def run(self, *args: Any) -> Any:
-        """Run the executable, whose own dispatch is quicker than `jax.jit`'s; compile it first where need be."""
-        if self.executable is not None:
-            try:
-                return self.executable(*args)
-            except (TypeError, ValueError):
-                # A variable has got another shape, dtype or placement since, and nothing ran; unless it did, and failed.
-                if any(value.is_deleted() for value in args[0]):
-                    raise
-        if any(isinstance(array, jax.core.Tracer) for array in jax.tree.leaves(args)):
-            return self.jitted(*args)  # someone else's JAX transformation: become part of it
-        self.compile(*args)
-        return self.executable(*args)
-
-    def compile(self, *args: Any) -> None:
-        """Compile the program for these values."""
-        if dry_run.active():
-            self.executable = dry_run.rehearse(self.lower(*args), self.jitted, self.name)
-            return
-        with waiting(f"compiling '{self.name}'"):
-            self.executable = step_verification.compiled(self.jitted, self.name, args)
-
-    def stale(self) -> str | None:
-        """What changed in the configuration since this variant was traced, or None."""
-        # A fingerprint names settings, so the message can say which one changed.
-        for guard, before in self.guards:
-            now = guard.fingerprint()
-            if now == before:
-                continue
-            for name in {**before, **now}:
-                if before.get(name) != now.get(name):
-                    return f"{guard.describe()}: {name} changed from {before.get(name)!r} to {now.get(name)!r}"
-        return None
-
-    def fresh(self) -> bool:
-        """Whether this variant may run as things are now."""
-        now = state.version()
-        # The version is one number for all configuration; guards are compared only when it has moved.
-        if self.version != now:
-            if self.stale() is not None:
-                return False
-            self.version = now
-        return True
 
 
 def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: list[jax.Array]) -> Any:
@@ -204,14 +95,6 @@ def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: 
     if variant.checks:
         checks.raise_noted(outputs)
     return _assemble(variant, outputs[len(variant.written) :])
-
-
-@contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Say what is done inside when it takes seconds, and find programs that earlier runs have compiled."""
-    compilation_cache.turn_on()
-    with shown(speaks=distributed.world() is None or jax.process_index() == 0, delay=_SILENT_SECONDS), doing(what):
-        yield
 
 
 def no_plan() -> PlanSettings | None:
@@ -282,7 +165,8 @@ class Program:
             variable.joint = value
         if variant.checks:
             checks.raise_noted((new_values, outputs))
-        return _assemble(variant, list(map(joint.to_local, outputs)))
+        given = list(map(joint.to_local, outputs)) if variant.parts is None else variant.parts.given(outputs)
+        return _assemble(variant, given)
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered | PipelinedStep:
         """The program for these arguments, lowered and not run: for reading its text or its memory needs."""
@@ -342,7 +226,7 @@ class Program:
         candidates = self._variants.setdefault(signature, [])
         # Configuration may have gone back to what it was for an older variant.
         for variant in candidates:
-            if variant.fresh():
+            if variant.fresh() and variant.own == local_ranks.places_of_own(arrays):
                 return variant
         variant = self._new_variant(signature, arrays, candidates)
         candidates.append(variant)
@@ -352,14 +236,15 @@ class Program:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         settings = self.settings()
-        variant, trace = _discovered(
-            self.function, self.name, signature, _described(arrays, settings), settings is None
-        )
+        variant, trace = _discovered_anywhere(self.function, self.name, signature, arrays, settings)
         # A part of the function (`shard`) asked for a plan, so everything is traced again in the global view.
         if settings is None and variant.asked is not None:
             settings = variant.asked
             variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
+            local_ranks.settle((*variant.written, *variant.read), arrays)
+            if first_values.TAG in variant.tags:
+                first_values.agree((*variant.written, *variant.read))
             _send_away(self.function, variant, _described(arrays, None))
             if placed.TAG in variant.tags:
                 # Placed calls need equal values everywhere, and each process has drawn its own.
@@ -418,7 +303,10 @@ def _joint_values(
     variant: _Variant, arrays: list[jax.Array], devices: joint.Devices
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
     """What the compiled program takes, in joint form."""
-    inputs = [joint.to_joint(array, devices) for array in arrays]
+    if variant.parts is None:
+        inputs = [joint.to_joint(array, devices) for array in arrays]
+    else:
+        inputs = variant.parts.taken(arrays, devices)
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
 
@@ -458,6 +346,39 @@ def _discovered(
     return variant, discovery
 
 
+def _discovered_anywhere(
+    function: Callable[..., Any],
+    name: str,
+    signature: Signature,
+    arrays: list[jax.Array],
+    settings: PlanSettings | None,
+) -> tuple[_Variant, Discovery]:
+    """As `_discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for."""
+    own = local_ranks.places_of_own(arrays)
+    if not own:
+        with suppress(local_ranks.PartsNeeded):
+            return _discovered(function, name, signature, _described(arrays, settings), settings is None)
+    variant, trace = _discovered_in_parts(function, name, signature, arrays)
+    variant.own = own
+    return variant, trace
+
+
+def _discovered_in_parts(
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array]
+) -> tuple[_Variant, Discovery]:
+    """As `_discovered`, of the part of one of the ranks that this process acts for."""
+    inputs = local_ranks.divided(name, arrays)
+    shapes = [
+        jax.ShapeDtypeStruct(local_ranks.part_shape(array), array.dtype) if is_divided else array
+        for array, is_divided in zip(arrays, inputs, strict=True)
+    ]
+    with local_ranks.inside():
+        variant, trace = _discovered(function, name, signature, shapes)
+    variant.communicates = True
+    variant.parts = local_ranks.parts_of(name, trace, inputs, arrays)
+    return variant, trace
+
+
 def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[Any]:
     """The arrays; in the global view those that this process feeds are described by their shapes over all processes."""
     if settings is None:
@@ -478,10 +399,10 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any], trace: Discovery) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
-    # `placed` is a fact about the program and no pass.
-    passes = variant.tags - {placed.TAG}
+    # These are facts about the program and no passes.
+    passes = variant.tags - {placed.TAG, first_values.TAG}
     # Stacks change how variables are stored, which neither joint programs nor files support.
-    if BLOCKS in passes and not variant.communicates and not variant.filed and passes == variant.tags:
+    if BLOCKS in passes and not variant.communicates and not variant.filed and placed.TAG not in variant.tags:
         whole = trace.program()
         if whole is None:
             whole = flat(jax.make_jaxpr(program)(*_shapes(variant), arrays))
@@ -502,6 +423,8 @@ def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: 
         program = rewritten(program, passes, _chooser(variant, passes), filed, new_file)
         options = compiler_options(passes)
     if variant.communicates:
+        if variant.parts is not None:
+            program = variant.parts.program(program)
         # Position 0 is the list of updated variables, whose buffers the results take over.
         return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
     return jax.jit(program, donate_argnums=0, compiler_options=dict(options))

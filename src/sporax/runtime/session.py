@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from sporax.cluster.membership import Membership
 from sporax.cluster.watchdog import Watchdog
@@ -23,6 +23,11 @@ if TYPE_CHECKING:  # the first brings the searches along, which most processes n
     from sporax.planner.report.questions import Planned
     from sporax.runtime.dry_run_report import DryRun
     from sporax.runtime.server_connection import ServerConnection
+
+
+def _one() -> int:
+    return 1
+
 
 PlanListener = Callable[["Planned"], None]
 
@@ -58,7 +63,9 @@ class Session:
         servers: this worker's connection to parameter servers; None in other jobs.
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
+        acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
         seed: the global seed; None when it was never set.
+        agreed: by identity the Parameters that have begun with rank 0's values.
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
         plan_listeners: called in order with every plan that this process makes, before anything of it is compiled.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
@@ -76,7 +83,9 @@ class Session:
     servers: ServerConnection | None = None
     version: int = 0
     job: tuple[int, int] = (1, 0)
+    acts_for: Callable[[], int] = _one
     seed: int | None = None
+    agreed: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
     fed_network: ref[Any] | None = None
     plan_listeners: list[PlanListener] = field(default_factory=list)
     plan_only: bool = False

@@ -18,6 +18,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.plan_settings import PlanSettings
 from sporax.nn.cell import Cell
+from sporax.runtime import distributed
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.program import Program
 from sporax.runtime.session import SESSION
@@ -47,8 +48,8 @@ class GroupedSteps:
 
         XLA's CPU back end runs convolutions inside a loop on one thread, about three times slower than outside of one.
         """
-        # Plans are made for single steps.
-        if context.plans_only():
+        # Plans, and the parts of the ranks that this process acts for, are made for single steps.
+        if context.plans_only() or distributed.num_ranks_here() > 1:
             return False
         if self._groupable is None:
             on_host = jax.default_backend() == "cpu"

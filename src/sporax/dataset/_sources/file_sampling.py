@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.dataset import config
+from sporax.dataset._checks import SharesOfAll
 from sporax.dataset._random import Pass
 from sporax.dataset.samplers import BuiltinSampler, Order
 
@@ -57,6 +58,7 @@ class FileSampler(BuiltinSampler):
         self._workers = config.get_num_parallel_workers() if workers is None else workers
         self.shuffle = shuffle
         self.shards = shards
+        self.num_shares = shards[0] if isinstance(shards, SharesOfAll) else 0
         self.own_files = own_files
 
     def is_shuffled(self) -> bool:
@@ -76,6 +78,7 @@ class FileSampler(BuiltinSampler):
             order = np.concatenate([np.flatnonzero(labels == file) for file in files])
         if self.shards is not None and num_rows:
             count, rank = self.shards
+            rank = run.rank if self.num_shares else rank
             # Rounded up: the last shards wrap, so that all ranks take equally many steps.
             share = -(-num_rows // count)
             order = order[(rank * share + np.arange(share)) % num_rows]

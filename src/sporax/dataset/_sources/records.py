@@ -73,7 +73,8 @@ class TFRecordDataset(FileDataset):
         equal = _checks.check_bool(where, "shard_equal_rows", shard_equal_rows)
         packed = _checks.check_choice(where, "compression_type", compression_type or "", ("", "GZIP", "ZLIB"))
         # MindSpore deals out whole files unless equal rows are asked for.
-        own_files = shards is not None and not equal
+        # One process that reads for all ranks has all files.
+        own_files = shards is not None and not equal and not isinstance(shards, _checks.SharesOfAll)
         if shards is not None and own_files:
             paths, shards = _own_files(paths, *shards), None
         columns = _columns_of(where, paths, described, chosen, packed)

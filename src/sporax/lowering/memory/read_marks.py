@@ -29,6 +29,11 @@ def mark_read(array: jax.Array, number: int) -> jax.Array:
     return traced
 
 
+def number_of_read(eqn: JaxprEqn) -> int | None:
+    """The number of the variable that an equation reads; None where it reads none."""
+    return int(eqn.params["number"]) if eqn.primitive is _read_p else None
+
+
 @_read_p.def_impl  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _run(array: jax.Array, number: int) -> jax.Array:
     return array

@@ -13,7 +13,7 @@ from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelMode
-from sporax.runtime import fusion, groups, state
+from sporax.runtime import fusion, groups, local_ranks, state
 
 Owners = tuple[int | None, ...]
 """For each Parameter the rank that updates it; None: every rank updates its own (``layerwise_parallel``)."""
@@ -55,6 +55,7 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
     # One device has everything.
     if config.device_num == 1:
         return None
+    local_ranks.refuse(f"{name}: enable_parallel_optimizer")
     # Dealt by number, so every rank knows all owners without a message.
     return tuple(
         None if parameter.layerwise_parallel else i % config.device_num for i, parameter in enumerate(parameters)

@@ -29,7 +29,7 @@ from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.nn.optim import _dealt, _served
 from sporax.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
-from sporax.runtime import postponed, state
+from sporax.runtime import first_values, postponed, state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
@@ -280,6 +280,8 @@ class Optimizer(OptimizerHelpers, Cell):
     def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
         """See `__call__`."""
         grads = self._checked(gradients)
+        if context.starts_from_first_rank():
+            first_values.request(self.get_parameters())
         number = self.global_step.array[0]
         rates = [_rate_at(rate, number) for rate in self.rates]
         shared = self.prepare()

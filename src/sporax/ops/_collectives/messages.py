@@ -48,7 +48,7 @@ class AllGatherV(CommunicationPrimitive):
     def __call__(self, x: Tensor, output_split_sizes: Any) -> Tensor:
         """Lengths of all members' tensors are given, in group order; returns them one after another."""
         array, lengths = check_tensor(self.name, x).array, sizes(self.name, "output_split_sizes", output_split_sizes)
-        own = lengths[self.members.position(self.name)]
+        own = lengths[collectives.own_position(self.members, self.name)]
         if array.shape != (own,):
             raise SporaxValueError(
                 f"For '{self.name}', the input must have the shape ({own},) that 'output_split_sizes' gives for this rank, "
@@ -82,7 +82,7 @@ class ReduceScatterV(CommunicationPrimitive):
             for start, length in zip(starts, lengths, strict=True)
         ]
         piece = collectives.run(collectives.ReduceScatter(self.members, op), jnp.concatenate(pieces))
-        return wrap(piece[: lengths[self.members.position(self.name)]])
+        return wrap(piece[: lengths[collectives.own_position(self.members, self.name)]])
 
 
 class AlltoAllV(CommunicationPrimitive):
@@ -119,7 +119,7 @@ class AlltoAllVC(CommunicationPrimitive):
     def __call__(self, x: Tensor, send_count_matrix: Any) -> Tensor:
         # All ranks have the same matrix, so each reads its own row and column.
         """Entry i·n + j of the matrix is the length of the piece that i sends to j."""
-        count, me = self.members.size, self.members.position(self.name)
+        count, me = self.members.size, collectives.own_position(self.members, self.name)
         matrix = [length * self.block_size for length in sizes(self.name, "send_count_matrix", send_count_matrix)]
         if len(matrix) != count * count:
             raise SporaxValueError(
