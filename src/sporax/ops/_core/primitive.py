@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Self
 
 import jax
@@ -82,6 +82,7 @@ class Primitive:
             # Eager calls without marks go straight to the operator.
             if state.current_frame() is None and "place" not in self.attrs:
                 return self.operator.run(args, kwargs, self._constants)
+            state.depend_on(self)
             # Only in a compiled step is there a backward pass to keep something for.
             if "offload" in self.attrs and state.compiling():
                 with offloading(self.attrs["offload"]):
@@ -117,6 +118,15 @@ class Primitive:
             return self.operator.run(args, kwargs, self._constants)
 
         return run_placed(self.name, self.attrs["place"], call, args, kwargs)
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """What a compiled step takes as fixed: the marks."""
+        # As text: Layouts and lists cannot be hashed.
+        return {f"mark {name}": repr(value) for name, value in self.attrs.items()}
+
+    def describe(self) -> str:
+        """What it is called in messages about compilation."""
+        return f"the operator '{self.instance_name or self.name}'"
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
