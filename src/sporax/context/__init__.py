@@ -59,6 +59,7 @@ from sporax.context._supported import (
     plans_only,
     refuse_eager,
 )
+from sporax.context._unused import forget_told, tell_unused
 from sporax.ir.missing import missing_names
 from sporax.ir.parallel_config import ParallelMode
 
@@ -74,6 +75,7 @@ __all__ = [
     "check_supported",
     "cuts_compiled_steps",
     "enter_step",
+    "forget_told",
     "devices_of_only_process",
     "num_devices",
     "parallel_mode",
@@ -106,6 +108,7 @@ __all__ = [
     "set_ps_context",
     "set_world",
     "snapshot",
+    "tell_unused",
     "using",
     "world_size",
 ]

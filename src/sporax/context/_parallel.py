@@ -243,6 +243,12 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
     return dataclasses.replace(config, communi_parallel_mode=value)
 
 
+def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
+    if kind(bool)(_SET, "auto_parallel_new_interface", value):
+        warnings.warn("'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.", stacklevel=6)
+    return dataclasses.replace(config, auto_parallel_new_interface=value)
+
+
 def _plain(key: str, check: Any) -> Setter:
     return _on_config(stored(_SET, key, check))
 
@@ -259,7 +265,6 @@ _FLAGS = (
     "pipeline_result_broadcast",
     "auto_pipeline",
     "init_param_in_compile",
-    "auto_parallel_new_interface",
     "dump_local_norm",
     "dump_device_local_norm",
 )
@@ -295,6 +300,7 @@ _SETTERS: dict[str, Setter] = {
     "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
     "all_reduce_fusion_sizes": _plain("all_reduce_fusion_sizes", check_sizes),
     "communi_parallel_mode": _on_config(_set_communi_mode),
+    "auto_parallel_new_interface": _on_config(_set_new_interface),
     "strategy_ckpt_config": _on_config(set_strategy_files),
     "grad_accumulation_step": _on_config(_set_accumulation),
 }

@@ -110,7 +110,7 @@ class EmbeddingLookup(Cell):
         if given is not None and given != self._own_strategy:
             return
         # A Cell belongs to one stage.
-        parts = config.device_num // config.pipeline_stages
+        parts = config.num_stage_devices
         cuts = {
             "field_slice": ((parts, 1), (1, parts)),
             "table_row_slice": ((parts, 1), (1, 1)),

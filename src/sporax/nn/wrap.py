@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ class TrainOneStepCell(Cell):
         return_grad: also return the gradients by Parameter name.
 
     Raises:
-        SporaxValueError: `sens` is 0.
+        SporaxValueError: `sens` is 0 or not finite.
         SporaxTypeError: `return_grad` is not a bool.
 
     Example:
@@ -175,6 +176,8 @@ class TrainOneStepCell(Cell):
         super().__init__(auto_prefix=False)
         if sens == 0:
             raise SporaxValueError("For 'TrainOneStepCell', the input argument 'sens' can not be 0.")
+        if sens is not None and not math.isfinite(sens):
+            raise SporaxValueError(f"For 'TrainOneStepCell', the input argument 'sens' must be finite, but got {sens}.")
         if not isinstance(return_grad, bool):
             raise SporaxTypeError(f"For 'TrainOneStepCell', 'return_grad' must be a bool, but got {return_grad!r}.")
         self.network = network

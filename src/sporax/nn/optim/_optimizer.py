@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -277,6 +278,8 @@ class Optimizer(OptimizerHelpers, Cell):
         return self._run(gradients)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if state.compiling():
+            context.tell_unused(self.parameters)
         # Parameters may have been marked for servers after this optimizer was made.
         if _served.is_outdated(self._served, self.parameters):
             object.__setattr__(self, "_served", _served.served(self))
@@ -492,8 +495,8 @@ def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]
 def _positive(name: str, what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
-    if value <= 0:
-        raise SporaxValueError(f"For '{name}', '{what}' must be positive, but got {value}.")
+    if not 0 < value < math.inf:
+        raise SporaxValueError(f"For '{name}', '{what}' must be positive and finite, but got {value}.")
     return float(value)
 
 
@@ -504,8 +507,8 @@ def _decay(name: str, value: Any) -> Any:
         raise SporaxTypeError(
             f"For '{name}', 'weight_decay' must be a number or a Cell, but got {type(value).__name__}."
         )
-    if value < 0:
-        raise SporaxValueError(f"For '{name}', 'weight_decay' must be >= 0, but got {value}.")
+    if not 0 <= value < math.inf:
+        raise SporaxValueError(f"For '{name}', 'weight_decay' must be >= 0 and finite, but got {value}.")
     return float(value)
 
 
@@ -528,6 +531,8 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
             f"For '{name}', the 'learning rate' must be float and must >= 0, but got '{value}' "
             f"with type '{type(value).__name__}'."
         )
+    if not np.isfinite(array).all():
+        raise SporaxValueError(f"For '{name}', the 'learning rate' must be finite, but got '{value}'.")
     return array
 
 
