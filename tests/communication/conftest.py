@@ -31,6 +31,7 @@ TOGETHER = {
         "dry_run.py {folder}/whole.json whole",
     ),
     "training": (
+        "late.py",  # first: it makes training Cells before the ranks know of each other
         "data_parallel.py equal",
         "data_parallel.py rest",
         "golden_curves.py",

@@ -11,6 +11,11 @@ def test_two_ranks_train_like_one_with_the_whole_batch(check_in_turn):
 
 
 @pytest.mark.slow
+def test_settings_that_come_after_the_training_cell_take_effect(check_in_turn):
+    check_in_turn("late.py")
+
+
+@pytest.mark.slow
 def test_loss_curves_are_those_of_mindspore(check_in_turn):
     check_in_turn("golden_curves.py")
 

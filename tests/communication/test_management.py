@@ -26,6 +26,19 @@ def test_before_init_the_environment_answers(monkeypatch):
     assert not GlobalComm.INITED
 
 
+def test_variables_of_parameter_servers_have_no_effect_without_them(monkeypatch):
+    monkeypatch.setenv("MS_PS_LEASE", "5")
+    with pytest.warns(UserWarning, match="MS_PS_LEASE has no effect: there are no parameter servers"):
+        communication.init()
+    communication.release()
+
+
+def test_a_rank_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setenv("RANK_ID", "first")
+    with pytest.raises(ValueError, match="For 'RANK_ID', the value must be a whole number from 0 on, but got 'first'"):
+        communication.get_rank()
+
+
 def test_before_init_groups_are_refused():
     for call in (
         lambda: communication.create_group("g", [0]),

@@ -219,7 +219,7 @@ def test_too_little_host_memory_is_an_error():
 
 def on_disk(folder, **settings):
     ms.set_context(memory_offload="ON")
-    ms.set_offload_context({"offload_path": str(folder), "auto_offload": False, **settings})
+    ms.set_offload_context({"offload_path": str(folder), "auto_offload": False} | settings)
 
 
 @pytest.mark.parametrize("enable_aio", [True, False], ids=["queue", "one by one"])
@@ -286,7 +286,7 @@ def train_deep():
 def test_what_recomputed_cells_keep_is_sent_away(tmp_path, place):
     """What enters the second and the third block goes away once and comes back once, and losses are equal."""
     losses, plain_program = train_deep()
-    on_disk(tmp_path, offload_checkpoint=place)
+    on_disk(tmp_path, **({"offload_path": "./offload"} if place == "cpu" else {}), offload_checkpoint=place)
     sent_losses, program = train_deep()
     np.testing.assert_allclose(sent_losses, losses, rtol=1e-6)
     if place == "disk":

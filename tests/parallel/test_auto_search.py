@@ -123,7 +123,8 @@ def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode
 @pytest.mark.parametrize("search_mode", SEARCHES)
 def test_the_users_cuts_are_priced_as_they_run(strategy, search_mode):
     """Cut alike in the plan that was searched and in the one that runs, which costs what was searched for."""
-    context.set_algo_parameters(recursive_keeps_strategies=True)
+    # Other searches keep them anyway.
+    context.set_algo_parameters(recursive_keeps_strategies=search_mode == "recursive_programming")
     actual = plan_only(strategy=strategy, search_mode=search_mode)
     [product] = products(actual)
     cut = ((2, 1), (1, 4)) if strategy[0] == (2, 1) else ((2, 4), (4, 1))

@@ -97,6 +97,7 @@ def test_parts_of_parameters_are_on_the_hosts():
     step, x = built(offload={"offload_param": "cpu", "auto_offload": False}, enable_parallel_optimizer=True)
     host_losses = [step(x).asnumpy().item() for _ in range(3)]
     ms.set_context(memory_offload="OFF")
+    reset_offload_context()
     losses, _ = trained(enable_parallel_optimizer=True)
     np.testing.assert_allclose(host_losses, losses, rtol=1e-6)
 

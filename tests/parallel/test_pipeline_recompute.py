@@ -57,14 +57,14 @@ class Net(nn.Cell):
 def trained(mark, optimizer_parallel=False):
     """Losses and Parameters after two steps, and collectives by kind in the plans of both stages."""
     ms.set_context(mode=ms.GRAPH_MODE)
+    sharded = {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}}
     ms.set_auto_parallel_context(
         parallel_mode="semi_auto_parallel",
         device_num=8,
         pipeline_stages=2,
         full_batch=True,
         pipeline_config={"pipeline_interleave": True, "pipeline_scheduler": "gpipe"},
-        enable_parallel_optimizer=optimizer_parallel,
-        parallel_optimizer_config={"parallel_optimizer_threshold": 0},
+        **(sharded if optimizer_parallel else {}),
     )
     net = Net()
     for block in net.blocks:

@@ -248,7 +248,12 @@ def test_gradients_that_are_scattered_and_then_reduced_share_buffers_on_both_way
 
 def test_a_group_that_does_not_divide_the_ranks_leaves_the_parameter_whole(alone):
     step = make_step(lambda: Net(None), optimizer_weight_shard_size=3, **SHARDED)
-    np.testing.assert_allclose(run(step), alone, rtol=2e-5)
+    context.forget_told()
+    with pytest.warns(
+        UserWarning, match="'optimizer_weight_shard_size' must divide the 8 devices of a stage .* but got 3"
+    ):
+        losses = run(step)
+    np.testing.assert_allclose(losses, alone, rtol=2e-5)
     assert counts(step)["reduce-scatter"] == 0
 
 

@@ -11,6 +11,8 @@
 | `parallel_optimizer_config`                                               | tests/context/test_parallel.py              |
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -175,5 +177,8 @@ def test_groups_of_optimizer_parallelism_that_do_not_divide_leave_weights_whole(
     )
     net = nn.WithLossCell(Net(), nn.CrossEntropyLoss())
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9))
-    layout = step.program.plan(Tensor(X), Tensor(Y)).parameter_layouts()["block.weight"]
+    context.forget_told()
+    message = f"'optimizer_weight_shard_size' must divide the 8 devices of a stage to have an effect, but got {size}"
+    with nullcontext() if cut else pytest.warns(UserWarning, match=message):
+        layout = step.program.plan(Tensor(X), Tensor(Y)).parameter_layouts()["block.weight"]
     assert layout.shard_shape == ((24 // size, 24) if cut else (24, 24))

@@ -29,7 +29,7 @@ ms.set_seed(3)
 net = nn.SequentialCell(nn.Dense(6, 8), nn.ReLU(), nn.Dense(8, 1))
 if sys.argv[1] == "mixed":
     net[0].set_param_ps()
-elif sys.argv[1] != "alone":
+elif sys.argv[1] not in ("alone", "late"):
     net.set_param_ps()
 optimizer = nn.Momentum(net.trainable_params(), 0.05, 0.9, weight_decay=0.01)
 network = nn.WithLossCell(net, nn.MSELoss())
@@ -43,12 +43,26 @@ if sys.argv[1] == "functional":
         return loss
 else:
     step = nn.TrainOneStepCell(network, optimizer)
+if sys.argv[1] == "late":
+    net.set_param_ps()
 for number in range(6):
     x = rng.standard_normal((8, 6)).astype(np.float32)
     if sys.argv[1] != "alone":
         x = x[4 * get_rank() : 4 * get_rank() + 4]
     step(ms.Tensor(x), ms.Tensor(x.sum(1, keepdims=True)))
 print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.asnumpy().reshape(-1)))
+if sys.argv[1] == "late":
+    other = nn.Dense(6, 1)
+    nn.TrainOneStepCell(other, nn.SGD(other.trainable_params(), 0.1))(ms.Tensor(x.sum(0)))
+    for change in (
+        other.set_param_ps,
+        lambda: ms.set_ps_context(staleness=3),
+        lambda: ms.set_auto_parallel_context(parallel_mode="data_parallel"),
+    ):
+        try:
+            change()
+        except RuntimeError as error:
+            print("refused:", error)
 """
 
 
@@ -72,6 +86,25 @@ def test_two_workers_end_with_the_weights_of_one_process(
     first, second = weights(run_job(DENSE, tmp_path, mode))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, alone, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_what_is_set_too_late_takes_effect_or_is_refused(
+    tmp_path: Path, run_job: Callable[..., str], alone: np.ndarray
+) -> None:
+    output = run_job(DENSE, tmp_path, "late", servers=1)
+    first, second = weights(output)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, alone, rtol=2e-5, atol=1e-6)
+    refused = sorted(re.findall(r"refused: For '(\w+)', (.*) comes too late", output))
+    assert refused == sorted(
+        2
+        * [
+            ("set_auto_parallel_context", "'parallel_mode'"),
+            ("set_param_ps", "the call"),
+            ("set_ps_context", "'staleness'"),
+        ]
+    )
 
 
 MODEL = """

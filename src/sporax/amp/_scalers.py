@@ -6,6 +6,7 @@ small ones survive; a dynamic scale grows until gradients overflow, and then shr
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -228,8 +229,8 @@ def _at_least_one(name: str, what: str, value: Any) -> Any:
     # bool is a subclass of int, but True is no scale.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
-    if value < 1:
-        raise SporaxValueError(f"For '{name}', '{what}' must be >= 1, but got {value}.")
+    if not 1 <= value < math.inf:
+        raise SporaxValueError(f"For '{name}', '{what}' must be >= 1 and finite, but got {value}.")
     return value
 
 

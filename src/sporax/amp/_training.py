@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -55,18 +56,18 @@ def build_train_network(
         # Levels whose outputs may be in half precision; a loss summed there would lose small terms.
         in_half = _effective_level(level, kwargs) in ("O2", "O3", "auto")
         network = _InFloat32(network, loss_fn) if in_half else nn.WithLossCell(network, loss_fn)
-    divisor = _gradient_divisor(network)
     # Level O2 has a dynamic scale by default, as in MindSpore; an explicit None turns it off.
     manager = kwargs.get("loss_scale_manager", DynamicLossScaleManager() if level == "O2" else None)
+    step: nn.TrainOneStepCell
     if manager is None:
-        return nn.TrainOneStepCell(network, optimizer, 1.0 / divisor).set_train()
-    update = manager.get_update_cell()
-    if update is None:
+        step = nn.TrainOneStepCell(network, optimizer)
+    elif (update := manager.get_update_cell()) is None:
         # A fixed scale without overflow check: one multiplication, so the plain training Cell is enough.
-        return nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale() / divisor).set_train()
-    step = nn.TrainOneStepWithLossScaleCell(network, optimizer, update)
-    # The step multiplies by its scale itself, so only the number of micro batches is left for `sens`.
-    step.sens = 1.0 / divisor
+        step = nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale())
+    else:
+        step = nn.TrainOneStepWithLossScaleCell(network, optimizer, update)
+    # Asked when the step is compiled: the number of stages may be set later than this.
+    step.divisor = functools.partial(_gradient_divisor, network)
     return step.set_train()
 
 

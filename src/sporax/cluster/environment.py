@@ -29,6 +29,7 @@ from msgspec import Meta, Struct
 
 from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.variables import JOB, VARIABLES, check, read
 
 # MindSpore's default port of the scheduler.
 DEFAULT_SCHEDULER_PORT = 8118
@@ -119,6 +120,8 @@ class RankEnvironment:
         Raises:
             SporaxValueError: a variable is missing or holds a value that makes no sense; names the variable.
         """
+        # All of them, also those that another part of this process reads later.
+        check(environ, JOB)
         # Before the other ways: a dry run keeps the variables of the job that it imitates.
         if environ.get(SIMULATION_VARIABLE) and environ.get("MS_ROLE") != Role.SCHEDULER.value:
             return _from_dry_run(environ)
@@ -149,14 +152,8 @@ def simulation_level(environ: Mapping[str, str]) -> int | None:
     Raises:
         SporaxValueError: there is no such level.
     """
-    text = environ.get(SIMULATION_VARIABLE)
-    if not text:
-        return None
-    if text not in map(str, SIMULATION_LEVELS):
-        raise SporaxValueError(
-            f"For '{SIMULATION_VARIABLE}', the value must be one of {SIMULATION_LEVELS}, but got '{text}'."
-        )
-    return int(text)
+    level: int | None = read(environ, SIMULATION_VARIABLE)
+    return level
 
 
 def verify_steps(environ: Mapping[str, str]) -> int:
@@ -328,11 +325,8 @@ def _integer(environ: Mapping[str, str], key: str, *, default: int | None = None
         if default is not None:
             return default
         raise SporaxValueError(f"For '{key}', the variable must be set to a number, but got nothing.")
-    try:
-        value = int(text)
-    except ValueError:
-        # A text that is no number fails the same check as a number that is too small.
-        value = minimum - 1
+    variable = VARIABLES[key]
+    value: int = variable.parsed(text)
     if value < minimum:
-        raise SporaxValueError(f"For '{key}', the value must be a whole number from {minimum} on, but got '{text}'.")
+        raise variable.wrong(f"a whole number from {minimum} on", text)
     return value

@@ -32,7 +32,8 @@ from typing import Any, NoReturn
 from sporax.cluster.board import Board, Idleness
 from sporax.cluster.environment import RECOVERY_VARIABLE, RESTART_VARIABLE
 from sporax.cluster.membership import Membership
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.variables import read
 
 HEARTBEAT_SECONDS = 15
 """A rank that has sent no heartbeat for so long (its machine is gone) counts as lost."""
@@ -325,7 +326,7 @@ class Watchdog:
 
 def recovers(environ: Mapping[str, str]) -> bool:
     """Whether this process itself goes on after the loss of a rank: recovery is on, and no launcher sees to it."""
-    return environ.get(RECOVERY_VARIABLE) == "1" and RESTART_VARIABLE not in environ
+    return read(environ, RECOVERY_VARIABLE) == "1" and RESTART_VARIABLE not in environ
 
 
 def begin_again(why: str) -> NoReturn:
@@ -360,13 +361,5 @@ def _listed(ranks: Iterable[int]) -> str:
 
 def _seconds(environ: Mapping[str, str], variable: str) -> float | None:
     """A time-out from the environment; None where there is none."""
-    text = environ.get(variable)
-    if not text:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise SporaxValueError(f"For '{variable}', the value must be a positive number of seconds, but got '{text}'.")
+    seconds: float | None = read(environ, variable)
     return seconds

@@ -72,6 +72,7 @@ class Parameter(Tensor):
         "is_init",
         "is_param_ps",
         "joint",
+        "moved_here",
         "on_host",
         "parts",
         "row",
@@ -104,6 +105,8 @@ class Parameter(Tensor):
         self.stored: Any = default_input._initializer if self.has_init else None
         """Where a lazy Parameter had its values from; see `train.checkpoint.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
+        self.moved_here = False
+        """Whether an optimizer of this process moves it, by a step that is compiled or by what servers were told."""
         self.server_rows: row_cache.RowCache | None = None
 
     def _take_values(self, source: Any) -> None:
@@ -176,6 +179,7 @@ class Parameter(Tensor):
     @layerwise_parallel.setter
     def layerwise_parallel(self, value: bool) -> None:
         self._layerwise_parallel = _flag("layerwise_parallel", value)
+        state.touch()
 
     @property
     def parallel_optimizer(self) -> bool:
@@ -185,6 +189,7 @@ class Parameter(Tensor):
     @parallel_optimizer.setter
     def parallel_optimizer(self, value: bool) -> None:
         self._parallel_optimizer = _flag("parallel_optimizer", value)
+        state.touch()
 
     @property
     def comm_fusion(self) -> int:
@@ -198,21 +203,23 @@ class Parameter(Tensor):
         if value < 0:
             raise SporaxValueError(f"For 'Parameter', 'comm_fusion' must be >= 0, but got {value}.")
         self._comm_fusion = value
+        state.touch()
 
     def set_param_ps(self, init_in_server: bool = False) -> None:
-        """Let parameter servers keep and update it. Call it before the optimizer is made.
+        """Let parameter servers keep and update it. Call it before the first training step.
 
         Args:
             init_in_server: the servers make the first values; for embedding tables only.
 
         Raises:
             SporaxRuntimeError: parameter servers are not switched on, MS_ROLE is no role, PYNATIVE_MODE, values that are
-                no embedding table, or more than 2 GiB of them.
+                no embedding table, or more than 2 GiB of them; or a step that trains it was compiled before.
             SporaxTypeError: `init_in_server` is not a bool.
         """
         _flag("init_in_server", init_in_server)
         _check_may_be_served(self, init_in_server)
         self.is_param_ps, self.init_in_server = True, init_in_server
+        state.touch()
 
     @property
     def data(self) -> Parameter:
@@ -225,10 +232,17 @@ class Parameter(Tensor):
         return self
 
     def fingerprint(self) -> Mapping[str, Hashable]:
-        """What a compiled gradient takes as fixed."""
+        """What a compiled step takes as fixed."""
         hooks = getattr(self, "gradient_hooks", None)
         # The keys of hooks are never used twice, so they tell one set of hooks from another.
-        return {"requires_grad": self._requires_grad, "hooks": tuple(hooks.entries) if hooks else ()}
+        return {
+            "requires_grad": self._requires_grad,
+            "hooks": tuple(hooks.entries) if hooks else (),
+            "comm_fusion": self._comm_fusion,
+            "layerwise_parallel": self._layerwise_parallel,
+            "parallel_optimizer": self._parallel_optimizer,
+            "on a server": self.is_param_ps,
+        }
 
     def describe(self) -> str:
         """What it is called in messages about compilation."""
@@ -416,6 +430,12 @@ def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:
         problem = f"'MS_ROLE' must be one of {list(parameter_server.ROLES)}, but got '{role}'"
     elif not context.graph_mode():
         problem = "the mode must be GRAPH_MODE, but it is PYNATIVE_MODE"
+    elif parameter.moved_here and not parameter.is_param_ps:
+        # Its state is here, and the workers' values differ by now.
+        problem = (
+            f"the call comes too late: '{parameter.name}' belongs to an optimizer that has begun to update it in this process; "
+            "call it before the first training step"
+        )
     elif init_in_server and not parameter.name.endswith("embedding_table"):
         problem = (
             f"'init_in_server' is for embedding tables, whose names end with 'embedding_table', not '{parameter.name}'"

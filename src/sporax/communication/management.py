@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import jax
 
 from sporax import context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.variables import VARIABLES, read, without_effect
 from sporax.runtime import collectives, distributed, groups, local_ranks, parameter_server, state
 
 HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
@@ -57,6 +59,16 @@ def init(backend_name: str | None = None) -> None:
     if context.ps_snapshot().enable_ps:
         _join_parameter_servers()
         return
+    for name in without_effect(os.environ, with_servers=False):
+        warnings.warn(
+            f"For 'init', the environment variable {name} has no effect: "
+            + (
+                "there are no parameter servers without enable_ps=True."
+                if name in VARIABLES
+                else "Sporax knows no such name."
+            ),
+            stacklevel=2,
+        )
     # All ranks have to come here: joining is a collective operation.
     world = collectives.meet()
     on_gpu = jax.default_backend() == "gpu"
@@ -261,9 +273,8 @@ def _before_init(members: groups.Group) -> bool:
 
 
 def _from_environ(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    # A value that is no number counts as missing.
-    return int(text) if text.isdigit() else default
+    value = read(os.environ, name)
+    return default if value is None else int(value)
 
 
 def _only_world(function: str, group: Any) -> None:

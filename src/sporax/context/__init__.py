@@ -31,6 +31,7 @@ from sporax.context._parallel import (
     devices_of_only_process,
     get_auto_parallel_context,
     num_devices,
+    parallel_mode,
     reset_auto_parallel_context,
     set_auto_parallel_context,
     set_world,
@@ -59,6 +60,7 @@ from sporax.context._supported import (
     plans_only,
     refuse_eager,
 )
+from sporax.context._unused import forget_told, tell_unused
 from sporax.ir.missing import missing_names
 from sporax.ir.parallel_config import ParallelMode
 
@@ -74,8 +76,10 @@ __all__ = [
     "check_supported",
     "cuts_compiled_steps",
     "enter_step",
+    "forget_told",
     "devices_of_only_process",
     "num_devices",
+    "parallel_mode",
     "plan_settings",
     "plan_settings_of_training",
     "plans_only",
@@ -106,6 +110,7 @@ __all__ = [
     "set_ps_context",
     "set_world",
     "snapshot",
+    "tell_unused",
     "using",
     "world_size",
 ]

@@ -73,13 +73,17 @@ def check_positions(function: str, key: str, value: Any) -> tuple[int, ...]:
 
 
 def check_sizes(function: str, key: str, value: Any) -> tuple[int, ...]:
-    """Sizes in bytes at which AllReduce is split: a list of ints.
+    """Sizes in bytes at which AllReduce is split: a list of ints above 0.
 
     Raises:
         SporaxTypeError: not a list of ints.
+        SporaxValueError: a size that is not above 0.
     """
     _require(function, key, value, list)
-    return tuple(_require(function, f"an element of {key}", size, int) for size in value)
+    sizes = tuple(_require(function, f"an element of {key}", size, int) for size in value)
+    if any(size <= 0 for size in sizes):
+        raise SporaxValueError(f"For '{function}', '{key}' must be a list of sizes above 0, but got {value}.")
+    return sizes
 
 
 def _rule(function: str, kind: str, setting: Any) -> FusionRule:

@@ -251,11 +251,12 @@ def _set_synchronize(values: dict[str, Any], value: Any) -> dict[str, Any]:
 
 
 def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
+    checked = gigabytes(_SET, "max_device_memory", value)
     _warn_once(
         "'max_device_memory'",
         "bounds what plans, recompute='auto' and memory_offload='ON' leave on a device; what XLA allocates is not limited by it.",
     )
-    return {**values, "max_device_memory": gigabytes(_SET, "max_device_memory", value)}
+    return {**values, "max_device_memory": checked}
 
 
 _DEFAULTS: dict[str, Any] = {

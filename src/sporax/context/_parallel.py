@@ -21,7 +21,7 @@ from sporax.context._nested import (
     set_strategy_files,
 )
 from sporax.context._settings import Reader, Setter, Settings, kind, number, one_of, read, stored
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.parallel_config import (
     COMMUNI_PARALLEL_MODES,
     MAX_RANKS,
@@ -224,6 +224,18 @@ def _set_dataset_strategy(context: _Context, value: Any) -> _Context:
     return dataclasses.replace(context, config=config, layouts=layouts)
 
 
+def _set_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
+    mode = one_of(*ParallelMode.MODE_LIST)(_SET, "parallel_mode", value)
+    servers = SESSION.servers
+    # `init` makes workers known to each other only in a parallel mode; without that each would train for itself.
+    if servers is not None and servers.first_workers > 1 and SESSION.world is None and mode != ParallelMode.STAND_ALONE:
+        raise SporaxRuntimeError(
+            f"For '{_SET}', 'parallel_mode' comes too late: init() has joined a job with parameter servers in the mode "
+            f"'{config.parallel_mode}', in which workers do not know each other, but got '{mode}'. Call it before init()."
+        )
+    return dataclasses.replace(config, parallel_mode=mode)
+
+
 def _set_sharding_propagation(config: ParallelConfig, value: Any) -> ParallelConfig:
     kind(bool)(_SET, "sharding_propagation", value)
     if value:
@@ -254,6 +266,12 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
     return dataclasses.replace(config, communi_parallel_mode=value)
 
 
+def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
+    if kind(bool)(_SET, "auto_parallel_new_interface", value):
+        warnings.warn("'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.", stacklevel=6)
+    return dataclasses.replace(config, auto_parallel_new_interface=value)
+
+
 def _plain(key: str, check: Any) -> Setter:
     return _on_config(stored(_SET, key, check))
 
@@ -270,7 +288,6 @@ _FLAGS = (
     "pipeline_result_broadcast",
     "auto_pipeline",
     "init_param_in_compile",
-    "auto_parallel_new_interface",
     "dump_local_norm",
     "dump_device_local_norm",
 )
@@ -285,7 +302,7 @@ _PATHS = (
 _SETTERS: dict[str, Setter] = {
     "device_num": _given("device_num", stored(_SET, "device_num", number(1))),
     "global_rank": _given("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
-    "parallel_mode": _plain("parallel_mode", one_of(*ParallelMode.MODE_LIST)),
+    "parallel_mode": _on_config(_set_mode),
     **{key: _plain(key, kind(bool)) for key in _FLAGS},
     **{key: _plain(key, kind(str)) for key in _PATHS},
     "recompute": _plain("recompute", one_of("", "auto")),
@@ -306,6 +323,7 @@ _SETTERS: dict[str, Setter] = {
     "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
     "all_reduce_fusion_sizes": _plain("all_reduce_fusion_sizes", check_sizes),
     "communi_parallel_mode": _on_config(_set_communi_mode),
+    "auto_parallel_new_interface": _on_config(_set_new_interface),
     "strategy_ckpt_config": _on_config(set_strategy_files),
     "grad_accumulation_step": _on_config(_set_accumulation),
 }

@@ -8,6 +8,7 @@ from typing import Any
 from sporax.context._settings import Settings, kind, read, stored
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.placement_config import DURABILITIES, PsConfig
+from sporax.runtime.session import SESSION
 
 _SET = "set_ps_context"
 ROLES = ("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED", "MS_NOT_PS")
@@ -27,9 +28,21 @@ def set_ps_context(**kwargs: Any) -> None:
     Raises:
         SporaxValueError: unknown setting.
         SporaxTypeError: a value of the wrong type, a negative number, or a port beyond 65535.
-        SporaxRuntimeError: a server mode or a role that does not exist.
+        SporaxRuntimeError: a server mode or a role that does not exist; or a change after `init`, which has read the settings.
     """
+    _check_in_time(_settings.changed(_settings.current, kwargs))
     _settings.set(kwargs)
+
+
+def _check_in_time(wanted: PsConfig) -> None:
+    # The scheduler, the servers and the connection to them were made by the settings that held then.
+    if SESSION.servers is None:
+        return
+    for name in (field.name for field in dataclasses.fields(PsConfig)):
+        if getattr(wanted, name) != getattr(_settings.current, name):
+            raise SporaxRuntimeError(
+                f"For '{_SET}', '{name}' comes too late: init() has joined the job with other settings. Call it before init()."
+            )
 
 
 def get_ps_context(attr_key: str) -> Any:

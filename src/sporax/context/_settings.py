@@ -120,7 +120,8 @@ def one_of(*allowed: Any, type_error: bool = True) -> Check:
         if type_error:
             # MindSpore distinguishes a wrong type from a wrong value for most keys.
             kind(str)(function, key, value)
-        if value not in allowed:
+        # True is 1 in Python, but no level.
+        if not any(value == option and isinstance(value, bool) == isinstance(option, bool) for option in allowed):
             raise SporaxValueError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}.")
         return value
 

@@ -184,8 +184,11 @@ class _StepGuard:
 
     def fingerprint(self) -> dict[str, Hashable]:
         """The switches by name; how to search, where plans are searched for."""
+        config = snapshot()
         # How to search matters only where plans are searched for.
-        searches = snapshot().parallel_mode == ParallelMode.AUTO_PARALLEL
+        searches = config.parallel_mode == ParallelMode.AUTO_PARALLEL
+        # Ranks and plans have devices of their own.
+        chosen = config.device_num == 1
         return {
             # Each entry changes what a step is compiled to.
             "enable_ps": ps_snapshot().enable_ps,
@@ -193,6 +196,8 @@ class _StepGuard:
             "repeated blocks": (wants_loops(os.environ), os.environ.get(VARIABLE)),
             "search": search_snapshot() if searches else None,
             "max_device_memory": device_limit(),
+            "recompute within": _recompute_limit() if config.recompute == "auto" else None,
+            "device": (get_context("device_target"), get_context("device_id")) if chosen else None,
         }
 
     def describe(self) -> str:

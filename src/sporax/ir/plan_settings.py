@@ -9,6 +9,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.parallel_config import SEARCH_MODES, ParallelConfig, ParallelMode
 from sporax.ir.search_config import PRICES, CostModelConfig, SearchConfig
 from sporax.ir.units import parse_bytes
+from sporax.ir.variables import read
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
 """Environment variables that replace settings, see `PlanSettings.under`."""
@@ -83,8 +84,8 @@ class PlanSettings:
             asked = parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size")
             cost = replace(cost, device_memory_capacity=float(asked))
         if environ.get(DEVICES):
-            parallel = replace(parallel, device_num=int(environ[DEVICES]))
-        if environ.get(STAGES) == "auto":
+            parallel = replace(parallel, device_num=read(environ, DEVICES))
+        if read(environ, STAGES) == "auto":
             parallel = replace(parallel, auto_pipeline=True)
         hardware = environ.get(HARDWARE, self.hardware)
         return replace(self, parallel=parallel, cost=cost, hardware=hardware, asked_bytes=asked)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.variables import read
 
 VARIABLE = "MS_COMM_COMPILER_OPT"
 SETTING = "SPORAX_REPEATED_BLOCKS"
@@ -41,6 +42,7 @@ def reuse_limit(environ: Mapping[str, str]) -> int | None:
 
 def wants_loops(environ: Mapping[str, str]) -> bool:
     """Whether the environment asks for repeated blocks as loops."""
-    if environ.get(SETTING) == "0":
+    asked = read(environ, SETTING)
+    if asked == "0":
         return False
-    return environ.get(SETTING) == "1" or (VARIABLE in environ and reuse_limit(environ) != 0)
+    return asked == "1" or (VARIABLE in environ and reuse_limit(environ) != 0)

@@ -20,6 +20,7 @@ from sporax.cluster.environment import (
     Role,
 )
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.variables import read
 from sporax.launch import cores
 from sporax.launch.allocation import allocation_settings
 from sporax.launch.options import DEFAULT_ADDRESS, DEFAULT_PORT, SCHEDULER, DryRun, LaunchOptions
@@ -126,7 +127,7 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
         token_file=options.token_file,
         # Recovery is switched on only where the launcher restarts, even before the first failure.
         restart=0 if options.max_restarts else None,
-        exits_gracefully=environ.get("MS_ENABLE_GRACEFUL_EXIT") == "1",
+        exits_gracefully=read(environ, "MS_ENABLE_GRACEFUL_EXIT") == "1",
     )
 
 

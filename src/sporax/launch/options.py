@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from sporax.cluster.environment import RECOVERY_VARIABLE, SIMULATION_LEVELS, simulation_level
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.placement_config import DURABILITIES
+from sporax.ir.variables import VARIABLES, check, read, without_effect
 from sporax.launch.target import Target, resolve
 
 DEFAULT_PORT = 8118
@@ -180,6 +181,8 @@ def checked(
         SporaxValueError: a number outside its range, a flag without the one it belongs to, or a target or file that
             does not exist.
     """
+    # Of the job's processes as well, which inherit them.
+    _check_variables(arguments, environ)
     # Without launched ranks most flags would be ignored without notice.
     if arguments.worker_num is None:
         _check_one_process(arguments, defaults)
@@ -217,6 +220,20 @@ def checked(
     )
 
 
+def _check_variables(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Check all environment variables; those that nothing reads in this job are named on the error output."""
+    servers = {"MS_SERVER_NUM": str(arguments.server_num)} if arguments.server_num > 0 else {}
+    check({**environ, **servers})
+    # A process of a job that was started by hand may be one with servers.
+    with_servers = arguments.server_num > 0 or bool(environ.get("MS_ROLE"))
+    for name in without_effect(environ, with_servers=with_servers):
+        print(
+            f"sporax run: the environment variable {name} has no effect here: "
+            + ("the job has no parameter servers" if name in VARIABLES else "Sporax knows no variable of this name"),
+            file=sys.stderr,
+        )
+
+
 def _max_restarts(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> int:
     """What was given, else a number that suits the kind of job."""
     given = arguments.max_restarts
@@ -226,7 +243,7 @@ def _max_restarts(arguments: argparse.Namespace, local_worker_num: int, environ:
     if given and several_nodes:
         raise _wrong("max_restarts", "0 in a job on several nodes, whose launchers do not start again together", given)
     if given is None:
-        return _RESTARTS_IN_RECOVERY if environ.get(RECOVERY_VARIABLE) == "1" and not several_nodes else 0
+        return _RESTARTS_IN_RECOVERY if read(environ, RECOVERY_VARIABLE) == "1" and not several_nodes else 0
     return int(given)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sporax.cluster.token import TOKEN_FILE_VARIABLE
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.variables import read
 from sporax.launch.secrets import token_file_of
 from sporax.ps.asker import Asker
 from sporax.ps.messages import Checkpoint, CheckpointIs, GetStatus, Scale, StatusIs, Wanted
@@ -61,13 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _address_in_environment() -> str:
-    port = os.environ.get("MS_SCHED_PORT", "")
-    if not port.isdecimal():
+    if not os.environ.get("MS_SCHED_PORT"):
         raise SporaxValueError(
             "For 'sporax ps', --scheduler must be given, HOST:PORT as `sporax run` prints it, where MS_SCHED_PORT is not set."
         )
     # The store listens one port above the scheduler of ranks.
-    return f"{os.environ.get('MS_SCHED_HOST') or '127.0.0.1'}:{int(port) + 1}"
+    return f"{os.environ.get('MS_SCHED_HOST') or '127.0.0.1'}:{read(os.environ, 'MS_SCHED_PORT') + 1}"
 
 
 def _keys(address: str) -> Keys | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sporax.common import dtype as dtypes
@@ -38,11 +39,18 @@ def boolean(layer: str, name: str, value: Any) -> bool:
 
 
 def number(layer: str, name: str, value: Any) -> float:
-    """`value` as a float, else SporaxTypeError."""
+    """`value` as a float.
+
+    Raises:
+        SporaxTypeError: no number.
+        SporaxValueError: infinite, or not a number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(
             f"For '{layer}', the '{name}' must be float, but got '{value}' with type '{type(value).__name__}'."
         )
+    if not math.isfinite(value):
+        raise SporaxValueError(f"For '{layer}', the '{name}' must be finite, but got {value}.")
     return float(value)
 
 

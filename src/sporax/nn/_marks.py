@@ -143,7 +143,7 @@ class PlacementMarks(CellTree[AnyCell]):
         self._mark("place", rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:
-        """Let parameter servers keep and update the trainable Parameters. Call it before the optimizer is made.
+        """Let parameter servers keep and update the trainable Parameters. Call it before the first training step.
 
         Args:
             recurse: of inner Cells, too.

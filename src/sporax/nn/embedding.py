@@ -93,27 +93,39 @@ class EmbeddingLookup(Cell):
         if target == "CPU":
             self.embeddinglookup.set_device("CPU")
             self.embedding_table.on_host = True
-        self._mark_slices(_checked_shapes(name, slice_mode, manual_shapes))
+        self._manual_shapes = manual_shapes
+        self._own_strategy: Any = None
+        # Said here where the settings are known already; else when a step is compiled.
+        self._mark_slices()
 
-    def _mark_slices(self, manual_shapes: tuple[int, ...] | None) -> None:
-        """Tell plans how the lookup is sharded."""
+    def _mark_slices(self) -> None:
+        """Tell plans how the lookup is sharded, by the parallel settings as they are now."""
         # Only a plan shards lookups.
         config = context.snapshot()
         if not config.in_global_view:
             return
-        parts = config.device_num
+        manual_shapes = _checked_shapes(type(self).__name__, self.slice_mode, self._manual_shapes)
+        given = self.embeddinglookup.attrs.get("in_strategy")
+        # What the user has said of the operator itself stays.
+        if given is not None and given != self._own_strategy:
+            return
+        # A Cell belongs to one stage.
+        parts = config.num_stage_devices
         cuts = {
             "field_slice": ((parts, 1), (1, parts)),
             "table_row_slice": ((parts, 1), (1, 1)),
             "table_column_slice": ((1, parts), (1, 1)),
             "batch_slice": ((1, 1), (parts, 1)),
         }
-        self.embeddinglookup.shard(cuts[self.slice_mode])
-        if manual_shapes is not None:
+        if given != cuts[self.slice_mode]:
+            object.__setattr__(self, "_own_strategy", cuts[self.slice_mode])
+            self.embeddinglookup.shard(cuts[self.slice_mode])
+        if manual_shapes is not None and self.embeddinglookup.attrs.get("manual_split") != manual_shapes:
             self.embeddinglookup.add_prim_attr("manual_split", manual_shapes)
 
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape; gives that shape with embedding_size added."""
+        self._mark_slices()
         # An id outside of the table gives zeros, as MindSpore's operator does.
         rows = self._served(indices) if self._is_served else self.embeddinglookup(self.embedding_table, indices, 0)
         return rows if self.max_norm is None else _limited(rows, self.max_norm)
@@ -201,7 +213,7 @@ def _first_rows(name: str, param_init: Any) -> dict[str, Any]:
 
 
 def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int, ...] | None:
-    if slice_mode != "field_slice" or not context.snapshot().in_global_view:
+    if slice_mode != "field_slice":
         return None
     if not manual_shapes:
         raise SporaxValueError(
@@ -236,6 +248,14 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
     OPERATOR_MEAN = "MEAN"
     OPERATOR_MAX = "MAX"
 
+    def _mark_slices(self) -> None:
+        config = context.snapshot()
+        if self.slice_mode == "field_slice" and config.in_global_view:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', 'slice_mode' must not be 'field_slice' in {config.parallel_mode}."
+            )
+        super()._mark_slices()
+
     def __init__(
         self,
         vocab_size: int,
@@ -256,12 +276,13 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
         name = type(self).__name__
         self.field_size = argument.positive_int(name, "field_size", field_size)
         self.operator = argument.one_of(name, "operator", operator, ("SUM", "MEAN", "MAX"))
-        config = context.snapshot()
-        if slice_mode == "field_slice" and config.in_global_view:
-            raise SporaxValueError(f"For '{name}', 'slice_mode' must not be 'field_slice' in {config.parallel_mode}.")
 
     def construct(self, input_indices: Tensor, input_values: Tensor, field_ids: Tensor) -> Tensor:
-        """`input_indices`, `input_values` (weights) and `field_ids`: (N, ids)."""
+        """`input_indices`, `input_values` (weights) and `field_ids`: (N, ids).
+
+        Raises:
+            SporaxValueError: other shapes.
+        """
         shape = input_indices.shape
         if len(shape) != 2 or input_values.shape != shape or field_ids.shape != shape:
             raise SporaxValueError(

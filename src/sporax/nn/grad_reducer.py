@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.fusion import ids_by_sizes
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.nn.cell import Cell
@@ -39,6 +40,7 @@ class DistributedGradReducer(Cell):
     Raises:
         SporaxTypeError: `parameters` or `fusion_type` of a wrong type.
         SporaxValueError: `degree` is not a positive int.
+        SporaxRuntimeError: semi-automatic or automatic parallelism in GRAPH_MODE, in which the plan reduces gradients.
 
     Example:
         >>> reducer = DistributedGradReducer(optimizer.parameters, mean=True)
@@ -56,8 +58,6 @@ class DistributedGradReducer(Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         name = "DistributedGradReducer"
-        config = context.snapshot()
-        members = groups.find(group, name)
         if not isinstance(parameters, list | tuple) or not all(
             isinstance(parameter, Parameter) for parameter in parameters
         ):
@@ -66,27 +66,68 @@ class DistributedGradReducer(Cell):
             raise SporaxValueError(f"For '{name}', 'degree' must be a positive int, but got {degree!r}.")
         if isinstance(fusion_type, bool) or not isinstance(fusion_type, int):
             raise SporaxTypeError(f"For '{name}', 'fusion_type' must be an int, but got {type(fusion_type).__name__}.")
-        self.mean = config.gradients_mean if mean is None else bool(mean)
-        self.degree = degree or groups.find(None).size
+        self._own_mean = None if mean is None else bool(mean)
+        self._own_degree = degree
+        self.fusion_type = fusion_type
         self.group = group
+        self.num_gradients = len(parameters)
+        self._parameters = tuple(parameters)
+        self._decided: tuple[Any, fusion.Reduction] | None = None
+        self._check_now()
+
+    def _check_now(self) -> None:
+        """Let the present settings say here, and not at the first step, what they have to say."""
+        self._check_mode()
+        _ = self.reduction
+
+    @property
+    def mean(self) -> bool:
+        """Whether sums are divided by `degree`: what was given, else ``gradients_mean`` of the present settings."""
+        return context.snapshot().gradients_mean if self._own_mean is None else self._own_mean
+
+    @property
+    def degree(self) -> int:
+        """What sums are divided by: what was given, else the present number of ranks."""
+        return self._own_degree or groups.find(None).size
+
+    @property
+    def reduction(self) -> fusion.Reduction:
+        """What is combined with what by the present settings, ranks and marks of the Parameters."""
+        config, members = context.snapshot(), groups.find(self.group, "DistributedGradReducer")
+        # The version moves with every setting and every mark, except inside of `AutoParallel`, which brings a config.
+        key = (state.version(), config, members, self.degree)
+        if self._decided is None or self._decided[0] != key:
+            # Past `__setattr__`: a compiled step depends on the settings themselves.
+            object.__setattr__(self, "_decided", (key, self._decide(config, members)))
+        return self._decided[1]  # type: ignore[index]  # set above
+
+    def _decide(self, config: ParallelConfig, members: groups.Group) -> fusion.Reduction:
         positions = [
             index
-            for index, parameter in enumerate(parameters)
+            for index, parameter in enumerate(self._parameters)
             # Servers add up the gradients of Parameters that they keep.
             if not parameter.layerwise_parallel and not parameter.is_param_ps
         ]
-        self.num_gradients = len(parameters)
-        reduced = [parameters[index] for index in positions]
-        ids = dict(zip(positions, fusion_ids(reduced, positions, fusion_type, config), strict=True))
+        reduced = [self._parameters[index] for index in positions]
+        ids = dict(zip(positions, fusion_ids(reduced, positions, self.fusion_type, config), strict=True))
         # In float32 at least: a sum of many float16 numbers loses too much.
-        dtypes = [fusion.travelling_dtype(parameter.dtype.np_dtype) for parameter in parameters]
-        own = fusion.buckets([ids.get(index, 0) for index in range(len(parameters))], dtypes)
-        # Buckets are decided once; every step uses the same ones.
-        self.reduction = fusion.Reduction(
-            members,
-            tuple(bucket for bucket in own if bucket[0] in ids),
-            1.0 / self.degree if self.mean else None,
-        )
+        dtypes = [fusion.travelling_dtype(parameter.dtype.np_dtype) for parameter in self._parameters]
+        own = fusion.buckets([ids.get(index, 0) for index in range(self.num_gradients)], dtypes)
+        buckets = tuple(bucket for bucket in own if bucket[0] in ids)
+        return fusion.Reduction(members, buckets, 1.0 / self.degree if self.mean else None)
+
+    def _check_mode(self) -> None:
+        """Refuse modes in which a plan reduces gradients, as MindSpore does: they would be reduced twice.
+
+        Raises:
+            SporaxRuntimeError: semi-automatic or automatic parallelism in a compiled step.
+        """
+        config = context.snapshot()
+        if config.in_global_view and (context.graph_mode() or state.compiling()):
+            raise SporaxRuntimeError(
+                f"For 'DistributedGradReducer', the parallel mode must not be '{config.parallel_mode}', in which the plan "
+                "of the step reduces gradients. Leave the reducer out, or use 'data_parallel'."
+            )
 
     def __call__(self, grads: Sequence[Gradient]) -> tuple[Gradient, ...]:
         """The combined gradients.
@@ -110,6 +151,7 @@ class DistributedGradReducer(Cell):
                 f"For 'DistributedGradReducer', there must be one gradient for each of the {self.num_gradients} "
                 f"parameters, but got {len(grads)}."
             )
+        self._check_mode()
         # Sparse gradients are gathered, not added.
         rows = {position: grad for position, grad in enumerate(grads) if isinstance(grad, RowTensor)}
         reduction = fusion.without(self.reduction, rows) if rows else self.reduction
@@ -166,15 +208,35 @@ def fusion_ids(
     return backwards[::-1]
 
 
-def reducer_for(parameters: Sequence[Parameter]) -> DistributedGradReducer | None:
-    """The reducer a training Cell needs in the present parallel mode; None in modes in which ranks do not combine
-    gradients by themselves, and for a single rank.
+def reduces() -> bool:
+    """Whether training Cells combine the gradients of all ranks by themselves, by the present settings.
+
+    In the global view the plan puts the collectives where they are needed, and a single rank has all there is.
     """
-    config = context.snapshot()
-    # In the global view the plan puts the collectives where they are needed.
-    if config.parallel_mode not in REDUCING_MODES or not distributed.has_peers():
-        return None
-    return DistributedGradReducer(parameters, config.gradients_mean, config.device_num)
+    return context.parallel_mode() in REDUCING_MODES and distributed.has_peers()
+
+
+class ReducerOfMode(DistributedGradReducer):
+    """The reducer of a training Cell: combines gradients in parallel modes in which ranks do so, and is nothing in others.
+
+    The mode is the one in which a step is compiled, so it may be set, and ranks may join, after the Cell was made.
+
+    Args:
+        parameters: those that are trained.
+        fusion_type: as there.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], fusion_type: int = 1) -> None:
+        super().__init__(parameters, fusion_type=fusion_type)
+
+    def _check_now(self) -> None:
+        if reduces():
+            super()._check_now()
+
+    def construct(self, grads: Sequence[Gradient]) -> tuple[Gradient, ...]:
+        """The combined gradients, or `grads`."""
+        # Any structure passes where nothing is combined.
+        return super().construct(grads) if reduces() else grads  # type: ignore[return-value]
 
 
 def broadcasts_first() -> bool:

@@ -14,7 +14,9 @@ from sporax.common.tensor import Tensor
 from sporax.common.transforms import value_and_grad
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._late import late_setting
 from sporax.nn.cell import Cell
+from sporax.nn.grad_reducer import reduces
 from sporax.nn.wrap import TrainOneStepCell
 from sporax.ops._core.operator import Array, operator
 
@@ -119,7 +121,6 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
                 f"For 'TrainOneStepWithLossScaleCell', 'scale_sense' must have one element, but got {scale_sense.shape}."
             )
         self.scale_sense = Parameter(scale_sense, name="scale_sense")
-        self.is_distributed = self.reducer_flag
         self.gpu_target = False
         self.base = Tensor(1, dtypes.float32)
         self.base0 = Tensor(0, dtypes.int32)
@@ -131,6 +132,8 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         self.equal = ops.Equal()
         self.logic_not = ops.LogicalNot()
 
+    is_distributed = late_setting("is_distributed", reduces, "As `reducer_flag`.")
+
     def construct(self, *inputs: Any) -> tuple[Any, Tensor, Tensor]:
         """The loss, whether the step overflowed, and the scale of the next step."""
         # A copy: the update changes the Parameter in the same step.
@@ -139,7 +142,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         def scaled(*args: Any) -> tuple[Any, Any]:
             loss = self.network(*args)
             first = loss[0] if isinstance(loss, tuple) else loss
-            factor = scale if self.sens == 1.0 else scale * self.sens
+            factor = scale if self._factor == 1.0 else scale * self._factor
             # In the loss's dtype, or a float16 loss would become float32.
             return first * factor.astype(first.dtype), loss
 

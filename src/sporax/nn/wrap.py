@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sporax import context, ops
@@ -11,9 +13,9 @@ from sporax.common.tensor import Tensor
 from sporax.common.transforms import GradOperation, value_and_grad
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_name
-from sporax.nn.basic import Identity
+from sporax.nn._late import late_setting
 from sporax.nn.cell import Cell
-from sporax.nn.grad_reducer import broadcast_parameters, broadcasts_first, reducer_for
+from sporax.nn.grad_reducer import ReducerOfMode, broadcast_parameters, broadcasts_first, reduces
 from sporax.runtime import state
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
@@ -162,7 +164,7 @@ class TrainOneStepCell(Cell):
         return_grad: also return the gradients by Parameter name.
 
     Raises:
-        SporaxValueError: `sens` is 0.
+        SporaxValueError: `sens` is 0 or not finite.
         SporaxTypeError: `return_grad` is not a bool.
 
     Example:
@@ -174,6 +176,8 @@ class TrainOneStepCell(Cell):
         super().__init__(auto_prefix=False)
         if sens == 0:
             raise SporaxValueError("For 'TrainOneStepCell', the input argument 'sens' can not be 0.")
+        if sens is not None and not math.isfinite(sens):
+            raise SporaxValueError(f"For 'TrainOneStepCell', the input argument 'sens' must be finite, but got {sens}.")
         if not isinstance(return_grad, bool):
             raise SporaxTypeError(f"For 'TrainOneStepCell', 'return_grad' must be a bool, but got {return_grad!r}.")
         self.network = network
@@ -184,29 +188,38 @@ class TrainOneStepCell(Cell):
         self.return_grad = return_grad
         # Kept, since a Cell around this one may rename them.
         self.weights_name = [weight.name for weight in self.weights]
-        reducer = reducer_for(self.weights)
-        self.reducer_flag = reducer is not None
-        self.grad_reducer = Identity() if reducer is None else reducer
+        self.grad_reducer: Any = ReducerOfMode(self.weights)
+        self.divisor: Callable[[], int] = _one
+        """Gives the number by which gradients are divided when a step is compiled; see `amp.build_train_network`."""
         self._for_subclasses()
-        self._to_broadcast = broadcasts_first()
+        self._has_broadcast = False
+
+    # A step derived from this one may set them; else they are as the settings are when the step is compiled.
+    reducer_flag = late_setting("reducer_flag", reduces, "Whether the gradients of all ranks are combined.")
+    parallel_mode = late_setting("parallel_mode", context.parallel_mode, "The parallel mode.")
+    mean = late_setting(
+        "mean", lambda: context.snapshot().gradients_mean, "Whether summed gradients are divided by `degree`."
+    )
+    degree = late_setting("degree", lambda: context.snapshot().device_num, "The number of ranks.")
+
+    @property
+    def _factor(self) -> float:
+        """What the loss is multiplied by before it is differentiated."""
+        return self.sens / self.divisor()
 
     def _for_subclasses(self) -> None:
         """What steps derived from this one use, with MindSpore's names."""
-        config = context.snapshot()
         self.grad = GradOperation(get_by_list=True, sens_param=True)
         self.grad_no_sens = GradOperation(get_by_list=True)
         self.hyper_map = ops.HyperMap()
-        self.parallel_mode = config.parallel_mode
-        self.mean = config.gradients_mean
-        self.degree = config.device_num
         self.use_grad_accumulation = False
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         """Train on one batch; gives the loss."""
         # Before the first step, and outside of compiled ones.
-        if self._to_broadcast and state.current_frame() is None:
+        if not self._has_broadcast and state.current_frame() is None and broadcasts_first():
             broadcast_parameters(list(self.get_parameters()))
-            self._to_broadcast = False
+            self._has_broadcast = True
         return super().__call__(*inputs, **kwargs)
 
     def construct(self, *inputs: Any) -> Any:
@@ -216,7 +229,7 @@ class TrainOneStepCell(Cell):
             loss = self.network(*args)
             first = loss[0] if isinstance(loss, tuple) else loss
             # A factor of 1 costs nothing this way.
-            return (first if self.sens == 1.0 else first * self.sens), loss
+            return (first if self._factor == 1.0 else first * self._factor), loss
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
         grads = self.grad_reducer(grads)
@@ -224,6 +237,10 @@ class TrainOneStepCell(Cell):
         if self.return_grad:
             return loss, {weight.name: grad for weight, grad in zip(self.weights, grads, strict=True)}
         return loss
+
+
+def _one() -> int:
+    return 1
 
 
 class ParameterUpdate(Cell):

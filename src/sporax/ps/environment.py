@@ -15,7 +15,7 @@ MS_WORKER_IP           address of this machine for others
 MS_PS_INDEX            number of this server
 MS_PS_STALENESS        0 synchronous (default), k bounded, -1 unbounded
 MS_PS_DURABILITY       memory, process, disk or replica (default: replica with two servers or more, else process)
-MS_PS_SLOTS            virtual slots (default 16)
+MS_PS_SLOTS            virtual slots, at least one for each server (default 16)
 MS_PS_LEASE            seconds a silent server keeps its slots (default 10)
 MS_PS_WORKER_LEASE     seconds a silent worker stays a member (default: MS_PS_LEASE); a worker that is started again before
                        that changes no bit of a synchronous run
@@ -35,8 +35,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sporax.ir.errors import SporaxValueError
-from sporax.ir.placement_config import DURABILITIES
+from sporax.ir.variables import JOB, MAX_PORT, SERVERS, VARIABLES, check, read
 from sporax.ps.messages import Options
 
 ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}
@@ -85,44 +84,47 @@ class PsEnvironment:
         Raises:
             SporaxValueError: a value that is not allowed.
         """
-        servers = _whole(environ, "MS_SERVER_NUM", 0)
+        check(environ, JOB, SERVERS)
+        if read(environ, "MS_SCHED_PORT") == MAX_PORT:
+            raise VARIABLES["MS_SCHED_PORT"].wrong(
+                f"less than {MAX_PORT}, since the servers' scheduler takes the next", MAX_PORT
+            )
+        servers = read(environ, "MS_SERVER_NUM")
         # A single server has no other one that could hold copies.
-        durability = environ.get("MS_PS_DURABILITY", "") or ("replica" if servers > 1 else "process")
-        if durability not in DURABILITIES:
-            raise _wrong("MS_PS_DURABILITY", f"one of {DURABILITIES}", durability)
+        durability = read(environ, "MS_PS_DURABILITY") or ("replica" if servers > 1 else "process")
         host = environ.get("MS_SCHED_HOST", "") or "127.0.0.1"
         # Both names of this machine must lead to the same loopback address.
         host = "127.0.0.1" if host == "localhost" else host
-        lease = _number(environ, "MS_PS_LEASE", 10.0)
+        lease = read(environ, "MS_PS_LEASE")
         # The launcher of servers sets its own variable, since MindSpore's also changes how training starts.
-        recovers = environ.get("MS_ENABLE_RECOVERY") == "1" or "MS_PS_RECOVERY" in environ
+        recovers = read(environ, "MS_ENABLE_RECOVERY") == "1" or "MS_PS_RECOVERY" in environ
         return cls(
             role=ROLES.get(environ.get("MS_ROLE", ""), ""),
             host=host,
             # MindSpore's port belongs to the rendezvous of ranks; the store takes the next one.
-            port=_whole(environ, "MS_SCHED_PORT", 8118) + 1,
-            worker_num=_whole(environ, "MS_WORKER_NUM", 1),
+            port=read(environ, "MS_SCHED_PORT") + 1,
+            worker_num=read(environ, "MS_WORKER_NUM"),
             server_num=servers,
             node=environ.get("MS_NODE_ID", "") or uuid.uuid4().hex,
-            index=_whole(environ, "MS_PS_INDEX", -1),
+            index=read(environ, "MS_PS_INDEX"),
             own_host=environ.get("MS_WORKER_IP", "") or _own_host(host),
             recovery_path=environ.get("MS_RECOVERY_PATH", "") if recovers else "",
-            node_timeout=_number(environ, "MS_NODE_TIMEOUT", 600.0),
-            receive_timeout=_number(environ, "MS_RECEIVE_MSG_TIMEOUT", 600.0),
-            metrics_port=_whole(environ, "MS_PS_METRICS_PORT", 0),
+            node_timeout=read(environ, "MS_NODE_TIMEOUT"),
+            receive_timeout=read(environ, "MS_RECEIVE_MSG_TIMEOUT"),
+            metrics_port=read(environ, "MS_PS_METRICS_PORT"),
             options=Options(
-                staleness=_whole(environ, "MS_PS_STALENESS", 0),
+                staleness=read(environ, "MS_PS_STALENESS"),
                 durability=durability,
-                num_slots=_whole(environ, "MS_PS_SLOTS", 16),
+                num_slots=read(environ, "MS_PS_SLOTS"),
                 lease_seconds=lease,
                 # Five heartbeats per lease, so that one that is lost does no harm.
                 heartbeat_seconds=min(0.5, lease / 5),
-                lost_seconds=_number(environ, "MS_NODE_TIMEOUT", 600.0),
+                lost_seconds=read(environ, "MS_NODE_TIMEOUT"),
                 checkpoint_path=environ.get("MS_PS_CHECKPOINT_PATH", ""),
-                checkpoint_seconds=_number(environ, "MS_PS_CHECKPOINT_SECONDS", 0.0),
+                checkpoint_seconds=read(environ, "MS_PS_CHECKPOINT_SECONDS"),
                 restore=environ.get("MS_PS_RESTORE", ""),
-                worker_lease_seconds=_number(environ, "MS_PS_WORKER_LEASE", 0.0),
-                snapshot_bytes=_whole(environ, "MS_PS_SNAPSHOT_BYTES", 256 << 20),
+                worker_lease_seconds=read(environ, "MS_PS_WORKER_LEASE"),
+                snapshot_bytes=read(environ, "MS_PS_SNAPSHOT_BYTES"),
             ),
         )
 
@@ -138,23 +140,3 @@ def _own_host(scheduler: str) -> str:
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
-
-
-def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
-    text = environ.get(name, "")
-    try:
-        return int(text) if text else default
-    except ValueError:
-        raise _wrong(name, "a whole number", text) from None
-
-
-def _number(environ: Mapping[str, str], name: str, default: float) -> float:
-    text = environ.get(name, "")
-    try:
-        return float(text) if text else default
-    except ValueError:
-        raise _wrong(name, "a number", text) from None
-
-
-def _wrong(name: str, allowed: str, value: str) -> SporaxValueError:
-    return SporaxValueError(f"For 'sporax.ps', {name} must be {allowed}, but got '{value}'.")

@@ -23,9 +23,18 @@ REPLACED = 75
 """Exit code of a server that a supervisor should start again."""
 
 
+USAGE_ERROR = 2
+"""Exit code of a process whose variables make no sense."""
+
+
 def main(role: str, environ: Mapping[str, str] = os.environ) -> int:
     """Run one role until the job ends; gives the exit code."""
-    place = PsEnvironment.read(environ)
+    try:
+        place = PsEnvironment.read(environ)
+    except SporaxError as error:
+        # One line, and no start again would help.
+        print(f"sporax ps {role}: {error}", file=sys.stderr, flush=True)
+        return USAGE_ERROR
     try:
         if role == "scheduler":
             run_scheduler(place, environ)

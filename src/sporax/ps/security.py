@@ -24,6 +24,7 @@ from msgspec import Struct
 from sporax.cluster.token import token_from_environ
 from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.variables import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def keys_for(host: str, environ: Mapping[str, str] = os.environ) -> Keys | None:
     # A token is enough where no keys were made.
     if token := token_from_environ(environ):
         return keys_of_token(token)
-    if is_loopback(host) or environ.get("MS_PS_INSECURE") == "1":
+    if is_loopback(host) or read(environ, "MS_PS_INSECURE") == "1":
         return None
     raise SporaxRuntimeError(
         f"For 'sporax.ps', connections beyond this machine must be encrypted, but the scheduler is at '{host}' and "

@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 
 from sporax.cluster.environment import NO_CACHE
+from sporax.ir.variables import read
 
 _LEAST_SECONDS = 0.3  # reading a file takes about a tenth of that
 
@@ -24,7 +25,7 @@ def turn_on() -> None:
     """Use the cache from now on, unless the environment or the user's own settings of JAX say otherwise."""
     # A directory that the user has chosen for JAX stays.
     chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX makes its settings' attributes itself
-    if os.environ.get(NO_CACHE, "") not in ("", "0") or chosen is not None:
+    if read(os.environ, NO_CACHE) == "1" or chosen is not None:
         return
     directory = _directory()
     try:

@@ -6,10 +6,12 @@ once the world has started, under the names MindSpore gives it on its various ba
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import distributed
+from sporax.runtime import distributed, state
 from sporax.runtime.session import SESSION
 
 WORLD_GROUPS = ("hccl_world_group", "nccl_world_group", "mccl_world_group")
@@ -72,7 +74,28 @@ def find(name: str | None, what: str = "group") -> Group:
             f"For '{what}', 'group' must be one of {[*WORLD_GROUPS[:1], *SESSION.groups]}, but got '{name}'. Create it first: "
             "create_group(name, rank_ids)."
         )
+    # The name may belong to other ranks later.
+    state.depend_on(_guard(name))
     return Group(name, SESSION.groups[name])
+
+
+@dataclass(frozen=True, slots=True)
+class _Membership:
+    """What a compiled step remembers of a group."""
+
+    name: str
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """Its ranks."""
+        return {"ranks": SESSION.groups.get(self.name)}
+
+    def describe(self) -> str:
+        """What messages call it."""
+        return f"group '{self.name}'"
+
+
+# One object for each name, since guards are told apart by identity.
+_guard = functools.cache(_Membership)
 
 
 def create(name: str, ranks: list[int]) -> Group:
@@ -106,6 +129,7 @@ def create(name: str, ranks: list[int]) -> Group:
             "Destroy it first, or choose another name."
         )
     SESSION.groups[name] = tuple(ranks)
+    state.touch()
     return Group(name, tuple(ranks))
 
 
@@ -119,6 +143,7 @@ def destroy(name: str) -> None:
     if name in WORLD_GROUPS:
         raise SporaxValueError(f"For 'destroy_group', the group of all ranks cannot be destroyed, but got '{name}'.")
     del SESSION.groups[find(name, "destroy_group").name]
+    state.touch()
 
 
 def forget_all() -> None:

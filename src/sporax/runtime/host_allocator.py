@@ -18,6 +18,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+from sporax.ir.variables import read
+
 # Numbers of malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 
@@ -32,7 +34,7 @@ def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
         Whether the allocator took the setting; other C libraries have none.
     """
     tuned = "glibc.malloc." in environ.get("GLIBC_TUNABLES", "") or any(name.startswith("MALLOC_") for name in environ)
-    if environ.get("SPORAX_KEEP_MEMORY") == "0" or tuned:
+    if read(environ, "SPORAX_KEEP_MEMORY") == "0" or tuned:
         return False
     if not sys.platform.startswith("linux"):
         return False

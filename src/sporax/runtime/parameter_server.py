@@ -18,6 +18,7 @@ import numpy as np
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement_config import PsConfig
+from sporax.ir.variables import read
 from sporax.runtime import distributed
 from sporax.runtime.row_cache import RowCache
 from sporax.runtime.server_connection import Part, ServerConnection
@@ -72,7 +73,7 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     if SESSION.servers is not None:
         return SESSION.servers.store.rank, _workers(environ)
     place = PsEnvironment.read(environ)
-    rank = int(environ.get("RANK_ID") or -1)
+    rank = int(environ["RANK_ID"]) if environ.get("RANK_ID") else -1
     if with_ranks and place.worker_num > 1:
         # The ranks join by themselves: their scheduler must not wait for the servers.
         rank = distributed.start({**environ, "MS_SERVER_NUM": "0"}).rank
@@ -85,7 +86,8 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
 
 
 def _workers(environ: Mapping[str, str]) -> int:
-    return max(int(environ.get("MS_WORKER_NUM") or 1), (SESSION.servers.store.rank + 1) if SESSION.servers else 1)
+    number: int = read(environ, "MS_WORKER_NUM")
+    return max(number, (SESSION.servers.store.rank + 1) if SESSION.servers else 1)
 
 
 def with_config(config: PsConfig, environ: Mapping[str, str]) -> dict[str, str]:

@@ -334,7 +334,7 @@ def _discovered(
         name,
         written=discovery.written,
         read=discovery.read,
-        guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
+        guards=tuple((guard, guard.fingerprint()) for guard in _guards(discovery)),
         version=state.version(),
         # With one rank an exchange is no operation.
         communicates=frame.communicates and distributed.has_peers(),
@@ -344,6 +344,12 @@ def _discovered(
         requests=frame.requests,
     )
     return variant, discovery
+
+
+def _guards(discovery: Discovery) -> list[state.Guard]:
+    """All that the trace depends on besides its inputs: what it has named, and marks of the variables that it has found."""
+    found = [variable for variable in discovery.frame.found if hasattr(variable, "fingerprint")]
+    return list({ByIdentity(guard): guard for guard in (*discovery.frame.guards.values(), *found)}.values())
 
 
 def _discovered_anywhere(

@@ -8,7 +8,10 @@ from sporax import ops
 def test_marks_are_attached_and_listed():
     add = ops.Add()
     assert add.get_attr_dict() == {}
-    add.add_attr("level", 2)
+    with pytest.warns(
+        UserWarning, match="For 'Add', the mark 'level' has no effect: nothing reads a mark of this name"
+    ):
+        add.add_attr("level", 2)
     assert (add.level, add.get_attr_dict()) == (2, {"level": 2})
     add.get_attr_dict()["level"] = 3
     assert add.level == 2

@@ -138,7 +138,9 @@ def test_specialisations_are_made_once():
 
 
 def test_marks_of_primitives():
-    primitive = ops.MatMul(transpose_b=True).shard(((1, 2), (2, 1))).add_prim_attr("tag", 3)
+    primitive = ops.MatMul(transpose_b=True).shard(((1, 2), (2, 1)))
+    with pytest.warns(UserWarning, match="the mark 'tag' has no effect"):
+        primitive.add_prim_attr("tag", 3)
     assert (primitive.transpose_b, primitive.in_strategy, primitive.tag) == (True, ((1, 2), (2, 1)), 3)
     assert repr(primitive) == "Prim[MatMul]<transpose_a=False, transpose_b=True>"
     assert not hasattr(primitive.del_prim_attr("tag"), "tag")

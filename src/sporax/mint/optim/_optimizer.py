@@ -6,6 +6,7 @@ where it may be looked up and changed at any time.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -302,8 +303,8 @@ def not_negative(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is a number >= 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
-    if value < 0:
-        raise SporaxValueError(f"For '{name}', '{what}' must be >= 0, but got {value}.")
+    if not 0 <= value < math.inf:
+        raise SporaxValueError(f"For '{name}', '{what}' must be >= 0 and finite, but got {value}.")
 
 
 def check_betas(name: str, betas: Any, kinds: Any = float) -> None:

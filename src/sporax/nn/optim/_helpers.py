@@ -111,12 +111,30 @@ class OptimizerHelpers:
         put("map_reverse", ops.Map(None, True))
         put("hyper_map", ops.HyperMap())
         put("hyper_map_reverse", ops.HyperMap(None, True))
-        put("use_parallel", self._owners is not None)
-        put("dev_num", len(groups.find(None).ranks) if self._owners is not None else 1)
-        put("param_rank", None if self._owners is None else tuple(self._owners))
-        # Dealt Parameters are moved by their owner alone.
-        put("optim_filter", tuple(_dealt.is_mine(self._owners, index) for index in range(len(settings))))
         put("_unique", True)
+
+    # As the parallel settings are when they are asked for.
+
+    @property
+    def use_parallel(self: Any) -> bool:
+        """Whether Parameters are dealt to the ranks."""
+        return self._owners is not None
+
+    @property
+    def dev_num(self: Any) -> int:
+        """Number of ranks that Parameters are dealt to."""
+        return 1 if self._owners is None else len(groups.find(None).ranks)
+
+    @property
+    def param_rank(self: Any) -> tuple[int | None, ...] | None:
+        """For each Parameter the rank that updates it; None where every rank updates all."""
+        return None if self._owners is None else tuple(self._owners)
+
+    @property
+    def optim_filter(self: Any) -> tuple[bool, ...]:
+        """For each Parameter whether this rank updates it."""
+        owners = self._owners
+        return tuple(_dealt.is_mine(owners, index) for index in range(len(self.parameters)))
 
     def _weight_decay_attribute(self: Any, values: tuple[Any, ...], weight_decay: Any) -> Any:
         if self.is_group:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -151,12 +152,18 @@ class Optimizer(OptimizerHelpers, Cell):
         self.parameters = ParameterTuple(_reordered(name, groups, ordered) if self.is_group else ordered)
         self.settings = tuple(settings[id(parameter)] for parameter in self.parameters)
         self.params = self.parameters
-        self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
+        # Asked here, too, so that settings that do not fit are refused at this line.
+        _ = self._owners
         self._slots: dict[str, ParameterTuple] = {}
         self._describe_settings(weight_decay, self.is_group and any("order_params" in entry for entry in groups))
-        # The kind of device that is there, until the user sets another.
-        self._target = context.get_context("device_target")
+        # None: the kind of device that is there.
+        self._target: str | None = None
         self._updates_on_host = False
+
+    @property
+    def _owners(self) -> _dealt.Owners | None:
+        """Who updates which Parameter, by the parallel settings as they are when a step is compiled."""
+        return _dealt.owners(type(self).__name__, self.may_be_dealt, self.parameters)
 
     @property
     def target(self) -> str:
@@ -169,7 +176,7 @@ class Optimizer(OptimizerHelpers, Cell):
             SporaxTypeError: when set: not a string.
             SporaxValueError: when set: another name, or an accelerator that is not the one of this process.
         """
-        return str(self._target)
+        return str(self._target or context.get_context("device_target"))
 
     @target.setter
     def target(self, value: str) -> None:
@@ -178,8 +185,8 @@ class Optimizer(OptimizerHelpers, Cell):
             raise SporaxTypeError(f"For '{name}', 'target' must be a string, but got {type(value).__name__}.")
         if value not in ("CPU", "Ascend", "GPU"):
             raise SporaxValueError(f"For '{name}', 'target' must be 'CPU', 'Ascend' or 'GPU', but got '{value}'.")
-        if value != "CPU" and value != self._target:
-            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self._target}', but got '{value}'.")
+        if value != "CPU" and value != self.target:
+            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self.target}', but got '{value}'.")
         self._target = value
         self._updates_on_host = value == "CPU"
         # The state must be where the update runs.
@@ -277,6 +284,17 @@ class Optimizer(OptimizerHelpers, Cell):
             return self.program(gradients)
         return self._run(gradients)
 
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if state.compiling():
+            context.tell_unused(self.parameters)
+        # Parameters may have been marked for servers after this optimizer was made.
+        if _served.is_outdated(self._served, self.parameters):
+            object.__setattr__(self, "_served", _served.served(self))
+            # Their values are others now, so a trace that has read them begins again.
+            if state.compiling():
+                raise state.Retrace
+        return super()._run(*args, **kwargs)
+
     def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
         """See `__call__`."""
         grads = self._checked(gradients)
@@ -284,15 +302,16 @@ class Optimizer(OptimizerHelpers, Cell):
             first_values.request(self.get_parameters())
         number = self.global_step.array[0]
         rates = [_rate_at(rate, number) for rate in self.rates]
-        shared = self.prepare()
+        shared, owners = self.prepare(), self._owners
         # Servers move their Parameters; the others are moved here.
         if self._served is not None:
             self._served.step(grads, rates)
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
             if self._served is not None and index in self._served.indices:
                 continue
-            if not _dealt.is_mine(self._owners, index):
+            if not _dealt.is_mine(owners, index):
                 continue
+            parameter.moved_here = True
             holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
             values = [holder.array for holder in holders]
             decay = _decay_at(setting.decay, number)
@@ -304,8 +323,8 @@ class Optimizer(OptimizerHelpers, Cell):
             for holder, old, new in zip(holders, values, moved, strict=True):
                 # A rate in float32 must not widen a float16 Parameter.
                 state.write(holder, new.astype(old.dtype))
-        if self._owners is not None:
-            _dealt.take_over(self._owners, self.parameters)
+        if owners is not None:
+            _dealt.take_over(owners, self.parameters)
         state.write(self.global_step, self.global_step.array + 1)
         return (True,) * len(self.parameters)
 
@@ -485,8 +504,8 @@ def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]
 def _positive(name: str, what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
-    if value <= 0:
-        raise SporaxValueError(f"For '{name}', '{what}' must be positive, but got {value}.")
+    if not 0 < value < math.inf:
+        raise SporaxValueError(f"For '{name}', '{what}' must be positive and finite, but got {value}.")
     return float(value)
 
 
@@ -497,8 +516,8 @@ def _decay(name: str, value: Any) -> Any:
         raise SporaxTypeError(
             f"For '{name}', 'weight_decay' must be a number or a Cell, but got {type(value).__name__}."
         )
-    if value < 0:
-        raise SporaxValueError(f"For '{name}', 'weight_decay' must be >= 0, but got {value}.")
+    if not 0 <= value < math.inf:
+        raise SporaxValueError(f"For '{name}', 'weight_decay' must be >= 0 and finite, but got {value}.")
     return float(value)
 
 
@@ -521,6 +540,8 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
             f"For '{name}', the 'learning rate' must be float and must >= 0, but got '{value}' "
             f"with type '{type(value).__name__}'."
         )
+    if not np.isfinite(array).all():
+        raise SporaxValueError(f"For '{name}', the 'learning rate' must be finite, but got '{value}'.")
     return array
 
 

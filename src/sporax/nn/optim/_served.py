@@ -86,12 +86,12 @@ class ServedParameters:
             (_cache_of(optimizer.parameters[index]), kinds.index(_kind(optimizer, index))) for index in self.tables
         ]
         # Servers compute in float32.
-        values = [np.asarray(parameter.array, np.float32) for parameter in parameters]
+        values = [np.asarray(parameter.raw, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
         self._part = servers.attach(names, values, groups, specs, [(cache, group) for cache, group in caches if cache])
         # The servers' values: another worker may have brought them first.
         for parameter, value in zip(parameters, servers.values(self._part), strict=True):
-            state.write(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
+            state.put(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
 
     def step(self, gradients: Sequence[jax.Array], rates: Sequence[jax.Array]) -> None:
         """Exchange gradients for values, as part of the running program."""
@@ -105,6 +105,12 @@ class ServedParameters:
             state.write(parameter, parameter.array.at[0, 0].set(number.astype(parameter.dtype.np_dtype)))
 
 
+def is_outdated(part: ServedParameters | None, parameters: Sequence[Parameter]) -> bool:
+    """Whether other Parameters are marked for servers than those that were handed over."""
+    marked = sum(parameter.is_param_ps for parameter in parameters)
+    return marked != (0 if part is None else len(part.indices))
+
+
 def served(optimizer: ServedOptimizer) -> ServedParameters | None:
     """What of an optimizer is done by servers; None without such Parameters."""
     if not any(parameter.is_param_ps for parameter in optimizer.parameters):
@@ -115,7 +121,13 @@ def served(optimizer: ServedOptimizer) -> ServedParameters | None:
             f"For '{type(optimizer).__name__}', some parameters are marked by 'set_param_ps', but this process is not a "
             "worker of a job with parameter servers: call init() after set_ps_context(enable_ps=True)."
         )
-    return ServedParameters(optimizer, servers)
+    # A step that is being traced meets a Parameter that was marked after the optimizer was made: its values are there.
+    with jax.ensure_compile_time_eval():
+        part = ServedParameters(optimizer, servers)
+    for index, parameter in enumerate(optimizer.parameters):
+        # From now on the servers know which Parameters of this optimizer are theirs.
+        parameter.moved_here = index not in part.indices
+    return part
 
 
 def _cache_of(parameter: Parameter) -> row_cache.RowCache | None:

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
-from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.tensor import Tensor, wrap
@@ -23,11 +22,11 @@ from sporax.ir import update_rules
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.nn.grad_reducer import REDUCING_MODES, DistributedGradReducer
+from sporax.nn.grad_reducer import ReducerOfMode, reduces
 from sporax.nn.normalization import LayerNorm
 from sporax.nn.optim._optimizer import Optimizer, _rate_at
 from sporax.nn.second_order import Conv2dThor, ConvertNetUtils, DenseThor, EmbeddingLookupThor, EmbeddingThor
-from sporax.runtime import distributed, state
+from sporax.runtime import state
 
 _BLOCK_SIZE = 128
 """Rows of the diagonal blocks that are inverted: MindSpore's choice, by the width of its kernels."""
@@ -217,7 +216,8 @@ class ThorGpu(Optimizer):
         """Inverses of what the layers have kept in this step; they are kept for later steps."""
         layers = [place.layer for place in self._places if place.layer is not None]
         pairs = [self._inverted(layer, root) for layer in layers]
-        if self._reducers:
+        # In the global view the matrices are those of the whole batch already.
+        if layers and reduces():
             columns = []
             for side, reducers in enumerate(self._reducers):
                 tensors = [wrap(pair[side]) for pair in pairs]
@@ -246,27 +246,13 @@ class ThorGpu(Optimizer):
         return inverses[0] / root_a, inverses[1] / root_a
 
     def _made_reducers(self, layers: list[Any], split_indices: list[int] | None) -> list[list[tuple[int, int, Any]]]:
-        """For A and for G: first layer, layer after the last, and the reducer of each group; none for a single rank."""
+        """For A and for G: first layer, layer after the last, and the reducer of each group."""
         ends = _group_ends(len(layers), split_indices)
-        config = context.snapshot()
-        # In the global view the matrices are those of the whole batch already.
-        if not layers or config.parallel_mode not in REDUCING_MODES or not distributed.has_peers():
-            return []
         sides = []
         for side, fusion_type in _FUSION_TYPES.items():
             matrices = [getattr(layer, side) for layer in layers]
-            sides.append(
-                [
-                    (
-                        first,
-                        last,
-                        DistributedGradReducer(
-                            matrices[first:last], config.gradients_mean, config.device_num, fusion_type
-                        ),
-                    )
-                    for first, last in zip([0, *ends], ends, strict=False)
-                ]
-            )
+            spans = zip([0, *ends], ends, strict=False)
+            sides.append([(first, last, ReducerOfMode(matrices[first:last], fusion_type)) for first, last in spans])
         return sides
 
 

@@ -8,18 +8,20 @@ differentiation with MindSpore's rules. Without `init`, or with one rank, a grou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
 
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ops._core.marks import MARKS, tell_unread
 from sporax.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import collectives, groups
 from sporax.runtime.groups import Group
 
 WORLD = groups.WORLD_GROUPS[0]
+_RUNS_AS_WRITTEN = "communication operators run where and as they are written"
 
 
 class ReduceOp:
@@ -66,6 +68,27 @@ class CommunicationPrimitive(Primitive):
             raise SporaxTypeError(f"For '{self.name}', '{name}' must be a dtype, but got None.")
         if name == "op" and not isinstance(value, str):
             raise SporaxTypeError(f"For '{self.name}', 'op' must be a string, but got {type(value).__name__}.")
+
+    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Self:
+        """Kept with a warning: the ranks of the group say what is exchanged.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: as for other operators.
+        """
+        if in_strategy is not None:
+            tell_unread(self.name, "in_strategy", _RUNS_AS_WRITTEN)
+        return super().shard(in_strategy, out_strategy)
+
+    def add_prim_attr(self, name: str, value: Any) -> Self:
+        """Attach a named mark, with a warning unless it is a note.
+
+        Raises:
+            SporaxTypeError, SporaxValueError, SporaxRuntimeError: as for other operators.
+        """
+        super().add_prim_attr(name, value)
+        if name in MARKS and name not in ("input_names", "output_names", "place"):
+            tell_unread(self.name, name, _RUNS_AS_WRITTEN)
+        return self
 
     @property
     def members(self) -> Group:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Self
 
 import jax
 
 from sporax import context
 from sporax.common.recompute import offloading
-from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.lowering.memory.host import place_of_work
 from sporax.lowering.memory.tags import KEEP, new_tag
 from sporax.ops._core.forms import FunctionalForm
 from sporax.ops._core.host import on_host
+from sporax.ops._core.marks import check_mark
+from sporax.ops._core.marks import strategy_form as strategy_form  # modules import it from here
 from sporax.ops._core.parameters import static
 from sporax.runtime import state
 from sporax.runtime.placed import check_place, run_placed
@@ -81,6 +83,7 @@ class Primitive:
             # Eager calls without marks go straight to the operator.
             if state.current_frame() is None and "place" not in self.attrs:
                 return self.operator.run(args, kwargs, self._constants)
+            state.depend_on(self)
             # Only in a compiled step is there a backward pass to keep something for.
             if "offload" in self.attrs and state.compiling():
                 with offloading(self.attrs["offload"]):
@@ -115,6 +118,15 @@ class Primitive:
             return self.operator.run(args, kwargs, self._constants)
 
         return run_placed(self.name, self.attrs["place"], call, args, kwargs)
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """What a compiled step takes as fixed: the marks."""
+        # As text: Layouts and lists cannot be hashed.
+        return {f"mark {name}": repr(value) for name, value in self.attrs.items()}
+
+    def describe(self) -> str:
+        """What it is called in messages about compilation."""
+        return f"the operator '{self.instance_name or self.name}'"
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
@@ -173,7 +185,20 @@ class Primitive:
         return self.add_prim_attr("offload", ahead)
 
     def add_prim_attr(self, name: str, value: Any) -> Self:
-        """Attach a named mark."""
+        """Attach a named mark. One that nothing reads is kept with a warning.
+
+        Raises:
+            SporaxTypeError, SporaxRuntimeError: a value that the mark must not have.
+            SporaxValueError: the name is an argument of the constructor, and the value another one.
+        """
+        if name in self._attributes and self._attributes[name] is not value and self._attributes[name] != value:
+            # The operator was made with the other value; plans and programs would disagree about it.
+            raise SporaxValueError(
+                f"For '{self.name}', '{name}' is an argument of the constructor, which got {self._attributes[name]!r}; a mark "
+                f"cannot change it, but got {value!r}."
+            )
+        if name not in self._attributes:
+            check_mark(self.name, name, value)
         self.attrs[name] = value
         state.touch()
         return self
@@ -233,10 +258,6 @@ class Primitive:
         Raises:
             SporaxRuntimeError: another name.
         """
-        if device_target not in ("CPU", "GPU", "Ascend"):
-            raise SporaxRuntimeError(
-                f"For '{self.name}', 'device_target' must be 'CPU', 'GPU' or 'Ascend', but got {device_target!r}."
-            )
         return self.add_prim_attr("primitive_target", device_target)
 
     def place(self, role: str, rank_id: int) -> None:
@@ -256,26 +277,3 @@ class Primitive:
         """
         check_place(self.name, role, rank_id, context.snapshot().parallel_mode)
         self.add_prim_attr("place", rank_id)
-
-
-def strategy_form(name: str, what: str, strategy: Any) -> str:
-    """``"tuple"`` or ``"layout"``: what a strategy is written in.
-
-    Raises:
-        SporaxTypeError: neither.
-    """
-    if not isinstance(strategy, tuple):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple, but got {type(strategy).__name__}.")
-    form = "tuple"
-    for entry in strategy:
-        # By attributes and not by type: Layouts are of a layer above.
-        if hasattr(entry, "tensor_map") or hasattr(entry, "to_dict"):
-            form = "layout"
-        elif not isinstance(entry, tuple):
-            raise SporaxTypeError(
-                f"For '{name}', the entries of '{what}' must be tuples or Layouts, but got {entry!r}."
-            )
-        # A tuple among the numbers is an axis that several device axes shard.
-        elif any(not isinstance(cut, int | tuple) or isinstance(cut, bool) for cut in entry):
-            raise SporaxTypeError(f"For '{name}', the numbers of slices in '{what}' must be ints, but got {entry!r}.")
-    return form

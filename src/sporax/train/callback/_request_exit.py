@@ -18,6 +18,7 @@ import jax
 
 from sporax import context
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.variables import read
 from sporax.train._checks import check_bool, check_integer
 from sporax.train._ranks import any_rank, common_pairs, rank
 from sporax.train.callback._callback import Callback, RunContext
@@ -67,7 +68,7 @@ class OnRequestExit(Callback):
         self._file_name, self._directory = file_name, directory
         self._config_file = config_file
         # Agreeing after each step costs an exchange, so it is asked for.
-        self._every_step = os.environ.get("MS_ENABLE_GRACEFUL_EXIT") == "1"
+        self._every_step = read(os.environ, "MS_ENABLE_GRACEFUL_EXIT") == "1"
         self._requested = False
         self._leaving = False
         self._previous: Any = None

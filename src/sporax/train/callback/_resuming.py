@@ -18,6 +18,7 @@ from sporax.cluster.environment import RECOVERY_VARIABLE
 from sporax.common import seed
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.variables import read
 from sporax.runtime import state
 from sporax.train import _ranks
 from sporax.train.serialization import load_checkpoint
@@ -31,7 +32,7 @@ _MOST_FILES = 64
 
 def in_recovery() -> bool:
     """Whether the environment asks for runs that go on (MS_ENABLE_RECOVERY=1)."""
-    return os.environ.get(RECOVERY_VARIABLE) == "1"
+    return read(os.environ, RECOVERY_VARIABLE) == "1"
 
 
 def position(step: int) -> Tensor:

@@ -1,0 +1,254 @@
+"""All environment variables that Sporax reads, and what each may hold: `VARIABLES`.
+
+Problem: a variable is text, so a wrong one says nothing by itself; a process that takes it as it is waits for ever, or runs with
+another number. Method: one table, by subject, with the kind of each value; whoever reads a variable reads it by this table, and
+commands that start processes check all of them first. The message is one line with the variable, what it may be, and what it is.
+
+A variable that is empty counts as not set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.parallel_config import SEARCH_MODES
+from sporax.ir.placement_config import DURABILITIES
+from sporax.ir.units import parse_bytes
+
+JOB, SERVERS, PLAN, RUNTIME, LOG = "job", "parameter servers", "plan", "runtime", "log"
+"""Subjects of variables."""
+
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a value may be.
+
+    Attributes:
+        allowed: in words, behind "must be".
+        parse: gives the value of a text; raises ValueError for any other.
+        outside: texts next to what is allowed.
+    """
+
+    allowed: str
+    parse: Callable[[str], Any]
+    outside: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable.
+
+    Attributes:
+        name: in the environment.
+        subject: `JOB`, `SERVERS`, …
+        kind: what it may hold.
+        default: its value where it is not set.
+        by_launcher: launchers and operators set it, so that it is there in every process of a job.
+    """
+
+    name: str
+    subject: str
+    kind: Kind
+    default: Any = None
+    by_launcher: bool = False
+
+    def read(self, environ: Mapping[str, str]) -> Any:
+        """The value, or the default where it is not set.
+
+        Raises:
+            SporaxValueError: anything else than it may hold.
+        """
+        text = environ.get(self.name, "")
+        return self.parsed(text) if text else self.default
+
+    def parsed(self, text: str) -> Any:
+        """The value of a text.
+
+        Raises:
+            SporaxValueError: as `read`.
+        """
+        try:
+            return self.kind.parse(text)
+        except ValueError:
+            raise self.wrong(self.kind.allowed, text) from None
+
+    def wrong(self, allowed: str, text: object) -> SporaxValueError:
+        """The error for a value."""
+        return SporaxValueError(f"For '{self.name}', the value must be {allowed}, but got '{text}'.")
+
+
+def whole(low: int, high: int | None = None) -> Kind:
+    """A whole number."""
+    return Kind(
+        f"a whole number from {low} on" if high is None else f"a whole number in [{low}, {high}]",
+        lambda text: _between(int(text), low, high),
+        ("some", "1.5", str(low - 1), *([] if high is None else [str(high + 1)])),
+    )
+
+
+def seconds(low: float = 0, *, above: bool = True) -> Kind:
+    """A number of seconds: more than `low`, or at least that."""
+    allowed = "a positive number of seconds" if above else f"a number of seconds from {low:g} on"
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value) or value < low or (above and value == low):
+            raise ValueError
+        return value
+
+    return Kind(allowed, parse, ("soon", "nan", "inf", str(low if above else low - 1)))
+
+
+def one_of(*names: str) -> Kind:
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError
+        return text
+
+    return Kind(f"one of {', '.join(names)}", parse, ("another", f"{names[0]} "))
+
+
+SWITCH = one_of("0", "1")
+TEXT = Kind("a text", str, ())
+"""Names, addresses and files, which whoever opens them checks."""
+SIZE = Kind("a size such as 80GB", lambda text: parse_bytes(text, "the size"), ("much", "0GB", "-1GB"))
+
+
+def _between(value: int, low: int, high: int | None) -> int:
+    if value < low or (high is not None and value > high):
+        raise ValueError
+    return value
+
+
+_TABLE = (
+    # ------------------------------------------------------------------------------- a process's place in its job
+    Variable("MS_ROLE", JOB, one_of("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED"), by_launcher=True),
+    Variable("MS_WORKER_NUM", JOB, whole(0), 1, by_launcher=True),
+    Variable("MS_SERVER_NUM", JOB, whole(0), 0, by_launcher=True),
+    Variable("MS_SCHED_HOST", JOB, TEXT, "", by_launcher=True),
+    Variable("MS_SCHED_PORT", JOB, whole(1, MAX_PORT), 8118, by_launcher=True),
+    Variable("MS_NODE_ID", JOB, TEXT, "", by_launcher=True),
+    Variable("MS_WORKER_IP", JOB, TEXT, "", by_launcher=True),
+    Variable("MS_TOPO_TIMEOUT", JOB, whole(1), 1800, by_launcher=True),
+    Variable("MS_NODE_TIMEOUT", JOB, seconds(), 600.0),
+    Variable("MS_RECEIVE_MSG_TIMEOUT", JOB, seconds(), 600.0),
+    Variable("MS_ENABLE_RECOVERY", JOB, SWITCH, "0", by_launcher=True),
+    Variable("MS_RECOVERY_PATH", JOB, TEXT, "", by_launcher=True),
+    Variable("MS_ENABLE_GRACEFUL_EXIT", JOB, SWITCH, "0"),
+    Variable(
+        "MS_SIMULATION_LEVEL", JOB, Kind("one of (0, 1, 2, 3)", ("0", "1", "2", "3").index, ("some", "4", "-1", "12"))
+    ),
+    Variable("RANK_ID", JOB, whole(0), by_launcher=True),
+    Variable("RANK_SIZE", JOB, whole(1), 1, by_launcher=True),
+    Variable("LOCAL_RANK", JOB, whole(0), 0, by_launcher=True),
+    Variable("LOCAL_RANK_SIZE", JOB, whole(1), 1, by_launcher=True),
+    Variable("DEVICE_ID", JOB, whole(0), by_launcher=True),
+    Variable("RANK_TABLE_FILE", JOB, TEXT, "", by_launcher=True),
+    Variable("OMPI_COMM_WORLD_RANK", JOB, whole(0), by_launcher=True),
+    Variable("OMPI_COMM_WORLD_SIZE", JOB, whole(1), by_launcher=True),
+    Variable("OMPI_COMM_WORLD_LOCAL_RANK", JOB, whole(0), by_launcher=True),
+    Variable("OMPI_COMM_WORLD_LOCAL_SIZE", JOB, whole(1), by_launcher=True),
+    Variable("PMIX_NAMESPACE", JOB, TEXT, "", by_launcher=True),
+    Variable("OMPI_MCA_orte_hnp_uri", JOB, TEXT, "", by_launcher=True),
+    Variable("OMPI_MCA_ess_base_jobid", JOB, TEXT, "", by_launcher=True),
+    Variable("SPORAX_EXCHANGE_TIMEOUT", JOB, seconds()),
+    Variable("SPORAX_IDLE_TIMEOUT", JOB, seconds()),
+    Variable("SPORAX_RESTART", JOB, whole(0), by_launcher=True),
+    Variable("SPORAX_JOB_DIRECTORY", JOB, TEXT, "", by_launcher=True),
+    Variable("SPORAX_TOKEN", JOB, TEXT, "", by_launcher=True),
+    Variable("SPORAX_TOKEN_FILE", JOB, TEXT, "", by_launcher=True),
+    Variable("SPORAX_DRY_RUN_DIR", JOB, TEXT, ""),
+    # ------------------------------------------------------------------------------------------- parameter servers
+    Variable("MS_PS_STALENESS", SERVERS, whole(-1), 0),
+    Variable("MS_PS_DURABILITY", SERVERS, one_of(*DURABILITIES), ""),
+    Variable("MS_PS_SLOTS", SERVERS, whole(1), 16),
+    Variable("MS_PS_LEASE", SERVERS, seconds(), 10.0),
+    Variable("MS_PS_WORKER_LEASE", SERVERS, seconds(), 0.0),
+    Variable("MS_PS_SNAPSHOT_BYTES", SERVERS, whole(1), 256 << 20),
+    Variable("MS_PS_CHECKPOINT_PATH", SERVERS, TEXT, ""),
+    Variable("MS_PS_CHECKPOINT_SECONDS", SERVERS, seconds(above=False), 0.0),
+    Variable("MS_PS_RESTORE", SERVERS, TEXT, ""),
+    Variable("MS_PS_METRICS_PORT", SERVERS, whole(0, MAX_PORT), 0),
+    Variable("MS_PS_INDEX", SERVERS, whole(-1), -1, by_launcher=True),
+    Variable("MS_PS_KEYS", SERVERS, TEXT, "", by_launcher=True),
+    Variable("MS_PS_INSECURE", SERVERS, SWITCH, "0", by_launcher=True),
+    Variable("MS_PS_RECOVERY", SERVERS, SWITCH, by_launcher=True),
+    # -------------------------------------------------------------------------------------------------------- plans
+    Variable("SPORAX_HARDWARE", PLAN, TEXT, ""),
+    Variable("SPORAX_PLAN_MODE", PLAN, one_of("semi_auto", *SEARCH_MODES, "ilp", "repeated_blocks"), ""),
+    Variable("SPORAX_PLAN_MEMORY", PLAN, SIZE),
+    Variable("SPORAX_PLAN_DEVICES", PLAN, whole(1)),
+    Variable("SPORAX_PLAN_SCHEDULE", PLAN, TEXT, ""),
+    Variable("SPORAX_PLAN_STAGES", PLAN, one_of("auto"), ""),
+    Variable("SPORAX_REPEATED_BLOCKS", PLAN, SWITCH),
+    # A number that is neither -1 nor positive switches reuse off with a warning, as in MindSpore.
+    Variable("MS_COMM_COMPILER_OPT", PLAN, Kind("-1 or a positive number of operators", int, ("many", "1.5"))),
+    # ------------------------------------------------------------------------------------------------ the process
+    Variable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
+    Variable("SPORAX_KEEP_MEMORY", RUNTIME, SWITCH, "1"),
+    Variable("SPORAX_MINDSPORE_VERSION", RUNTIME, TEXT, ""),
+    # Of this project's tests and benchmarks.
+    Variable("SPORAX_KUBE_ASSETS", RUNTIME, TEXT, ""),
+    Variable("SPORAX_KILLS", RUNTIME, whole(1)),
+    Variable("SPORAX_MINDSPORE_PYTHON", RUNTIME, TEXT, ""),
+    Variable("GLOG_v", LOG, whole(0, 4), 2),
+    Variable("GLOG_logtostderr", LOG, SWITCH, "1"),
+    Variable("GLOG_log_dir", LOG, TEXT, ""),
+)
+
+VARIABLES: Mapping[str, Variable] = {variable.name: variable for variable in _TABLE}
+"""By name."""
+
+
+def read(environ: Mapping[str, str], name: str) -> Any:
+    """The value of one variable, or its default.
+
+    Raises:
+        SporaxValueError: as `Variable.read`.
+    """
+    return VARIABLES[name].read(environ)
+
+
+def check(environ: Mapping[str, str], *subjects: str) -> None:
+    """Check all variables of these subjects; without any, all there are.
+
+    Raises:
+        SporaxValueError: one holds what it must not, or two contradict each other.
+    """
+    for variable in VARIABLES.values():
+        if not subjects or variable.subject in subjects:
+            variable.read(environ)
+    if not subjects or SERVERS in subjects:
+        check_slots(environ)
+
+
+def check_slots(environ: Mapping[str, str]) -> None:
+    """Check that each server gets a slot.
+
+    Raises:
+        SporaxValueError: there are fewer slots than servers.
+    """
+    servers, slots = read(environ, "MS_SERVER_NUM"), read(environ, "MS_PS_SLOTS")
+    if slots < servers:
+        raise VARIABLES["MS_PS_SLOTS"].wrong(f"at least MS_SERVER_NUM, which is {servers}", slots)
+
+
+def without_effect(environ: Mapping[str, str], *, with_servers: bool) -> Iterator[str]:
+    """Names of variables that are set and read by nothing: of parameter servers where there are none, and mistyped ones."""
+    for name, text in environ.items():
+        known = VARIABLES.get(name)
+        if not text:
+            continue
+        # Of other MS_… variables MindSpore has hundreds.
+        if known is None and name.startswith(("SPORAX_", "MS_PS_")):
+            yield name
+        if known is not None and known.subject == SERVERS and not (with_servers or known.by_launcher):
+            yield name
