@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROGRAM = Path(__file__).parent / "step_program.py"
-_SIZES = {"operator": (4, 2), "optimizer": (2, 3, 4), "pipeline": (4,), "data": (2, 3, 4), "automatic": (4, 2)}
+_SIZES = {"operator": (4, 2), "optimizer": (2, 4), "pipeline": (4,), "data": (2, 3, 4), "automatic": (4, 2)}
 """How many processes the jobs of a kind have, by turns."""
 _DISPATCH = ("true", "false")
 _SECONDS = 900

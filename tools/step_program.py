@@ -19,7 +19,7 @@ import numpy as np
 from sporax import Parameter, Tensor, context, nn, ops
 from sporax.communication import get_rank, init
 
-_ROWS, _WIDTH, _STEPS = 16, 64, 4
+_ROWS, _WIDTH, _STEPS = 48, 64, 4
 _LONGEST_SLEEP_SECONDS = 0.004
 _SHARE_OF_SLEEPS = 0.3
 

@@ -17,7 +17,17 @@ from enum import Enum
 
 from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
 from sporax.ir.identity import ByIdentity
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
+from sporax.ir.marks import (
+    DerivativeMark,
+    GradientMark,
+    LayoutMark,
+    LossMark,
+    Mark,
+    OperatorMark,
+    RowsMark,
+    Side,
+    WeightMark,
+)
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.transfers import TransferGroup, schedule
@@ -132,8 +142,9 @@ class _GroupCollector:
             self.open = None
             name = "loss" if isinstance(mark, LossMark) else "weights for use"
             return self._group((name, Phase.BACKWARD), "", name, Phase.BACKWARD)
-        if mark is not None:
-            about = mark.of if isinstance(mark, DerivativeMark) else mark
+        about = mark.of if isinstance(mark, DerivativeMark) else mark
+        # What says how many rows there are belongs to whatever is open.
+        if mark is not None and about is not None and not isinstance(about, RowsMark):
             phase = self._phase(operator.backward or _is_backward(mark))
             name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
@@ -152,7 +163,7 @@ class _GroupCollector:
     ) -> None:
         """Remember where tensors are at a mark; an exit closes its group."""
         about = mark.of if isinstance(mark, DerivativeMark) else mark
-        if isinstance(about, GradientMark | LossMark | WeightMark):
+        if isinstance(about, GradientMark | LossMark | RowsMark | WeightMark):
             return
         # Backward, cotangents enter at the operator's exit and leave at its entrance.
         enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
