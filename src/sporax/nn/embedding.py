@@ -101,7 +101,8 @@ class EmbeddingLookup(Cell):
         config = context.snapshot()
         if not config.in_global_view:
             return
-        parts = config.device_num
+        # Inside a pipeline a lookup runs on the devices of its stage.
+        parts = config.num_stage_devices
         cuts = {
             "field_slice": ((parts, 1), (1, parts)),
             "table_row_slice": ((parts, 1), (1, 1)),
