@@ -5,7 +5,7 @@ import pytest
 
 import sporax as ms
 from sporax import Parameter, Tensor, context, nn, ops
-from sporax.ir.errors import SporaxTypeError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.parallel.nn import PipelineCell
 
 IDS = np.random.default_rng(0).integers(0, 32, (32, 4)).astype(np.int32)
@@ -48,6 +48,30 @@ def test_a_lookup_is_sharded_over_the_devices_of_its_stage(slice_mode):
     assert len(shards.device_set) == 4
     pieces = {"batch_slice": (32, 8), "table_row_slice": (8, 8), "table_column_slice": (32, 2)}[slice_mode]
     assert shards.shard_shape((32, 8)) == pieces
+
+
+def lookup_in_fields(parts):
+    """One step of a lookup that is split by hand, in two stages; gives where the table is."""
+    context.set_context(mode=context.GRAPH_MODE)
+    context.set_auto_parallel_context(
+        parallel_mode="semi_auto_parallel", device_num=8, pipeline_stages=2, dataset_strategy="full_batch"
+    )
+    net = Net("table_row_slice")
+    net.embed = nn.EmbeddingLookup(32, 8, target="DEVICE", slice_mode="field_slice", manual_shapes=parts)
+    net.embed.pipeline_stage = 0
+    step = nn.TrainOneStepCell(PipelineCell(net, 4), nn.SGD(net.trainable_params(), 0.1))
+    starts = np.cumsum((0, *parts[:-1]))
+    step(Tensor((IDS % np.array((*parts, *parts))[:4] + starts[:4]).astype(np.int32)))
+    context.reset_auto_parallel_context()
+    return net.embed.embedding_table.array.sharding.shard_shape((32, 8))
+
+
+def test_parts_of_a_table_are_checked_for_the_stage_and_kept_evenly():
+    assert lookup_in_fields((8, 8, 8, 8)) == (8, 8)
+    with pytest.warns(UserWarning, match=r"parts of \(4, 12, 10, 6\) rows are not offered inside of a pipeline stage"):
+        assert lookup_in_fields((4, 12, 10, 6)) == (8, 8)
+    with pytest.raises(SporaxRuntimeError, match="For '.*embeddinglookup"):
+        lookup_in_fields((4,) * 8)
 
 
 def test_a_stage_that_is_added_to_a_parameter_is_no_news():
