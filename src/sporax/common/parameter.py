@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -190,6 +191,23 @@ class Parameter(Tensor):
     def parallel_optimizer(self, value: bool) -> None:
         self._parallel_optimizer = _flag("parallel_optimizer", value)
         state.touch()
+
+    def add_pipeline_stage(self, stage: int) -> None:
+        """Say that a pipeline stage uses this Parameter.
+
+        Differs from MindSpore: there is nothing to say. A Parameter is in the first stage that uses it, and every step
+        brings it to the others. So a call warns, as MindSpore's does.
+
+        Raises:
+            SporaxTypeError: `stage` is not an int that is at least 0.
+        """
+        if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
+            raise SporaxTypeError(f"For 'add_pipeline_stage', 'stage' must be an int of at least 0, but got {stage!r}.")
+        warnings.warn(
+            f"For 'add_pipeline_stage', stage {stage} of '{self.name}' has no effect: a Parameter is brought to every stage that "
+            "uses it.",
+            stacklevel=2,
+        )
 
     @property
     def comm_fusion(self) -> int:

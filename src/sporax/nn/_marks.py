@@ -9,6 +9,7 @@ from sporax.common.recompute import checked_settings
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn._tree import AnyCell, CellTree
 from sporax.ops._core.primitive import strategy_form
+from sporax.ops._core.shard import checked_outputs
 from sporax.ops._core.sharded_call import check_options, checked_plan
 from sporax.runtime import state
 from sporax.runtime.placed import check_place
@@ -72,7 +73,7 @@ class PlacementMarks(CellTree[AnyCell]):
         # None leaves an input to the planner.
         strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
         if out_strategy is not None:
-            strategy_form(name, "out_strategy", out_strategy)
+            checked_outputs(name, out_strategy)
         if parameter_plan is not None and not isinstance(parameter_plan, dict):
             raise SporaxTypeError(
                 f"For '{name}.shard', 'parameter_plan' must be a dict, but got {type(parameter_plan).__name__}."

@@ -109,7 +109,7 @@ class EmbeddingLookup(Cell):
         # What the user has said of the operator itself stays.
         if given is not None and given != self._own_strategy:
             return
-        # A Cell belongs to one stage.
+        # Inside a pipeline a lookup runs on the devices of its stage.
         parts = config.num_stage_devices
         cuts = {
             "field_slice": ((parts, 1), (1, parts)),

@@ -68,11 +68,23 @@ def shard(
     return call
 
 
+def checked_outputs(name: str, out_strategy: Any) -> None:
+    """None as an entry leaves an output to the planner, as ``(None,)`` in MindSpore's documentation does.
+
+    Raises:
+        SporaxTypeError: `out_strategy` is no tuple, or an entry is neither None nor a strategy.
+    """
+    entries = out_strategy
+    if isinstance(out_strategy, tuple):
+        entries = tuple(entry for entry in out_strategy if entry is not None)
+    strategy_form(name, "out_strategy", entries)
+
+
 def _check(in_strategy: Any, out_strategy: Any, device: Any, level: Any) -> None:
     if not isinstance(in_strategy, tuple):
         raise SporaxTypeError(f"For 'shard', 'in_strategy' must be a tuple, but got {type(in_strategy).__name__}.")
     # None leaves an input to the planner and is no strategy to check.
     strategy_form("shard", "in_strategy", tuple(entry for entry in in_strategy if entry is not None))
     if out_strategy is not None:
-        strategy_form("shard", "out_strategy", out_strategy)
+        checked_outputs("shard", out_strategy)
     check_options("shard", device, level)

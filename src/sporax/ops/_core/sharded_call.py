@@ -51,7 +51,8 @@ def sharded_call(
         return function(*args, **kwargs)
     # A strategy of one operator is its own and is not passed on as marks around a function.
     if is_operator(function):
-        with next_operator(in_strategy, out_strategy):
+        asked = None if out_strategy is None or all(entry is None for entry in out_strategy) else out_strategy
+        with next_operator(in_strategy, asked):
             return function(*args, **kwargs)
     args, kwargs = _marked(name, "in_strategy", (args, dict(kwargs)), cuts_of(in_strategy))
     values = {

@@ -10,6 +10,7 @@ Reference: Huang et al., GPipe, 2019; Narayanan et al., Megatron-LM, 2021 (inter
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ from sporax.lowering.pipeline.micro_step import open_micro_loop
 from sporax.lowering.pipeline.programs import programs_of, update_levels
 from sporax.planner.auto import auto_plan
 from sporax.planner.operators.axis_order import arranged_for
+from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.pipeline.check import check_schedule
 from sporax.planner.pipeline.generators import forward_only, generate
 from sporax.planner.propagation.semi_auto import semi_auto_plan
@@ -139,6 +141,7 @@ def _plan(
     config = replace(settings.parallel, device_num=settings.parallel.num_stage_devices, pipeline_stages=1)
     inner = replace(settings, parallel=config)
     graph = chunk.step.graph
+    _check_tables(graph, mesh)
     placed: dict[int, Placement] = {}
     for tensor, argument in chunk.micro_inputs.items():
         placed[tensor] = data_placement(graph.tensors[tensor].shape, _fed_position(micro, argument), config, mesh)
@@ -151,6 +154,18 @@ def _plan(
         plan, _ = auto_plan(graph, mesh, inner, placed, whole_parameters, profile)
         return plan
     return semi_auto_plan(graph, mesh, config, placed, whole_parameters)
+
+
+def _check_tables(graph: OperatorGraph, mesh: DeviceMatrix) -> None:
+    """Check the parts of tables that the user has split by hand; inside of a stage tables are kept in even parts."""
+    names = {entry.tensor: entry.name for entry in graph.inputs}
+    for table, rows in check_splits(graph, mesh.num_devices, ()).items():
+        if not rows.is_even:
+            warnings.warn(
+                f"For '{names[table]}', parts of {rows.rows} rows are not offered inside of a pipeline stage: each device keeps "
+                f"the same number of rows. Values are the same.",
+                stacklevel=2,
+            )
 
 
 def _fed_position(micro: MicroStep, argument: int) -> int:
