@@ -58,6 +58,10 @@ def planned(recipe):
     return step.program.plan(ms.Tensor(np.zeros(recipe.whole_shape, recipe.dtype)))
 
 
+# One recipe has groups of 3 of the 8 ranks, in which weights stay whole.
+pytestmark = pytest.mark.filterwarnings("ignore:.*'optimizer_weight_shard_size' must divide the 8 devices of a stage")
+
+
 @cache
 def plan_of(name):
     return planned(RECIPES[name])
