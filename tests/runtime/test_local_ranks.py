@@ -126,6 +126,20 @@ def test_ranks_are_counted_alike_in_all_parallel_modes(ranks):
     assert communication.get_group_size() == communication.get_local_rank_size() == 1
 
 
+@pytest.mark.parametrize("mode", ["data_parallel", "semi_auto_parallel", "auto_parallel"])
+def test_a_mode_that_is_set_after_the_ranks_were_counted_is_an_error(ranks, mode, capsys):
+    ms.reset_auto_parallel_context()
+    _supported._say_once.cache_clear()
+    assert communication.get_group_size() == 1
+    assert "one of the 8 devices of this process works" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match=f"'parallel_mode' {mode} comes too late: get_group_size"):
+        ms.set_auto_parallel_context(parallel_mode=mode, gradients_mean=True)
+    assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
+    assert not ms.get_auto_parallel_context("gradients_mean")
+    # As many devices as the script was told are right.
+    ms.set_auto_parallel_context(parallel_mode=mode, device_num=1)
+
+
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
 def test_what_ranks_could_not_do_as_one_program_is_an_error(ranks, mode):
     ms.set_context(mode=mode)
