@@ -69,7 +69,10 @@ def main() -> int:
     init()
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
-    rank, num_ranks = get_rank(), get_group_size()  # after the mode, which decides about ranks where there is one process
+    rank, num_ranks = (
+        get_rank(),
+        get_group_size(),
+    )  # after the mode, which decides about ranks where there is one process
     ms.set_seed(1)  # the same weights and the same order of images on all ranks
 
     net = network()

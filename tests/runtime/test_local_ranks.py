@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 
+import jax
 import local_rank_recipes as recipes
 import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import Tensor, communication, dataset, nn, ops
+from sporax import Tensor, communication, context, dataset, nn, ops
 from sporax.context import _supported
 
 
@@ -194,6 +195,14 @@ def test_settings_that_would_leave_devices_idle(ranks):
     ms.set_auto_parallel_context(device_num=16)
     with pytest.raises(RuntimeError, match="'device_num' is 16"):
         step_of(Small())(X, Y)
+
+
+def test_processes_of_a_larger_job_have_one_device_each(ranks, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for mode in ("data_parallel", "hybrid_parallel"):
+        ms.set_auto_parallel_context(parallel_mode=mode)
+        with pytest.raises(RuntimeError, match="each process of a job must have one device, but this one has 8"):
+            context.check_step()
 
 
 def test_without_init_one_device_works_and_says_so(capsys):
