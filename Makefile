@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster quick soak lint types contracts docs check bench clean
+.PHONY: help demo test test-newest test-cluster quick soak lint types contracts docs check bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,9 +26,22 @@ test: $(BIN)/.ready ## Run all tests
 quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
 	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
 
+NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/planner/report/test_unknown_primitives.py \
+	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/ops/_core
+
+$(BIN)/.tests-ready: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[test]'
+	@touch $@
+
+test-newest: $(BIN)/.tests-ready ## Run what a new Python or JAX breaks first: VENV and PYTHON say where (90 s of CPU time)
+	@$(BIN)/python -c "import jax, platform; print('Python', platform.python_version(), 'with JAX', jax.__version__)"
+	$(BIN)/python -m pytest -n auto -m "not slow and not soak" $(NEWEST)
+
 soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against one, from a seed
 	$(BIN)/python tools/soak.py --cases 600
 	$(BIN)/python tools/soak_servers.py --kills 60
+	$(BIN)/python tools/soak_steps.py --runs 100
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
 
 CONTROL_PLANE ?= $(HOME)/.cache/sporax/control-plane

@@ -11,16 +11,25 @@ from typing import Any
 
 from sporax import _module_paths
 from sporax._version import __version__
-from sporax.ir.missing import missing_name
+from sporax.ir.missing import MissingNameError, missing_name, placeholder_module
 
 _module_paths.install()
 
 _SUBMODULES = frozenset(
     """
-    common communication context dataset device_context experimental hal ir log mindrecord mint nn numpy ops parallel planner
-    profiler runtime train
+    amp boost common communication context dataset device_context experimental graph hal ir log mindrecord mint nn numpy ops
+    parallel planner profiler runtime train version
     """.split()
 )
+_INTERNAL_SUBMODULES = frozenset(["_c_expression", "_checkparam", "_extends"])
+"""Modules of MindSpore's that programs reach although they are no part of its interface."""
+_WITHOUT_NAMES = frozenset(
+    """
+    _c_dataengine _c_mindrecord _check_jit_forbidden_api _op_impl arg_dtype_cast arg_handler default_config device_manager
+    dryrun multiprocessing onnx rewrite safeguard tools utils
+    """.split()
+)
+"""Attributes of MindSpore that are modules and of which Sporax has nothing: modules whose names explain that they are missing."""
 
 # Which module each top-level name lives in.
 _MODULES = {
@@ -112,7 +121,7 @@ __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
+    if name in _SUBMODULES or name in _INTERNAL_SUBMODULES:
         return importlib.import_module(f"sporax.{name}")
     if name == "dtype":
         return importlib.import_module("sporax.common.dtype")
@@ -124,7 +133,14 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
-    return missing_name(__name__, name)
+    try:
+        return missing_name(__name__, name)
+    except MissingNameError:
+        # An attribute, and no from-import: those answer as for any other name.
+        if name not in _WITHOUT_NAMES:
+            raise
+        # Not kept as an attribute: a guarded from-import of the name must go on to fail.
+        return placeholder_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:

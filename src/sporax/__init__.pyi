@@ -6,12 +6,15 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from sporax import amp as amp
+from sporax import boost as boost
 from sporax import common as common
 from sporax import communication as communication
 from sporax import context as context
 from sporax import dataset as dataset
 from sporax import device_context as device_context
 from sporax import experimental as experimental
+from sporax import graph as graph
 from sporax import hal as hal
 from sporax import ir as ir
 from sporax import log as log
@@ -25,6 +28,7 @@ from sporax import planner as planner
 from sporax import profiler as profiler
 from sporax import runtime as runtime
 from sporax import train as train
+from sporax import version as version
 from sporax._run_check import run_check as run_check
 from sporax.amp._scalers import DynamicLossScaleManager as DynamicLossScaleManager
 from sporax.amp._scalers import FixedLossScaleManager as FixedLossScaleManager

@@ -24,7 +24,10 @@ _PATHS_OF = {
     "sporax.runtime": "runtime.device runtime.event runtime.stream",
     "sporax.common.api": "graph graph.api",
     "sporax.common.dtype": "_c_expression.typing",
-    "sporax": "common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
+    "sporax": """
+        common.recompute common.mutable common.lazy_inline graph.lazy_inline graph.no_inline graph.mutable
+        parallel.checkpoint_transform parallel.transform_safetensors
+    """,
     "sporax.context": "parallel.algo_parameter_config",
     "sporax.parallel": "parallel.parameter_broadcast",
     "sporax.communication.management": "communication._comm_helper",
@@ -116,6 +119,13 @@ HOMES = {f"{_PACKAGE}.{path}": home for home, paths in _PATHS_OF.items() for pat
 """Full name of a path -> full name of the package that has its names."""
 
 
+class _ModuleOfOneFunction(ModuleType):
+    """A module of the name of its function, for which MindSpore's packages have the function: it is called as that."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
 class PathFinder(MetaPathFinder, Loader):
     """Finds and loads the modules of `HOMES`."""
 
@@ -134,6 +144,8 @@ class PathFinder(MetaPathFinder, Loader):
                 return missing_name(module.__name__, name)
             return getattr(home, name)
 
+        if callable(getattr(home, module.__name__.rpartition(".")[2], None)):
+            module.__class__ = _ModuleOfOneFunction
         module.__doc__ = f"Names of `{home.__name__}`, under a path of MindSpore's."
         vars(module).update(
             __getattr__=__getattr__, __dir__=lambda: dir(home), __all__=list(getattr(home, "__all__", ()))

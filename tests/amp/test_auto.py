@@ -123,3 +123,52 @@ def test_it_trains(mode):
     assert losses[-1].dtype == ms.float32
     assert losses[-1].item() < 0.5 * losses[0].item()
     assert all(parameter.dtype == ms.float32 for parameter in net.trainable_params())
+
+
+class Sharded(nn.Cell):
+    """A product, an exponential and a composed operator, as primitives."""
+
+    def __init__(self, strategies):
+        super().__init__()
+        self.matmul, self.exp, self.add = ops.MatMul(), ops.Exp(), ops.Add()
+        for operator, strategy in zip((self.matmul, self.exp, self.add), strategies, strict=True):
+            if strategy:
+                operator.shard(strategy)
+
+    def construct(self, x, y):
+        product = self.matmul(x, y)
+        exponential = self.exp(product)
+        return product, exponential, self.add(product, product)
+
+
+@pytest.fixture
+def semi_auto():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8)
+    yield
+    ms.reset_auto_parallel_context()
+
+
+@pytest.mark.parametrize(
+    "strategies",
+    [(None, None, None), (((2, 2), (2, 2)), None, None), (((4, 1), (1, 2)), ((2, 2),), ((4, 2), (4, 2)))],
+    ids=["none", "product", "all"],
+)
+def test_strategies_change_no_dtype(semi_auto, strategies):
+    values = np.random.default_rng(0)
+    x, y = (Tensor(values.normal(size=(8, 8)).astype(np.float32)) for _ in range(2))
+    results = amp.auto_mixed_precision(Sharded(strategies), "auto", ms.bfloat16)(x, y)
+    assert [result.dtype for result in results] == [ms.bfloat16, ms.float32, ms.bfloat16]
+
+
+def test_what_takes_no_part_in_gradients_takes_none_with_a_strategy(semi_auto):
+    matmul = ops.MatMul().shard(((2, 1), (1, 2)))
+
+    def loss(x, y):
+        with ms._no_grad():
+            constant = matmul(x, y)
+        return (constant * x).sum()
+
+    x, y = Tensor(np.eye(4, dtype=np.float32) + 1), Tensor(np.ones((4, 4), np.float32))
+    gradient = ms.jit(ms.grad(loss))(x, y)
+    np.testing.assert_array_equal(gradient.asnumpy(), np.full((4, 4), 5.0))

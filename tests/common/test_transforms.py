@@ -135,6 +135,19 @@ def test_a_sensitivity_scales_the_gradients():
     assert values(ms.value_and_grad(lambda x: (x, x * x), sens_param=True)(X, (X, Y))[1]) == [7, 18]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize(
+    "sensitivity", [3.0, Tensor(3.0), Tensor([3.0]), Tensor([[3.0]])], ids=["3", "()", "(1,)", "(1, 1)"]
+)
+def test_a_sensitivity_of_one_element_fits_an_output_of_one_element(shape, sensitivity):
+    def loss(x):
+        return (x * x).sum().reshape(shape)
+
+    assert values(ms.grad(loss, sens_param=True)(X, sensitivity)) == [3 * value for value in values(2 * X)]
+    gradient = ops.GradOperation(sens_param=True)(loss)
+    assert values(gradient(X, sensitivity)) == [3 * value for value in values(2 * X)]
+
+
 # ----------------------------------------------------------------------------------------------- writes inside
 
 

@@ -34,7 +34,7 @@ def assert_like_one_process(check_ranks, folder, processes, devices, ways):
 
 @pytest.mark.slow
 def test_two_processes_train_and_predict_like_one(check_ranks, tmp_path):
-    job = assert_like_one_process(check_ranks, tmp_path, 2, 1, ["broadcast"])
+    job = assert_like_one_process(check_ranks, tmp_path, 2, 1, ["frozen", "broadcast"])
     for line in (line for line in job.stdout.splitlines() if "_forward" in line):
         assert ("chunk0_forward" in line) != ("chunk1_forward" in line), line  # own programs only
 

@@ -205,3 +205,16 @@ def test_sampler_errors(error, make):
 def test_messages_state_both_values():
     with pytest.raises(ValueError, match=r"'shard_id' must be in \[0, 3\], but got 4"):
         numbers(num_shards=4, shard_id=4)
+
+
+def test_an_object_with_elements_and_a_length_is_a_sampler():
+    class Rows:
+        def __getitem__(self, number):
+            return 9 - number
+
+        def __len__(self):
+            return 4
+
+    data = ds.NumpySlicesDataset(np.arange(10), column_names=["x"], sampler=Rows())
+    for _ in range(2):
+        assert column(data) == [9, 8, 7, 6]

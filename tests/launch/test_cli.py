@@ -31,6 +31,7 @@ RUN_FLAGS = {
     "worker_log_name": "",
     "tail_worker_log": "-1",
     "no_cache": False,
+    "verify_steps": 0,
     "target": None,
     "target_arguments": None,
 }

@@ -339,3 +339,69 @@ def test_a_script_that_goes_on_after_its_plan_trains_nothing(plan, write):
     assert done.returncode == 0, done.stderr
     assert "the result is" not in done.stdout
     assert "Plan for 8 devices" in done.stdout
+
+
+IN_TWO_CALLS = """
+import sys
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, nn, ops
+
+ms.set_context(mode=ms.PYNATIVE_MODE if "pynative" in sys.argv else ms.GRAPH_MODE)
+net = nn.Dense(256, 128)
+optimizer = nn.Adam(net.trainable_params(), 1e-3)
+with_loss = nn.WithLossCell(net, nn.MSELoss())
+x, y = Tensor(np.ones((64, 256), np.float32)), Tensor(np.zeros((64, 128), np.float32))
+gradients = ms.value_and_grad(with_loss, None, optimizer.parameters)
+if "cell" in sys.argv:
+    gradients = nn.ForwardValueAndGrad(with_loss, optimizer.parameters, get_by_list=True)
+step = nn.TrainOneStepCell(with_loss, optimizer)
+for _ in range(2):
+    if "step" in sys.argv:
+        step(x, y)
+    else:
+        loss, grads = gradients(x, y)
+        if "clip" in sys.argv:
+            grads = ops.clip_by_global_norm(grads, 1.0)
+        if "alone" not in sys.argv:
+            optimizer(grads)
+    print("a step has run")
+"""
+MOMENTS = "of 263 kB"  # two for each of the (256 + 1) * 128 numbers
+
+
+@pytest.mark.parametrize("way", ["pynative step", "pynative", "graph", "graph cell", "pynative clip"])
+def test_the_optimizer_is_part_of_the_plan_in_both_modes(plan, write, way):
+    write("script.py", IN_TWO_CALLS)
+    done = plan("--devices", "8", "--hardware", "h100", "script.py", *way.split())
+    assert done.returncode == 0, done.stderr
+    (state,) = [line for line in done.stdout.splitlines() if line.startswith("optimizer state")]
+    assert MOMENTS in state
+    assert ("Warning: What is done with gradients between" in done.stdout) == ("clip" in way)
+    assert "a step has run" not in done.stdout
+
+
+def test_gradients_without_an_optimizer_are_planned_and_their_headline_says_it(plan, write):
+    write("script.py", IN_TWO_CALLS)
+    done = plan("--devices", "8", "--hardware", "h100", "--json", "plan.json", "script.py", "pynative", "alone")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("Plan for 8 devices"))
+    assert lines[head + 1].startswith("Warning: The optimizer is missing from this plan")
+
+
+def test_steps_of_two_calls_are_counted_as_one(plan, write):
+    write("script.py", IN_TWO_CALLS)
+    done = plan("--devices", "8", "--hardware", "h100", "--steps", "2", "script.py", "pynative")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(MOMENTS) == 2
+    assert done.stdout.count("a step has run") == 1
+
+
+def test_strategies_that_need_more_than_the_memory_are_an_error(plan, script):
+    """The output of 8 by 8 numbers alone does not fit into 100 bytes."""
+    done = plan("--devices", "8", "--memory", "100", "script.py")
+    assert "For 'memory', the step must fit into 0.000 MB per device" in done.stdout + done.stderr
+    assert "with these strategies the plan needs 0.001 MB" in done.stdout + done.stderr
+    assert "Plan for 8 devices" not in done.stdout
+    assert "Plan for 8 devices" in plan("--devices", "8", "--memory", "2MB", "script.py").stdout

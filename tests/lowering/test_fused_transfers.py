@@ -9,6 +9,7 @@ import pytest
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement
 from sporax.lowering.fused_transfers import redistribute_fused
+from sporax.planner.communication.moves import DEFAULT_COSTS, default_costs
 from sporax.planner.communication.resharding import redistribute
 
 MESH = DeviceMatrix((2, 4))
@@ -20,10 +21,10 @@ ARRAYS = [
 ]
 
 
-def fused(devices, source, target):
+def fused(devices, source, target, costs=DEFAULT_COSTS):
     """The tensors after a fused redistribution, and the compiled program."""
     on = devices(MESH.shape)
-    redistributions = [redistribute(array.shape, 4, source, target, MESH) for array in ARRAYS]
+    redistributions = [redistribute(array.shape, 4, source, target, MESH, costs=costs) for array in ARRAYS]
 
     def program(*slices):
         if source.partial:  # each rank has an equal share
@@ -53,6 +54,15 @@ def test_tensors_that_travel_together_arrive_as_each_alone(devices, everywhere, 
     count = len(re.findall(rf" {collective}(?:-start)?\(", text))
     alone = redistribute(ARRAYS[0].shape, 4, source, target, MESH)
     assert 0 < count == len(alone.collectives())
+
+
+def test_buffers_of_sums_are_traded_where_there_is_no_reduce_scatter(devices, everywhere):
+    target = P(((0,), (1,)))
+    moved, text = fused(devices, P(((), ()), (0, 1), "sum"), target, default_costs(False))
+    for array, expected in zip(moved, ARRAYS, strict=True):
+        everywhere(array, expected)
+    assert "reduce-scatter" not in text
+    assert len(re.findall(r" all-to-all(?:-start)?\(", text)) == 2  # one buffer a move, as above
 
 
 def test_moves_without_communication_are_applied_to_each(devices, everywhere):

@@ -6,12 +6,14 @@ import itertools
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement, axes_index, every_placement, num_parts
-from sporax.lowering.redistribute import apply_redistribution
+from sporax.lowering.redistribute import apply_redistribution, sum_in_order
+from sporax.planner.communication.moves import DEFAULT_COSTS, default_costs
 from sporax.planner.communication.resharding import redistribute
 
 SHAPE = (8, 16)
@@ -104,6 +106,16 @@ def test_axes_of_other_sizes(devices, everywhere, shape):
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_partial_values_become_complete_and_move(devices, dtype):
     """Parts become complete, move as parts, and are made from copies, for every reduction."""
+    check_partial_values(devices, dtype, DEFAULT_COSTS)
+
+
+def test_devices_without_a_reduce_scatter_get_the_same_sums_by_an_all_to_all(devices):
+    text, plans = check_partial_values(devices, np.float32, default_costs(False))
+    assert any(move.trades_parts and move.reduction == "sum" for plan in plans for move in plan.moves)
+    assert "reduce-scatter" not in text
+
+
+def check_partial_values(devices, dtype, costs):
     small = np.random.default_rng(0).integers(1, 4, SHAPE).astype(dtype)
     places = [
         ((), (), (0,)),
@@ -120,13 +132,33 @@ def test_partial_values_become_complete_and_move(devices, dtype):
         for reduction in reductions
         for old, new in itertools.product(places, places)
     ]
-    plans = [redistribute(SHAPE, 4, source, target, MESH) for source, target in cases]
+    plans = [redistribute(SHAPE, 4, source, target, MESH, costs=costs) for source, target in cases]
     results, text = run_parts(devices, plans, small)
     for (source, target), result in zip(cases, results, strict=True):
         whole = combined(small, source.partial, source.reduction)
         ours = combined_blocks(result, target)
         np.testing.assert_allclose(ours, whole, rtol=1e-6, err_msg=f"{source} to {target}")
     assert count_collectives(text) == planned(plans)
+    return text, plans
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e4m3fn", "int8", "uint32", "complex64"])
+def test_sums_are_added_rank_by_rank_and_small_floats_are_rounded_once(dtype):
+    rng = np.random.default_rng(0)
+    dtype = jnp.dtype(dtype)
+    values = rng.normal(size=(5, 64)) * 10.0 ** rng.integers(-3, 2, (5, 64)) * (100 if dtype.kind in "iu" else 1)
+    parts = values.astype(np.int64).astype(dtype) if dtype.kind in "iu" else values.astype(dtype)
+    wide = np.float32 if jnp.issubdtype(dtype, jnp.floating) else dtype
+    expected = parts[0].astype(wide)
+    for part in parts[1:]:
+        expected = expected + part.astype(wide)
+    result = np.asarray(jax.jit(sum_in_order)(parts))
+    assert result.dtype == dtype
+    assert result.tobytes() == expected.astype(dtype).tobytes()
+
+
+def test_a_sum_of_negative_zeros_keeps_its_sign():
+    assert np.signbit(sum_in_order(jnp.full((3, 2), -0.0))).all()
 
 
 def combined(x, partial, reduction):

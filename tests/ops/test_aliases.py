@@ -76,3 +76,24 @@ def test_bytes_of_a_tensor():
     assert x.get_bytes() == b"\x00\x00\x80?\x00\x00\x00@"
     assert x.data_sync(True) is None
     assert x.data_ptr() != 0
+
+
+@pytest.mark.parametrize("value", [(Tensor([1.0]), Tensor([2, 3])), [Tensor([1.0])], Tensor([1.0]), 3, "s", None])
+def test_identity_gives_what_it_is_given(mode, value):
+    from sporax.ops import functional
+
+    assert functional.identity is ops.identity
+    assert ops.identity(value) is value
+
+
+def test_identity_is_the_gradient_reducer_of_one_device(mode):
+    weights = [Parameter(Tensor([float(number), 1.0]), name=f"w{number}") for number in range(2)]
+    step = ms.value_and_grad(lambda x: (x * weights[0] * weights[1]).sum(), None, weights)
+
+    @ms.jit
+    def reduced(x):
+        _, gradients = step(x)
+        return ops.identity(gradients)
+
+    first, second = reduced(Tensor([2.0, 3.0]))
+    assert (first.tolist(), second.tolist()) == ([2, 3], [0, 3])

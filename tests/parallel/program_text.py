@@ -1,5 +1,6 @@
 """Collectives of a compiled program, read from its text, and those of its plan, by kind and bytes."""
 
+import math
 import re
 from collections import Counter
 
@@ -40,10 +41,7 @@ def read_collectives(text):
             continue
         kind = match["kind"].replace("-", "_").replace("collective_permute", "permute")
         size = sum(map(_bytes, _ARRAY.findall(match["result"])))
-        groups = re.search(r"replica_groups=\{\{([\d,]+)\}|replica_groups=\[\d+,(\d+)\]", line)
-        members = 1
-        if groups:
-            members = len(groups[1].split(",")) if groups[1] else int(groups[2])
+        members = _members(line)
         total[kind] += {"all_gather": size // members, "reduce_scatter": size * members}.get(kind, size)
     return dict(total)
 
@@ -57,6 +55,20 @@ def planned_bytes(planned):
             rule = rule_for(operator.operation)
             total["permute"] += exchanged_bytes(operator.operation, rule, cut.assignment, plan.mesh)
     return {kind: size for kind, size in total.items() if size}
+
+
+def _members(line):
+    """How many devices of one group a collective connects; 1 where it names none."""
+    groups = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]|mesh\[(.*?)\] \{(.*?)\})", line)
+    if groups is None:
+        return 1
+    listed, counted, mesh, axes = groups.groups()
+    if mesh is not None:  # since JAX 0.11: mesh['a'=2,'b'=4] {'b'}
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", mesh)}
+        names = re.findall(r"'(\w+)'", axes)
+        assert names, line
+        return math.prod(sizes[name] for name in names)
+    return len(listed.split(",")) if listed else int(counted)
 
 
 def _bytes(array):

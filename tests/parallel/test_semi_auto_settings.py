@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import pairwise, starmap
 
 import numpy as np
 import program_text
@@ -17,6 +18,9 @@ from sporax.parallel.auto_parallel import AutoParallel
 from sporax.planner.check import check_plan
 from sporax.planner.communication.moves import MoveKind
 from sporax.planner.communication.transfers import schedule
+from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.memory.peak import memory_of
+from sporax.runtime import distributed
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(16, 16)).astype(np.float32), RNG.integers(0, 8, 16).astype(np.int32)
@@ -118,6 +122,34 @@ def test_level_3_gathers_twice_what_the_backward_pass_reads():
         config = {"parallel_optimizer_threshold": 0, "optimizer_level": level}
         gathered[level] = counts(make_step(**{**SHARDED, "parallel_optimizer_config": config}))["all-gather"]
     assert gathered["level3"] == gathered["level1"] + 2
+
+
+@pytest.mark.parametrize("fusion", [{}, {"comm_fusion": {"reducescatter": AUTO}}])
+def test_without_a_reduce_scatter_programs_plans_and_memory_are_those_of_an_all_to_all(alone, monkeypatch, fusion):
+    scatters = counts(make_step(**SHARDED, **fusion))["reduce-scatter"]
+    # As on CPUs once `jax.distributed` is initialized, where tests/communication/test_reduce_scatter.py looks.
+    monkeypatch.setattr(distributed, "has_reduce_scatter", lambda: False)
+    step = make_step(**SHARDED, **fusion)
+    np.testing.assert_allclose(run(step), alone, rtol=2e-5)
+    planned, actual = plan_of(step), counts(step)
+    assert not planned.plan.has_reduce_scatter
+    assert actual["reduce-scatter"] == 0
+    assert actual["all-to-all"] == scatters > 0
+    assert program_text.planned_bytes(planned) == collective_bytes(step)
+    assert "reduce_scatter" not in cost_of(planned.graph, planned.plan, planned.model).collectives
+    assert "reduce_scatter" not in str(planned.summary())
+
+
+@pytest.mark.parametrize("fusion", [{}, {"comm_fusion": {"reducescatter": AUTO}}])
+def test_an_all_to_all_in_place_of_a_reduce_scatter_needs_the_memory_that_plans_say(monkeypatch, fusion):
+    monkeypatch.setattr(distributed, "has_reduce_scatter", lambda: False)
+    layers = (16, 512, 512, 8)  # large, so that the gaps between buffers do not count
+    step = make_step(lambda: nn.SequentialCell(*starmap(nn.Dense, pairwise(layers))), **SHARDED, **fusion)
+    planned = plan_of(step)
+    measured = program_text.compiled(step.program, Tensor(X), Tensor(Y)).memory_analysis()
+    held = measured.argument_size_in_bytes + measured.output_size_in_bytes - measured.alias_size_in_bytes
+    predicted = memory_of(planned.graph, planned.plan).peak_bytes
+    assert predicted == pytest.approx(held + measured.temp_size_in_bytes, rel=0.01)
 
 
 # ------------------------------------------------------------------------------------------------- gradient accumulation

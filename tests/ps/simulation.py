@@ -10,6 +10,7 @@ import heapq
 import itertools
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from sporax.ps import scheduler_state as scheduler
 from sporax.ps import server_state as server
 from sporax.ps.follower_state import server_identity
 from sporax.ps.journal import Journal
+from sporax.ps.log_file import Damage
 from sporax.ps.messages import (
     Entry,
     Heartbeat,
@@ -36,10 +38,12 @@ from sporax.ps.messages import (
     Record,
     Register,
     Source,
+    UpdatesLost,
     VariableSpec,
     ViewIs,
     Welcome,
 )
+from sporax.ps.recovery import Replay
 from sporax.ps.slot import SlotState
 
 SIZE = 4
@@ -61,9 +65,10 @@ class SimulatedServer:
 
     index: int
     machine: server.ServerState | None = None
-    disk: list[tuple[Record, list[bytes]]] = field(default_factory=list)
+    disk: list[tuple[Record, list[bytes]] | None] = field(default_factory=list)
     images: dict[int, SlotState] = field(default_factory=dict)
     start: int = 0
+    ready: Ready | None = None
     paused: bool = False
 
 
@@ -153,12 +158,13 @@ class Simulation:
     def to_server(self, simulated: SimulatedServer, sender: bytes, message: Message, frames: tuple) -> None:
         if isinstance(message, Welcome):
             if simulated.machine is None:
-                states = self.recovered(simulated)
-                simulated.machine = server.ServerState(message.index, message.incarnation, self.options, states)
-                self.ready = {slot: state.lsn for slot, state in states.items()}
-            inventory = {slot: state.lsn for slot, state in simulated.machine.states.items()}
-            ready = Ready(message.index, message.incarnation, inventory)
-            self.send("scheduler", b"server-%d-%d" % (simulated.index, simulated.start), ready)
+                replay = self.recovered(simulated)
+                simulated.machine = server.ServerState(message.index, message.incarnation, self.options, replay.states)
+                inventory = {slot: state.lsn for slot, state in replay.states.items()}
+                missing = {slot: what.last for slot, what in replay.missing.items()}
+                damage = "its log is damaged" if replay.damages else ""
+                simulated.ready = Ready(message.index, message.incarnation, inventory, missing, damage)
+            self.send("scheduler", b"server-%d-%d" % (simulated.index, simulated.start), simulated.ready)
         elif simulated.machine is not None:
             self.do_server(simulated, simulated.machine.handle(events.Received(sender, message, frames), self.now))
             if simulated.machine is not None:
@@ -191,9 +197,7 @@ class Simulation:
             if simulated.machine is None:
                 continue
             if not simulated.machine.is_known:
-                inventory = {slot: state.lsn for slot, state in simulated.machine.states.items()}
-                ready = Ready(simulated.machine.index, simulated.machine.incarnation, inventory)
-                self.send("scheduler", identity, ready)
+                self.send("scheduler", identity, simulated.ready)
             self.send("scheduler", identity, simulated.machine.heartbeat(self.now, {}))
         for rank, state in enumerate(self.clients):
             self.do_client(rank, state.handle(client.Tick(), self.now))
@@ -256,6 +260,8 @@ class Simulation:
                     self.answers[(rank, request)] = message
                     if frames:
                         self.values[(rank, request)] = np.frombuffer(b"".join(frames), np.float32)
+                case client.Lost(slot, had, has):
+                    self.send("scheduler", b"worker-%d" % rank, UpdatesLost(slot, had, has))
                 case client.Failed(_, reason):
                     self.failures.append(reason)
 
@@ -265,20 +271,32 @@ class Simulation:
         simulated.start += 1
         simulated.machine = None
 
-    def recovered(self, simulated: SimulatedServer) -> dict[int, SlotState]:
-        """What the log of a server has; as `SlotLog.recover` does it."""
-        states: dict[int, SlotState] = {}
+    def recovered(self, simulated: SimulatedServer) -> Replay:
+        """What the log of a server has; as `SlotLog.recover` does it. None in place of a record is damage."""
+        replay = Replay(self.options.staleness)
         if self.options.durability == "memory":
-            return states
-        for slot, state in simulated.images.items():
+            return replay
+        for state in simulated.images.values():
             image, frames = state.image()
-            states[slot] = SlotState.from_image(image, [bytes(frame) for frame in frames], self.options.staleness)
-        floor = {slot: state.epoch for slot, state in states.items()}
-        for record, frames in simulated.disk:
-            state = states.setdefault(record.slot, SlotState(record.slot, self.options.staleness))
-            if record.lsn == state.lsn + 1 and record.epoch >= floor.get(record.slot, 0):
-                state.apply(record, list(frames))
-        return states
+            replay.take_image(image, [bytes(frame) for frame in frames])
+        for entry in simulated.disk:
+            if entry is None:
+                replay.take_damage(Damage(Path("log"), 0, 1))
+            else:
+                replay.take(entry[0], list(entry[1]))
+        replay.finish()
+        if replay.damages:
+            # As `SlotLog.set_aside`: what is whole is in snapshots now, and the rest is kept elsewhere.
+            simulated.images = dict(replay.states)
+            simulated.disk = []
+            return self.recovered_again(simulated, replay)
+        return replay
+
+    def recovered_again(self, simulated: SimulatedServer, first: Replay) -> Replay:
+        """The slots as they are on the disk now, with what the first look has found."""
+        again = self.recovered(simulated)
+        again.missing, again.damages = first.missing, first.damages
+        return again
 
     def crash(self, index: int) -> None:
         """A server ends and begins again at once."""

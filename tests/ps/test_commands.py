@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +182,29 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
         ran = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=90)
         assert "worked" in ran.stdout, ran
         assert os.listdir(folder) == []
+
+
+def listening_addresses(process: int) -> set[str]:
+    """Interfaces on which a process takes TCP connections."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):
+            sockets.add(os.readlink(descriptor))
+    found = set()
+    for line in [line for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:  # a listening one
+            found.add(fields[1].partition(":")[0])
+    return found
+
+
+@pytest.mark.slow
+def test_a_job_of_one_machine_listens_on_loopback_alone() -> None:
+    """Also with keys, which the launcher gives to all of its jobs."""
+    with background(2, 1, SPORAX_TOKEN="x" * 64) as cluster:
+        store = Store(cluster.cluster.address, keys=security.keys_of_token("x" * 64), timeout=60.0)
+        for (role, index), child in cluster.cluster.children.items():
+            assert child.process is not None
+            assert listening_addresses(child.process.pid) == {"0100007F"}, (role, index)
+        assert listening_addresses(os.getpid()) <= {"0100007F"}
+        store.close()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sporax.ir.errors import SporaxTypeError
-from sporax.runtime import dry_run, exchanges
+from sporax.runtime import distributed, dry_run, exchanges
 from sporax.runtime.exchanges import Axis
 
 DIVIDING = [(6, 1), (7, 2, 0, 5), tuple(range(8))]
@@ -14,8 +14,10 @@ VALUES = np.random.default_rng(0).integers(-9, 10, (8, 24, 2)).astype(np.float32
 REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 
+@pytest.mark.parametrize("has_reduce_scatter", [True, False])
 @pytest.mark.parametrize("members", DIVIDING)
-def test_every_member_of_a_dividing_group_gets_what_numpy_gives(on_ranks, members):
+def test_every_member_of_a_dividing_group_gets_what_numpy_gives(on_ranks, monkeypatch, members, has_reduce_scatter):
+    monkeypatch.setattr(distributed, "has_reduce_scatter", lambda: has_reduce_scatter)
     axis, mine = Axis(8, members, 0), VALUES[list(members)]
     pieces = np.split(mine, len(members), axis=1)  # [to][from]
 

@@ -394,3 +394,37 @@ def test_a_plan_of_one_process_is_the_program_of_another(tmp_path):
     assert (first, second) == ("dynamic", "saved")
     assert "all-gather" in compiled
     assert again == compiled
+
+
+class Model:
+    """Weights that an object holds, as those of flax.nnx."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+
+jax.tree_util.register_pytree_node(Model, lambda model: ((model.weight,), None), lambda _, leaves: Model(*leaves))
+
+
+@pytest.mark.parametrize("make", [lambda: Model(floats(8, 8)), lambda: {"weight": floats(8, 8)}])
+def test_a_function_that_changes_its_arguments_is_refused(make):
+    def train(model, x):
+        weight = model["weight"] if isinstance(model, dict) else model.weight
+        new = weight - 0.1 * jax.grad(lambda weight: ((x @ weight) ** 2).sum())(weight)
+        if isinstance(model, dict):
+            model["weight"] = new
+        else:
+            model.weight = new
+        return new.sum()
+
+    with pytest.raises(SporaxValueError, match=r"it changes args\[0\].* in place, and the change would be lost"):
+        sporax.plan(train, make(), floats(16, 8), devices=8, hardware="h100")
+
+
+def test_a_function_that_adds_to_its_arguments_is_refused():
+    def count(cache, x):
+        cache["seen"] = x
+        return x * 2
+
+    with pytest.raises(SporaxValueError, match="it changes the structure of its arguments in place"):
+        sporax.plan(count, {}, floats(16, 8), devices=8, hardware="h100")

@@ -39,6 +39,9 @@ SIMULATION_LEVELS = (0, 1, 2, 3)
 NO_CACHE = "SPORAX_NO_CACHE"
 """Set to 1, it keeps compiled programs from being kept for later runs (`sporax.runtime.compilation_cache`)."""
 
+VERIFY_STEPS = "SPORAX_VERIFY_STEPS"
+"""How many steps apart programs run twice from the same inputs, to compare results (`sporax.runtime.step_verification`)."""
+
 RECOVERY_VARIABLE = "MS_ENABLE_RECOVERY"
 """Set to 1, training goes on from the newest checkpoint that all ranks have, and ranks outlive the loss of another one."""
 
@@ -154,6 +157,15 @@ def simulation_level(environ: Mapping[str, str]) -> int | None:
             f"For '{SIMULATION_VARIABLE}', the value must be one of {SIMULATION_LEVELS}, but got '{text}'."
         )
     return int(text)
+
+
+def verify_steps(environ: Mapping[str, str]) -> int:
+    """How many steps apart programs run twice; 0: never.
+
+    Raises:
+        SporaxValueError: the variable is no whole number, or negative.
+    """
+    return _integer(environ, VERIFY_STEPS, default=0)
 
 
 def _from_dry_run(environ: Mapping[str, str]) -> RankEnvironment:

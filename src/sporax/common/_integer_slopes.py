@@ -20,6 +20,7 @@ import jax.extend.core as jax_core
 import jax.numpy as jnp
 
 from sporax.ir.identity import ByIdentity
+from sporax.ir.newer_primitives import with_newer
 
 Array = Any
 """A jax.Array or a tracer."""
@@ -27,7 +28,7 @@ Array = Any
 _ALL = slice(None)
 #: Primitive -> which of its operands are numbers; the others are indices or choose.
 _SMOOTH: dict[str, slice] = {
-    **dict.fromkeys(("add", "sub", "mul", "neg", "abs", "integer_pow", "square", "rem", "max", "min", "clamp"), _ALL),
+    **dict.fromkeys(with_newer("add sub mul neg abs integer_pow square rem max min clamp".split()), _ALL),
     **dict.fromkeys(("add_any", "pow", "dot_general", "conv_general_dilated"), _ALL),
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _ALL),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "sort", "top_k"), _ALL),
@@ -41,6 +42,8 @@ _SMOOTH: dict[str, slice] = {
 #: Parameters that hold the program of a call.
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint"))
+
+_WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call"))
 
 
 class _Slopes(threading.local):
@@ -164,8 +167,9 @@ def _with_slopes(
 ) -> tuple[list[Array], list[Array | None]]:
     """Results of an equation with slopes among its operands."""
     name = equation.primitive.name
-    # Calls are entered, so that slopes reach the equations inside.
-    if name in _CALLS:
+    # Calls are entered, so that slopes reach the equations inside; but a derivative that floats have by a rule of their own
+    # would be lost there, and what is inside may have no other.
+    if name in _CALLS and not (name in _WITH_RULES and _of_floats(equation)):
         body = next(equation.params[key] for key in _BODIES if key in equation.params)
         program, constants = (body.jaxpr, body.consts) if isinstance(body, jax_core.ClosedJaxpr) else (body, ())
         return _evaluate(program, constants, operands, slopes)
@@ -189,6 +193,15 @@ def _with_slopes(
         _carried(result, slope) if jnp.issubdtype(slope.dtype, jnp.floating) else None
         for result, slope in zip(results, smooth_results, strict=True)
     ]
+
+
+def _of_floats(equation: Any) -> bool:
+    """Whether a call makes floats of floats, and of integers that only choose."""
+    some, every = (
+        (jnp.issubdtype(atom.aval.dtype, jnp.inexact) for atom in atoms)
+        for atoms in (equation.invars, equation.outvars)
+    )
+    return any(some) and all(every)
 
 
 def _bind_smooth(equation: Any, operands: Sequence[Array]) -> list[Array]:

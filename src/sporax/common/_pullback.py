@@ -344,7 +344,10 @@ def _nothing(array: jax.Array) -> Any:
 def _ask_for_plan(call: Call) -> None:
     """Where a process only makes plans (`sporax plan`), gradients of weights make a step one that is planned."""
     # A gradient of inputs alone is no training step.
-    settings = context.plan_settings_of_training() if call.weights else None
+    if not call.weights:
+        return
+    state.note_training()
+    settings = context.plan_settings_of_training()
     if settings is not None:
         state.ask_for_plan(settings)
 
@@ -389,6 +392,8 @@ def _is_inexact(array: Any) -> bool:
 
 def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
     """Cotangents in the dtypes JAX wants: those of integers are of no dtype."""
+    if isinstance(cotangents, int | float):
+        cotangents = wrap(jnp.asarray(cotangents))
     given = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
     if len(given) != len(outputs):
         raise SporaxValueError(
@@ -396,6 +401,9 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
         )
 
     def one(output: jax.Array, value: Any) -> Any:
+        # One element is one number, in whatever shape: losses of () are called with sensitivities of (1,), and the reverse.
+        if value is not None and value.size == output.size == 1:
+            value = value.reshape(output.shape)
         if value is not None and value.shape != output.shape:
             raise SporaxValueError(
                 f"For 'grad', the sensitivity must have the output's shape {output.shape}, but got {value.shape}."

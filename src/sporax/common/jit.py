@@ -19,7 +19,7 @@ from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.runtime import distributed, state
+from sporax.runtime import distributed, postponed, state
 from sporax.runtime.program import HOLDERS, Program
 
 # Calls whose arguments are all Tensors take a quicker path through `Program`.
@@ -128,7 +128,8 @@ def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any])
         SporaxTypeError: values are asked for, and the level is STRICT, or a plan cuts the step, or ranks work on it together.
     """
     try:
-        return program(*args, **kwargs)
+        # Gradients may be computed here and used by an optimizer in a call of its own.
+        return postponed.run(program, args, kwargs) if context.plans_only() else program(*args, **kwargs)
     except state.ValueNeededError as needed:
         # A plan, or peers that wait in a collective, cannot go on operator by operator.
         if context.get_context("jit_syntax_level") == context.STRICT or program.settings() or distributed.has_peers():

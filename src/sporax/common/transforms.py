@@ -11,6 +11,7 @@ from typing import Any
 
 from sporax.common._pullback import Call, Pullback, is_differentiable, pushforward, zeros_like
 from sporax.common.jit import compiled_in_graph_mode
+from sporax.common.one_forward import pullback_of
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -130,7 +131,7 @@ class GradOperation:
             if not self.get_all:
                 # With weights alone no input is differentiated, as in MindSpore.
                 positions = () if self.get_by_list else positions[:1]
-            pullback = Pullback(Call(fn, args, kwargs, positions, chosen or ()))
+            pullback = pullback_of(Call(fn, args, kwargs, positions, chosen or ()))
             by_input, by_weight = pullback(sens)
             # A single gradient comes by itself.
             shaped = tuple(by_input) if self.get_all else next(iter(by_input), None)
@@ -221,7 +222,7 @@ def _differentiated(
     def differentiate(*args: Any, **kwargs: Any) -> Any:
         args, sens = _without_sens(args, sens_param)
         call = Call(fn, args, kwargs, positions or (), chosen or (), has_aux)
-        pullback = Pullback(call)
+        pullback = pullback_of(call)
         input_grads, weight_grads = pullback(sens)
         outputs = (pullback.outputs, *pullback.rest) if has_aux else pullback.outputs
         by_input = _shaped_inputs(input_grads, call.positions, return_ids)

@@ -195,6 +195,7 @@ def _resolved(context: _Context) -> ParallelConfig:
     devices = num_devices() if config.in_global_view else max(num_ranks, distributed.num_ranks_here())
     job: dict[str, Any] = {"device_num": devices, "global_rank": rank}
     missing = {name: value for name, value in job.items() if name not in context.given}
+    missing["has_reduce_scatter"] = distributed.has_reduce_scatter()
     # The same object where nothing is missing: it is compared at every step.
     if all(getattr(config, name) == value for name, value in missing.items()):
         return config

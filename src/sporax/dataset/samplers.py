@@ -365,6 +365,16 @@ class Sampler(BuiltinSampler):
         return _row_numbers(type(self).__name__, iter(self), num_rows, self.num_samples)
 
 
+class _Indexed:
+    """The elements of an object that has `__getitem__` and `__len__` alone."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[int]:
+        return (self._rows[number] for number in range(len(self._rows)))
+
+
 class IterSampler(Sampler):
     """The row numbers an iterable yields, asked again for each pass.
 
@@ -468,4 +478,6 @@ def _given_sampler(where: str, sampler: object, num_samples: int | None) -> Buil
         return SubsetSampler(sampler, num_samples)
     if isinstance(sampler, Iterable) and not isinstance(sampler, str):
         return IterSampler(sampler, num_samples)
+    if hasattr(sampler, "__getitem__") and hasattr(sampler, "__len__") and not isinstance(sampler, str):
+        return IterSampler(_Indexed(sampler), num_samples)
     raise type_error(where, "sampler", "a sampler or an iterable of row numbers", sampler)

@@ -42,6 +42,10 @@ class SporaxRuntimeError(SporaxError, RuntimeError):
     """The operation is not possible in the present state, or a plan is not valid."""
 
 
+class SporaxDefectError(SporaxRuntimeError):
+    """Sporax failed inside, at something that is correct: the defect is ours. Its cause is the exception that was met."""
+
+
 class SporaxIndexError(SporaxError, IndexError):
     """An index is out of range."""
 

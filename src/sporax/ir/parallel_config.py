@@ -88,7 +88,7 @@ class CommFusion:
 
 @dataclass(frozen=True, slots=True)
 class ParallelConfig:
-    """The settings of a parallel run. Field names are the keys of `set_auto_parallel_context`.
+    """The settings of a parallel run. Field names are the keys of `set_auto_parallel_context`, but for `has_reduce_scatter`.
 
     `docs/parallel_context.md` says what each means and which part of the system reads it.
 
@@ -98,9 +98,10 @@ class ParallelConfig:
         4
     """
 
-    # The job.
+    # The job. No user sets the last one: it says whether programs on its devices may scatter sums by one collective.
     device_num: int = 1
     global_rank: int = 0
+    has_reduce_scatter: bool = True
     parallel_mode: str = ParallelMode.STAND_ALONE
     # Gradients and loss.
     gradients_mean: bool = False

@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -76,6 +76,7 @@ class Plan:
         notes: what people should know: operators that could not be sharded, and why.
         alltoall: whether tensors may be moved by all-to-all and permute.
         graph: fingerprint of the graph it was made for.
+        has_reduce_scatter: whether its devices scatter sums by one collective; without it an all-to-all trades the parts.
     """
 
     mesh: DeviceMatrix
@@ -86,6 +87,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     alltoall: bool = True
     graph: str = ""
+    has_reduce_scatter: bool = True
 
     def __str__(self) -> str:
         cut = sum(any(operator.assignment) for operator in self.operators)
@@ -97,6 +99,17 @@ class Plan:
     def fusion_is_free(self) -> bool:
         """Whether the compiler may combine all-reduces: nothing was said about fusion."""
         return all(resharding.fusion is None for resharding in self.reshardings.values())
+
+    def on_devices(self, has_reduce_scatter: bool) -> Plan:
+        """The same plan, carried out on devices that scatter sums by one collective or do not."""
+        return replace(
+            self,
+            operators=tuple(
+                replace(operator, bodies=tuple(body.on_devices(has_reduce_scatter) for body in operator.bodies))
+                for operator in self.operators
+            ),
+            has_reduce_scatter=has_reduce_scatter,
+        )
 
     def to_json(self) -> str:
         """The plan as text."""
@@ -140,6 +153,7 @@ def _document(plan: Plan) -> StepDocument:
         plan.notes,
         plan.alltoall,
         plan.graph,
+        plan.has_reduce_scatter,
     )
 
 
@@ -178,6 +192,7 @@ def _plan(document: StepDocument) -> Plan:
         document.notes,
         document.alltoall,
         document.graph,
+        document.has_reduce_scatter,
     )
 
 

@@ -104,3 +104,5 @@ class StepDocument(Struct, frozen=True):
     notes: tuple[str, ...]
     alltoall: bool
     graph: str
+    has_reduce_scatter: bool = True
+    """Files of plans that were made before the field existed lack it."""

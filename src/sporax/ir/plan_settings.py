@@ -36,6 +36,7 @@ class PlanSettings:
         cost: of the cost model.
         hardware: name or file of the devices' profile, or `SYMBOLIC`; "" for the one that fits the devices at hand.
         max_device_bytes: the user's limit of one device's memory; 0 for none.
+        asked_bytes: what a plan must fit into, however it is made; 0 for no limit.
         is_trial: the plan is one of several that are compared, so a search that finds none within the memory soon gives up.
         num_stacked: how many leading dimensions of what is fed count steps, and are no part of a batch.
     """
@@ -46,6 +47,7 @@ class PlanSettings:
     hardware: str = ""
     max_device_bytes: int = 0
     num_stacked: int = 0
+    asked_bytes: int = 0
     is_trial: bool = False
 
     @property
@@ -69,7 +71,7 @@ class PlanSettings:
         Raises:
             SporaxValueError: an unknown mode, or a size that cannot be read.
         """
-        parallel, cost = self.parallel, self.cost
+        parallel, cost, asked = self.parallel, self.cost, self.asked_bytes
         mode = environ.get(MODE, "")
         if mode == SEMI_AUTO:
             parallel = replace(parallel, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
@@ -78,12 +80,11 @@ class PlanSettings:
         elif mode:
             raise SporaxValueError(f"For '{MODE}', the mode must be one of {PLAN_MODES}, but got '{mode}'.")
         if environ.get(MEMORY):
-            cost = replace(
-                cost, device_memory_capacity=float(parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size"))
-            )
+            asked = parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size")
+            cost = replace(cost, device_memory_capacity=float(asked))
         if environ.get(DEVICES):
             parallel = replace(parallel, device_num=int(environ[DEVICES]))
         if environ.get(STAGES) == "auto":
             parallel = replace(parallel, auto_pipeline=True)
         hardware = environ.get(HARDWARE, self.hardware)
-        return replace(self, parallel=parallel, cost=cost, hardware=hardware)
+        return replace(self, parallel=parallel, cost=cost, hardware=hardware, asked_bytes=asked)

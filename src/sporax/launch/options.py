@@ -86,6 +86,7 @@ class LaunchOptions:
         token_file: file with the token that all processes of the job share; None: the launcher draws one on one node.
         dry_run: what is imitated; None in a real job.
         no_cache: compile all programs again, and keep none for later runs.
+        verify_steps: how many steps apart programs run twice, to compare their results; 0: never.
         server_num: parameter servers.
         staleness, durability: of the parameter server; None and "" for the environment's.
         max_restarts: of the job from its newest checkpoint; in a job with servers, of one process.
@@ -109,6 +110,7 @@ class LaunchOptions:
     dry_run: DryRun | None
     token_file: str | None = None
     no_cache: bool = False
+    verify_steps: int = 0
     server_num: int = 0
     staleness: int | None = None
     durability: str = ""
@@ -157,6 +159,13 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
     add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
     add("--no_cache", action="store_true", help="compile all programs again, and keep none for later runs")
+    add(
+        "--verify-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run every N-th step's programs twice and compare, bit by bit",
+    )
     add("target", help="script (.py), command on PATH (pytest), or module after -m")
     add("target_arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target")
 
@@ -204,6 +213,7 @@ def checked(
         tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
         dry_run=dry_run,
         no_cache=arguments.no_cache,
+        verify_steps=arguments.verify_steps,
         server_num=arguments.server_num,
         staleness=arguments.staleness,
         durability=arguments.durability,
@@ -258,7 +268,7 @@ def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> Non
     parser = argparse.ArgumentParser()
     # A fresh parser knows the defaults, so what differs was given.
     add_arguments(parser, defaults)
-    always = ("module", "local_devices", "no_cache", "target", "target_arguments")
+    always = ("module", "local_devices", "no_cache", "verify_steps", "target", "target_arguments")
     for flag, value in vars(arguments).items():
         if flag not in always and value != parser.get_default(flag):
             raise SporaxValueError(
@@ -295,6 +305,8 @@ def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None
         raise _wrong("local_worker_num", f"at most worker_num, which is {worker_num}", local_worker_num)
     if port is not None and not _MIN_PORT <= port <= _MAX_PORT:
         raise _wrong("master_port", f"between {_MIN_PORT} and {_MAX_PORT}", port)
+    if arguments.verify_steps < 0:
+        raise _wrong("verify-steps", "0 (never) or more", arguments.verify_steps)
     if arguments.node_rank < -1:
         raise _wrong("node_rank", "-1 or the number of this node", arguments.node_rank)
     if arguments.cluster_time_out <= 0:

@@ -217,6 +217,8 @@ def _plan(program: target.Target, show: Show) -> int:
         code: object = target.execute(program)
     except SystemExit as end:
         code = end.code
+    if code in (0, None) and show.last is None:
+        code = _plan_rest(show) or code
     # A plan was made, whatever the script did afterwards.
     if show.last is not None:
         show.show(show.last)
@@ -235,6 +237,22 @@ def _plan(program: target.Target, show: Show) -> int:
     if show.has_wrong_input:
         return WRONG_INPUT
     return code if isinstance(code, int) else 1
+
+
+def _plan_rest(show: Show) -> int:
+    """Plan gradients with which the script has called no optimizer; returns the exit code."""
+    # A script that has loaded no part of Sporax that computes gradients has none.
+    module = sys.modules.get("sporax.runtime.postponed")
+    if module is None:
+        return 0
+    try:
+        module.plan_rest()
+    except SystemExit:
+        return 0
+    except SporaxError as error:
+        show.tell(type(error), error, error.__traceback__)
+        return 1
+    return 0
 
 
 def _without_step(program: target.Target) -> str:

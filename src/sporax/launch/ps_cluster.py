@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -23,7 +24,8 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch.rank import rank_command
 from sporax.launch.target import Target
 from sporax.ps.asker import Asker
-from sporax.ps.main import REPLACED
+from sporax.ps.journal import journal_path, read_journal
+from sporax.ps.main import KEPT_VARIABLE, REPLACED
 from sporax.ps.messages import Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
 from sporax.ps.security import Keys, keys_for
 
@@ -81,6 +83,9 @@ class LocalCluster:
             "MS_SERVER_NUM": str(servers),
             "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1")),
         }
+        # A private directory ends with the job.
+        if log_dir is not None and "MS_RECOVERY_PATH" not in environ:
+            self._environ[KEPT_VARIABLE] = str(log_dir.resolve())
         self._log_dir = log_dir
         self._worker = worker
         self._max_restarts = max_restarts
@@ -91,6 +96,7 @@ class LocalCluster:
         self.children: dict[tuple[str, int], Child] = {}
         self.wanted: Wanted | None = None
         self.failure = ""
+        self._num_notices = 0
         self._asked = 0.0
         self._over_since: float | None = None
         self._add("scheduler", 0)
@@ -165,9 +171,9 @@ class LocalCluster:
             self._asker.tell(Exited(child.role, child.node))
         if status == 0 or self._is_retired(child):
             child.exit_code = 0
-        elif child.role == "scheduler" and self.wanted is not None and self.wanted.error:
+        elif child.role == "scheduler" and (error := self._error_of_job()):
             # An error of the job as a whole is named by the scheduler.
-            self._fail(self.wanted.error)
+            self._fail(error)
         # A server that fails again and again right after its start would never get further.
         elif child.starts > self._max_restarts or (
             status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS and child.starts > 3
@@ -180,6 +186,14 @@ class LocalCluster:
             # Twice as long after each start, so that a broken process does not fill the machine.
             child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
 
+    def _error_of_job(self) -> str:
+        """Why the scheduler has ended the job, as it said, or as it wrote down where nobody heard it."""
+        if self.wanted is not None and self.wanted.error:
+            return self.wanted.error
+        with suppress(OSError, SporaxRuntimeError):
+            return read_journal(journal_path(self.directory, int(self._address.rpartition(":")[2]))).error
+        return ""
+
     def _is_retired(self, child: Child) -> bool:
         if self.wanted is None:
             return False
@@ -191,8 +205,14 @@ class LocalCluster:
         child.started = now
         output: int | IO[bytes] = subprocess.DEVNULL
         if child.log is not None:
-            child.log.parent.mkdir(parents=True, exist_ok=True)
-            output = open(child.log, "ab")  # noqa: SIM115 (closed below)
+            try:
+                child.log.parent.mkdir(parents=True, exist_ok=True)
+                output = open(child.log, "ab")  # noqa: SIM115 (closed below)
+            except OSError as error:
+                self._fail(
+                    f"the output of {child.role} {child.index} must go to '{child.log}', but got: {error.strerror}"
+                )
+                return
         # However this process ends, the kernel closes its end of the pipe, and that ends the child (launch.rank).
         watched, child.held = os.pipe()
         child.process = subprocess.Popen(
@@ -218,6 +238,10 @@ class LocalCluster:
         """Start what `sporax ps scale` has requested."""
         if target is None:
             return
+        # What is new of it.
+        for notice in target.notices[self._num_notices :]:
+            print(f"sporax run: {notice}.", file=sys.stderr, flush=True)
+        self._num_notices = len(target.notices)
         self.wanted = target
         if target.error:
             self._fail(target.error)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from sporax.cluster.environment import NO_CACHE
+from sporax.cluster.environment import NO_CACHE, VERIFY_STEPS
 from sporax.launch import cores, options, target
 from sporax.launch.allocation import allocation_settings
 from sporax.launch.launcher import launch
@@ -29,6 +29,8 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
     """Run the target in this process when no number of workers is given, else launch the job."""
     if chosen.no_cache:
         os.environ[NO_CACHE] = "1"  # ranks inherit it
+    if chosen.verify_steps:
+        os.environ[VERIFY_STEPS] = str(chosen.verify_steps)
     if chosen.server_num:
         from sporax.launch.ps_job import run_job  # needs the extra `ps`
 

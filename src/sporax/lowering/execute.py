@@ -21,6 +21,7 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering import local_equations
 from sporax.lowering.fused_transfers import redistribute_fused
 from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.local_task import DevicePosition, Task
 from sporax.lowering.marks import mark_p
@@ -28,6 +29,7 @@ from sporax.lowering.memory.host import place_of_work
 from sporax.lowering.redistribute import apply_redistribution
 from sporax.lowering.regather import late_copy
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
+from sporax.planner.propagation.gradient_terms import Delay, term_order
 from sporax.planner.rules import rule_for
 
 Array = jax.Array
@@ -52,7 +54,7 @@ def rank_program(
     Returns:
         A function of the slices of all inputs of the graph but its constants, which gives the slices of the outputs.
     """
-    runner = _Runner(step, plan, axis_names, schedule(step.graph, plan), norms)
+    runner = _Runner(step, plan, axis_names, schedule(step.graph, plan), norms, term_order(step.graph, plan))
 
     def program(*arguments: Array) -> list[Array]:
         num_constants = len(step.constants)
@@ -75,6 +77,7 @@ class _Runner:
     axis_names: tuple[str, ...]
     transfers: Schedule
     norms: LocalNorms | None
+    order: Mapping[int, Delay]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         graph, plan = self.step.graph, self.plan
@@ -94,6 +97,10 @@ class _Runner:
                 equation.literals[position] if tensor == LITERAL else values[tensor][placement]
                 for position, (tensor, placement) in enumerate(zip(operator.operands, planned.operands, strict=True))
             ]
+            if number in self.order:
+                delay = self.order[number]
+                late = values[delay.term][delay.placement]
+                operands[delay.operand] = late_copy(operands[delay.operand], late)
             with jax.named_scope(operator.path) if operator.path else _NO_SCOPE:
                 results = self._operator(number, equation, planned, operands)
             for tensor, placement, array in zip(operator.results, planned.results, results, strict=True):
@@ -142,7 +149,7 @@ class _Runner:
 
     def _scan(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         params = equation.params
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        num_consts, num_carry = scan_numbers(params)
         first_x = num_consts + num_carry
         consts, init, xs = operands[:num_consts], operands[num_consts:first_x], operands[first_x:]
         body = self._body(equation.bodies[0], planned.bodies[0])

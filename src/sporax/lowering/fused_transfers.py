@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from sporax.lowering.redistribute import apply_move
+from sporax.lowering.redistribute import apply_move, reduce_scatter
 from sporax.planner.communication.moves import Move, MoveKind, Redistribution
 from sporax.planner.communication.transfers import FUSIBLE_MOVES
 
@@ -54,7 +54,10 @@ def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[
         _as_rows(array, move.target, members) if scatters else array.reshape(1, -1)
         for array, move in zip(arrays, moves, strict=True)
     ]
-    buffer: Array = _COLLECTIVES[moves[0].kind](jnp.concatenate(rows, axis=1), names)
+    packed = jnp.concatenate(rows, axis=1)
+    buffer: Array = (
+        reduce_scatter(packed, moves[0], names, 0) if scatters else _COLLECTIVES[moves[0].kind](packed, names)
+    )
     pieces, start = [], 0
     for array, move, row in zip(arrays, moves, rows, strict=True):
         piece = jax.lax.slice_in_dim(buffer, start, start + row.shape[1], axis=1)
@@ -65,7 +68,6 @@ def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[
 
 _COLLECTIVES: dict[MoveKind, Callable[..., Array]] = {
     MoveKind.ALL_REDUCE: jax.lax.psum,
-    MoveKind.REDUCE_SCATTER: lambda buffer, names: jax.lax.psum_scatter(buffer, names, scatter_dimension=0, tiled=True),
     MoveKind.ALL_GATHER: lambda buffer, names: jax.lax.all_gather(buffer, names, axis=0, tiled=True),
 }
 

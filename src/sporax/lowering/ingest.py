@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.local_equations import describe
 from sporax.lowering.memory.host import DEVICE, runs_on_host, space_of
 from sporax.lowering.memory.tags import without_tags
@@ -204,7 +205,7 @@ class _Reader:
         if str(eqn.primitive.name) == "while":
             return [unnamed] * count
         # Rows of stacked inputs are slices of a variable, and not the variable itself.
-        whole = eqn.params["num_consts"] + eqn.params["num_carry"] if "num_carry" in eqn.params else count
+        whole = sum(scan_numbers(eqn.params)) if str(eqn.primitive.name) == "scan" else count
         first = len(eqn.invars) - count  # the index of a branch
         atoms = [_look_up(env, var) for var in eqn.invars[first:]]
         names = [unnamed if isinstance(atom, Literal) else self.variables.get(atom, unnamed) for atom in atoms]

@@ -20,6 +20,7 @@ from jax.extend.random import threefry2x32_p
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, num_parts
+from sporax.lowering.jax_versions import known_params
 from sporax.lowering.local_task import Array, Position, Task
 from sporax.lowering.manual_split.kernel import local_fill, local_lookup, local_update
 from sporax.planner.rules import (
@@ -37,7 +38,7 @@ def describe(eqn: JaxprEqn) -> Operation:
         operation_name(eqn),
         tuple(_spec(var) for var in eqn.invars),
         tuple(_spec(var) for var in eqn.outvars),
-        eqn.params,
+        known_params(eqn),
     )
 
 

@@ -59,12 +59,20 @@ def _all_to_all(x: Array, move: Move, names: tuple[str, ...]) -> Array:
 
 
 def _reduce_scatter(x: Array, move: Move, names: tuple[str, ...]) -> Array:
-    """XLA scatters sums only; for other reductions the parts are traded and combined here, for the same bytes."""
-    if move.reduction == "sum":
-        return jax.lax.psum_scatter(x, names, scatter_dimension=move.target, tiled=True)
+    return reduce_scatter(x, move, names, move.target)
+
+
+def reduce_scatter(x: Array, move: Move, names: tuple[str, ...], dim: int) -> Array:
+    """Combine what the ranks along `names` have, and leave each its piece of dimension `dim`.
+
+    XLA scatters sums only, and those not on all devices (`sporax.runtime.distributed.has_reduce_scatter`); otherwise the parts
+    are traded and combined here, for the same bytes.
+    """
+    if not move.trades_parts:
+        return jax.lax.psum_scatter(x, names, scatter_dimension=dim, tiled=True)
     members = jax.lax.axis_size(names)
     # An all-to-all hands every member all parts of its piece: as many bytes as a reduce-scatter.
-    parts = jnp.stack(jnp.split(x, members, axis=move.target))
+    parts = jnp.stack(jnp.split(x, members, axis=dim))
     return _fold(jax.lax.all_to_all(parts, names, split_axis=0, concat_axis=0, tiled=True), move.reduction)
 
 
@@ -88,7 +96,7 @@ def _fold(parts: Array, reduction: str) -> Array:
     return _FOLDS[reduction](parts)
 
 
-def _bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+def _one_by_one(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
     def fold(parts: Array) -> Array:
         result = parts[0]
         for number in range(1, parts.shape[0]):
@@ -98,13 +106,25 @@ def _bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Array], Arr
     return fold
 
 
+def sum_in_order(parts: Array) -> Array:
+    """The sum of parts that are stacked along dimension 0: ((first + second) + third) + …, whatever else the program has.
+
+    Floats of two bytes or one are added in float32 and rounded once.
+    """
+    small = jnp.issubdtype(parts.dtype, jnp.floating) and parts.dtype.itemsize < _FLOAT32_BYTES
+    return _one_by_one(jax.lax.add)(parts.astype(jnp.float32) if small else parts).astype(parts.dtype)
+
+
+_FLOAT32_BYTES = 4
+
 _FOLDS: dict[str, Callable[[Array], Array]] = {
+    "sum": sum_in_order,
     "max": lambda parts: jnp.max(parts, axis=0),
     "min": lambda parts: jnp.min(parts, axis=0),
     "prod": lambda parts: jnp.prod(parts, axis=0, dtype=parts.dtype),
-    "and": _bitwise(jax.lax.bitwise_and),
-    "or": _bitwise(jax.lax.bitwise_or),
-    "xor": _bitwise(jax.lax.bitwise_xor),
+    "and": _one_by_one(jax.lax.bitwise_and),
+    "or": _one_by_one(jax.lax.bitwise_or),
+    "xor": _one_by_one(jax.lax.bitwise_xor),
 }
 
 _NATIVE: dict[str, Callable[..., Array]] = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}

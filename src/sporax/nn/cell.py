@@ -19,6 +19,7 @@ from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.jit import returning_values, run_program
+from sporax.common.one_forward import run_once
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
@@ -120,8 +121,19 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             # A Cell with a strategy is compiled in PYNATIVE_MODE, too: eager operators cannot be sharded.
             if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
                 return run_program(self.program, args, kwargs)
+            # A whole training step is planned as one, whatever the mode.
+            if context.plans_only() and self._trains() and context.plan_settings_of_training() is not None:
+                return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
-        return self._run(*args, **kwargs)
+            return self._run(*args, **kwargs)
+        return run_once(self, args, kwargs, self._run)
+
+    _is_optimizer = False
+    """Whether it is an optimizer."""
+
+    def _trains(self) -> bool:
+        """Whether it holds an optimizer."""
+        return not self._is_optimizer and any(cell._is_optimizer for _, cell in self.cells_and_names())
 
     @property
     def program(self) -> Program:

@@ -25,7 +25,7 @@ _FUNCTION_ALIASES = {
     "floor_divide": "floor_div", "tensor_add": "add", "tensor_sub": "sub", "tensor_mul": "mul",
     "tensor_exp": "exp", "tensor_expm1": "expm1",
     "tensor_gt": "greater", "tensor_ge": "greater_equal", "tensor_lt": "less", "tensor_le": "less_equal",
-    "tensor_pow": "pow", "pows": "pow", "floormod": "floor_mod", "tensor_range": "range", "identity": "deepcopy",
+    "tensor_pow": "pow", "pows": "pow", "floormod": "floor_mod", "tensor_range": "range",
     "accumulate_n": "addn", "floordiv": "floor_div", "tensor_floordiv": "floor_div",
 }  # fmt: skip
 # Where the alias calls its parameters differently: new name = old name.
@@ -34,7 +34,6 @@ _RENAMES: dict[str, dict[str, str]] = {
     "floor_divide": {"input": "x", "other": "y"},
     "floordiv": {"input": "x", "other": "y"},
     "tensor_floordiv": {"input": "x", "other": "y"},
-    "identity": {"x": "input_x"},
 }
 _PRIMITIVE_ALIASES = {
     "TensorAdd": "Add", "Pack": "Stack", "Unpack": "Unstack", "GatherV2": "Gather", "Gelu": "GeLU", "FastGelu": "FastGeLU",
@@ -72,6 +71,12 @@ def _in_place(name: str) -> None:
     setattr(Tensor, f"{name}_", method)
 
 
+def identity(x: Any) -> Any:
+    """The argument itself, whatever it is: a Tensor, a tuple of gradients, a number."""
+    return x
+
+
+FUNCTIONS["identity"] = identity
 for _name, _target in _FUNCTION_ALIASES.items():
     # `setdefault`: a name that a family has defined itself is not an alias.
     FUNCTIONS.setdefault(_name, _alias(_name, FUNCTIONS[_target]))

@@ -75,7 +75,7 @@ def auto_plan(
     # where.
     def finished(result: SearchResult) -> Plan:
         inputs, cuts = _inputs(graph, result.plan, data), _cuts(graph, result.plan, policy)
-        return plan_by_propagation(graph, mesh, inputs, policy, config.enable_alltoall, cuts)
+        return plan_by_propagation(graph, mesh, inputs, policy, config.enable_alltoall, cuts, config.has_reduce_scatter)
 
     return finished(result), replace(result, finish=finished)
 
@@ -91,8 +91,9 @@ def price_list(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProf
     """
     if settings.symbolic:
         recursive = settings.parallel.search_mode == "recursive_programming"
-        return Symbolic(settings.cost, settings.cost.rp_matmul_mem_coef if recursive else 0.0)
-    return Roofline(profile, link_costs(profile, mesh, merging))
+        weight_memory = settings.cost.rp_matmul_mem_coef if recursive else 0.0
+        return Symbolic(settings.cost, weight_memory, settings.parallel.has_reduce_scatter)
+    return Roofline(profile, link_costs(profile, mesh, merging, settings.parallel.has_reduce_scatter))
 
 
 def search_options(
@@ -206,7 +207,9 @@ def _user_cuts(
     if not any(_is_kept(operator.mark, policy) for operator in out.graph.operators):
         return places, cuts
     # The user's strategies alone, propagated: this shows how they shard the operators between two marks.
-    plan = out.unfolded(plan_by_propagation(graph, mesh, data, policy, policy.config.enable_alltoall))
+    alltoall, has_reduce_scatter = policy.config.enable_alltoall, policy.config.has_reduce_scatter
+    plan = plan_by_propagation(graph, mesh, data, policy, alltoall, has_reduce_scatter=has_reduce_scatter)
+    plan = out.unfolded(plan)
     parameters = {argument.tensor for argument in graph.inputs if argument.role is Role.PARAMETER}
     inside = False
     for number, (operator, planned) in enumerate(zip(out.graph.operators, plan.operators, strict=True)):

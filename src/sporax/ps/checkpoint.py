@@ -18,7 +18,8 @@ from msgspec import Meta, Struct
 
 from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ps.log import pack, read_records, write_all
+from sporax.ps.log import write_all
+from sporax.ps.log_file import LogFile, Whole, pack
 from sporax.ps.messages import CheckpointPart, SlotImage
 from sporax.ps.wire import Frame
 
@@ -122,9 +123,10 @@ def read_slot(folder: str, slot: int) -> tuple[SlotImage, list[Frame]]:
     path = Path(folder) / f"slot-{slot:04d}"
     try:
         if entry is not None and zlib.crc32(path.read_bytes()) == entry.crc:
-            for message, frames, _ in read_records(path):
-                if isinstance(message, SlotImage):
-                    return message, frames
+            with LogFile(path) as file:
+                item = next(file.read(), None)
+            if isinstance(item, Whole) and isinstance(item.message, SlotImage):
+                return item.message, item.frames
     except OSError as error:
         raise SporaxRuntimeError(f"For 'sporax.ps', '{path}' must be readable, but got: {error}.") from None
     raise SporaxRuntimeError(

@@ -21,12 +21,13 @@ from sporax.ps.client_state import (
     Done,
     Event,
     Failed,
+    Lost,
     NewView,
     Send,
     Submit,
     Tick,
 )
-from sporax.ps.messages import Message, Pulled, View
+from sporax.ps.messages import Message, Pulled, UpdatesLost, View
 from sporax.ps.peers import Peers
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
@@ -195,6 +196,9 @@ class Client:
             case Done(request, message, frames):
                 self._answers[request] = (message, frames)
                 self._close(request)
+            case Lost(slot, had, has):
+                # The scheduler ends the job: its error says from where to begin again.
+                self.link.tell(UpdatesLost(slot, had, has))
             case Failed(request, reason):
                 self._errors[request] = reason
                 self._close(request)

@@ -14,6 +14,7 @@ import msgspec
 from sporax.ps.messages import (
     Accepted,
     Acked,
+    Behind,
     Holders,
     Message,
     Moved,
@@ -95,14 +96,24 @@ class Failed(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Lost(msgspec.Struct, frozen=True):
+    """A slot had update `had`, as this worker was told, and is at `has` now."""
+
+    slot: int
+    had: int
+    has: int
+
+
 Event = Submit | Answered | NewView | Tick
-Action = Send | AskView | Done | Failed
+Action = Send | AskView | Done | Failed | Lost
 
 
 class _Open(msgspec.Struct):
-    """A request without its answer."""
+    """A request without its answer; `had_seq` and `had_clock` were acknowledged in its slot before it was made."""
 
     submit: Submit
+    had_seq: int
+    had_clock: int
     sent_to: ServerAddress | None = None
     again_at: float = 0.0
     wait: float = _FIRST_WAIT_SECONDS
@@ -123,6 +134,9 @@ class ClientState:
         self.open: dict[int, _Open] = {}
         self.num_resent = 0
         self._servers: dict[int, ServerAddress] = {}
+        # By slot: numbers of pushes, and clocks, that were acknowledged.
+        self._seqs: dict[int, int] = {}
+        self._clocks: dict[int, int] = {}
         self._now = 0.0
         self._actions: list[Action] = []
 
@@ -132,7 +146,8 @@ class ClientState:
         self._actions = []
         match event:
             case Submit():
-                self.open[event.request] = _Open(event, since=now)
+                had_seq, had_clock = self._seqs.get(event.slot, 0), self._clocks.get(event.slot, 0)
+                self.open[event.request] = _Open(event, had_seq, had_clock, since=now)
                 self._send(self.open[event.request])
             case Answered(message, frames):
                 self._answered(message, frames)
@@ -150,6 +165,7 @@ class ClientState:
         match message:
             case Acked() | Pulled():
                 del self.open[message.request]
+                self._note(entry.submit, message.clock)
                 self._actions.append(Done(message.request, message, frames))
             case Refused():
                 del self.open[message.request]
@@ -162,11 +178,22 @@ class ClientState:
                 entry.again_at = self._now + _MOVED_WAIT_SECONDS
                 if self.view is None or message.epoch > self.view.epoch:
                     self._actions.append(AskView())
+            case Behind():
+                # A server that has answered a later request has everything that was acknowledged before it was made.
+                if message.clock < entry.had_clock:
+                    self._actions.append(Lost(message.slot, entry.had_clock, message.clock))
+            case Resend() if message.expected <= entry.had_seq:
+                self._actions.append(Lost(message.slot, entry.had_seq, message.expected - 1))
             case Resend():
                 # Everything after the gap, since servers apply pushes in their order.
                 for other in self.open.values():
                     if other.submit.slot == message.slot and other.submit.seq >= message.expected:
                         self._send_again(other)
+
+    def _note(self, submit: Submit, clock: int) -> None:
+        """Remember what is acknowledged; a server acknowledges the pushes of a slot in their order."""
+        self._clocks[submit.slot] = max(clock, self._clocks.get(submit.slot, 0))
+        self._seqs[submit.slot] = max(submit.seq, self._seqs.get(submit.slot, 0))
 
     def _new_view(self, view: View) -> None:
         # Views come from several messages and may arrive out of order.

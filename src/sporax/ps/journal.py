@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.disk import storage_error
 from sporax.ps.messages import Holders, Members, ServerAddress
 
 
@@ -50,6 +56,56 @@ class Journal(msgspec.Struct):
     checkpoints: int = 0
 
 
+_HEAD = struct.Struct("<4sI")  # magic, CRC-32 of what follows
+_MAGIC = b"SPXJ"
+
+
+def journal_path(directory: Path, port: int) -> Path:
+    """Where the scheduler that listens on a port has its journal."""
+    return directory / f"scheduler-{port}.journal"
+
+
+def read_journal(path: Path) -> Journal:
+    """The journal in a file; those of earlier versions have no checksum.
+
+    Raises:
+        SporaxRuntimeError: it is damaged.
+    """
+    data = path.read_bytes()
+    try:
+        magic, checksum = _HEAD.unpack_from(data)
+        if magic == _MAGIC:
+            data = data[_HEAD.size :]
+        if magic != _MAGIC or zlib.crc32(data) == checksum:
+            return msgspec.msgpack.decode(data, type=Journal)
+    except (struct.error, msgspec.DecodeError):  # a `ValidationError` is one, too
+        pass
+    raise SporaxRuntimeError(
+        f"For 'sporax.ps', the scheduler's journal '{path}' must be whole, but it is damaged ({len(data)} bytes), so the job "
+        "cannot go on. Remove or rename the file and start the job again, from a checkpoint with MS_PS_RESTORE=<folder>."
+    )
+
+
+def write_journal(path: Path, journal: Journal) -> None:
+    """Replace the journal in a file, through to the disk.
+
+    Raises:
+        StorageError: the disk does not take it; the old one stays.
+    """
+    data = msgspec.msgpack.encode(journal)
+    temporary = path.with_suffix(".new")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(_HEAD.pack(_MAGIC, zlib.crc32(data)) + data)
+            # On disk before the new name, as in checkpoints.
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise storage_error("the scheduler's journal", path, len(data), error) from error
+
+
 @dataclass(slots=True)
 class Peer:
     """What is remembered of a process only as long as the scheduler runs."""
@@ -61,6 +117,7 @@ class Peer:
     lsns: dict[int, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     epoch: int = 0
+    inventory: dict[int, int] = field(default_factory=dict)
 
 
 def without(members: list[Members], rank: int, clock: int) -> list[Members]:

@@ -1,15 +1,12 @@
 """Write-ahead log and snapshots of one server's slots, in one directory.
 
-``log-00000007`` holds records one after another, each with length and CRC-32; ``slot-0003`` holds the newest snapshot of a
-slot. A new log file is begun when one is long enough; then every slot is written again and the old files are not needed any
-more. The newest of them is kept to be written over, because new pages of a file cost several times what pages in memory do; the
-number of the file is part of its checksums, so what is left of the old records does not pass for new ones. The first file gets
-its pages while the server has nothing else to do (`prepare`). Recovery reads the
-snapshots and replays the log: records a snapshot already has, and records of epochs before it (which another server has
-overruled), are passed over. A torn tail is cut off.
-
-The checksum of a record is the CRC-32 of everything but the arrays, and of the sums of the arrays' 64-bit words. It has to find
-pages that were not written, which hold zeros or older records. A sum does, at a tenth of the time of a CRC over all bytes.
+``log-00000007`` holds records one after another (`log_file`); ``slot-0003`` holds the newest snapshot of a slot. A new log file
+is begun when one is long enough; then every slot is written again and the old files are not needed any more. The newest of them
+is kept to be written over, because new pages of a file cost several times what pages in memory do; the number of the file is part
+of its checksums, so what is left of the old records does not pass for new ones. The first file gets its pages while the server
+has nothing else to do (`prepare`), and no more than the disk can spare. Recovery reads the snapshots and replays the log
+(`recovery`): records a snapshot already has, and records of epochs before it (which another server has overruled), are passed
+over. A torn tail is cut off. Files that are damaged are set aside, and stay as they are (`set_aside`).
 """
 
 from __future__ import annotations
@@ -17,94 +14,27 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import struct
 import time
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
-
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.errors import SporaxError, SporaxRuntimeError
+from sporax.ps.disk import free_bytes, storage_error
+from sporax.ps.log_file import Damage, LogFile, pack
 from sporax.ps.messages import Message, Record, SlotImage
+from sporax.ps.recovery import Replay
 from sporax.ps.slot import SlotState
-from sporax.ps.wire import Frame, WireError, decode, encode, with_present_header
+from sporax.ps.wire import Frame
 
-_RECORD = struct.Struct("<4sIIQ")  # magic, checksum, number of frames, bytes of all
-_MAGIC, _EARLIER_MAGIC = b"SPXM", b"SPXL"
-_LENGTH = struct.Struct("<Q")
 _AHEAD_BYTES = 64 << 20  # some seconds of pushes between two pauses
 _PREPARED_BYTES = 256 << 10  # a fraction of a millisecond, for which a message may have to wait
+_SPARED_SHARE = 8  # pages ahead take an eighth of what is free, at most
+_LEAST_BYTES = 4 << 20  # of a log; with less, snapshots would cost more than they save
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _SPARE = "spare-log"
 _KEPT_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
-
-
-def pack(message: Message, frames: Sequence[Frame], number: int = 0) -> list[Frame]:
-    """A message as a record of a log: a prefix, the lengths of the frames, then the frames.
-
-    Args:
-        message, frames: what is written.
-        number: of the file it is written to.
-    """
-    parts = encode(message, frames)
-    lengths = b"".join(_LENGTH.pack(len(part)) for part in parts)
-    prefix = _RECORD.pack(_MAGIC, _checksum(lengths, parts, number), len(parts), sum(map(len, parts)))
-    # Prefix, lengths and struct in one part: fewer pieces for the system call.
-    return [prefix + lengths + parts[0], *parts[1:]]
-
-
-def _checksum(lengths: Frame, parts: Sequence[Frame], number: int) -> int:
-    checksum = zlib.crc32(parts[0], zlib.crc32(lengths, number))
-    for part in parts[1:]:
-        # Arrays may end in the middle of a word.
-        words = len(part) // _LENGTH.size
-        total = int(np.add.reduce(np.frombuffer(part, np.uint64, words))) if words else 0
-        tail = memoryview(part)[words * _LENGTH.size :]
-        checksum = zlib.crc32(tail, zlib.crc32(_LENGTH.pack(total), checksum))
-    return checksum
-
-
-def read_records(path: Path, number: int = 0) -> Iterator[tuple[Message, list[Frame], int]]:
-    """Messages of a log with the offset of their end; stops before the first that is torn, damaged or of another file.
-
-    Records of the earlier format (a CRC-32 of all bytes, another header) are read, too: checkpoints are kept for long.
-    """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        while True:
-            prefix = file.read(_RECORD.size)
-            if len(prefix) < _RECORD.size:
-                return
-            magic, checksum, count, body = _RECORD.unpack(prefix)
-            if (
-                # A length beyond the file's end belongs to a torn record; the count bounds the memory for lengths.
-                magic not in (_MAGIC, _EARLIER_MAGIC)
-                or file.tell() + 8 * count + body > size
-                or not 0 < count <= 0x10000
-            ):
-                return
-            lengths = file.read(8 * count)
-            data = file.read(body)
-            frames: list[Frame] = []
-            start, view = 0, memoryview(data)
-            for (length,) in _LENGTH.iter_unpack(lengths):
-                frames.append(view[start : start + length])
-                start += length
-            is_earlier = magic == _EARLIER_MAGIC
-            actual = zlib.crc32(data, zlib.crc32(lengths)) if is_earlier else _checksum(lengths, frames, number)
-            # The first record that does not fit ends the log: behind it nothing is certain.
-            if start != body or actual != checksum:
-                return
-            if is_earlier:
-                frames[0] = with_present_header(frames[0])
-            try:
-                message, rest = decode(frames)
-            except WireError:
-                # Its checksum fits, but another version may have written it.
-                return
-            yield message, rest, file.tell()
 
 
 class SlotLog:
@@ -120,11 +50,14 @@ class SlotLog:
     """
 
     def __init__(self, directory: Path, *, sync: bool, ahead_bytes: int = 0) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._sync = sync
         self._ahead_bytes = ahead_bytes
-        self._lock = open(directory / "lock", "wb")  # noqa: SIM115 (held as long as the log)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = open(directory / "lock", "wb")  # noqa: SIM115 (held as long as the log)
+        except OSError as error:
+            raise storage_error("the lock", directory / "lock", 0, error) from error
         try:
             # The kernel gives the lock back with the process, also after a kill.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,39 +67,87 @@ class SlotLog:
                 f"For 'sporax.ps', the directory '{directory}' must belong to one server, but another one uses it."
             ) from error
         self._file: int | None = None
+        # Bytes of the file that are written, and those that a flush has covered.
+        self._end = self._safe = self._reserved_bytes = 0
         # The newest file goes on; its number is part of its checksums.
         self._number = max(map(_number_of, self._files()), default=0)
         self.num_bytes = 0
 
-    def recover(self, staleness: int) -> dict[int, SlotState]:
-        """The slots as the snapshots and the log have them; cuts off a torn tail."""
-        states: dict[int, SlotState] = {}
+    def recover(self, staleness: int) -> Replay:
+        """The slots as the snapshots and the log have them, and what is missing; cuts off a torn tail."""
+        replay = Replay(staleness)
         # Snapshots first: they say from which record on the log counts.
         for path in sorted(self.directory.glob("slot-????")):
-            for message, frames, _ in read_records(path):
-                if isinstance(message, SlotImage):
-                    states[message.slot] = SlotState.from_image(message, frames, staleness)
-        # Of epochs before the snapshot's: another server has overruled them.
-        floor = {slot: state.epoch for slot, state in states.items()}
-        for path in self._files():
-            end = 0
-            for message, frames, end in read_records(path, _number_of(path)):  # noqa: B007 (the last end is where the file is cut)
-                if isinstance(message, Record):
-                    state = states.setdefault(message.slot, SlotState(message.slot, staleness))
-                    if message.lsn == state.lsn + 1 and message.epoch >= floor.get(message.slot, 0):
-                        state.apply(message, frames)
-            # What is behind the last whole record may be old pages of a file that is written over.
-            if end < path.stat().st_size:
-                os.truncate(path, end)
-            self.num_bytes += end
-        return states
+            self._recover_snapshot(path, replay)
+        files = self._files()
+        for path, later in zip_longest(files, files[1:]):
+            with LogFile(path, _number_of(path)) as file:
+                for item in file.read():
+                    if isinstance(item, Damage):
+                        replay.take_damage(item)
+                    elif isinstance(item.message, Record):
+                        replay.take(item.message, item.frames)
+            # A file that was ended has nothing behind its records.
+            if file.end < file.size and later is not None and _is_of_present_form(later):
+                replay.take_damage(Damage(path, file.end, file.size))
+            # Else it is a record that was never acknowledged, or old pages of a file that is written over.
+            elif file.end < file.size and all(damage.path != path for damage in replay.damages):
+                os.truncate(path, file.end)
+            self.num_bytes += file.end
+        replay.finish()
+        return replay
+
+    def _recover_snapshot(self, path: Path, replay: Replay) -> None:
+        with LogFile(path) as file:
+            item = next(file.read(), None)
+            try:
+                if item is not None and not isinstance(item, Damage) and isinstance(item.message, SlotImage):
+                    replay.take_image(item.message, item.frames)
+                    return
+            except (SporaxError, LookupError, ValueError):
+                pass  # whole, but not what this version can read: as good as damaged
+            replay.take_snapshot_damage(int(path.name[5:]), Damage(path, 0, file.size))
+
+    def set_aside(self, replay: Replay, directory: Path) -> list[Path]:
+        """Keep the files that are damaged, and all of slots that are not whole; what is whole goes on in new files.
+
+        Args:
+            replay: what `recover` gave.
+            directory: where they are kept.
+
+        Returns:
+            Paths of the damaged files now.
+        """
+        # In an order that gives the same result when this process ends in between.
+        for state in replay.states.values():
+            self.write_slot(state)
+        damaged = {damage.path for damage in replay.damages}
+        aside = damaged | {path for path in self.directory.glob("slot-????") if int(path.name[5:]) in replay.missing}
+        self.begin_file()
+        directory.mkdir(parents=True, exist_ok=True)
+        kept: list[Path] = []
+        for path in sorted(aside):
+            target = _free_name(directory / f"damaged-{path.name}")
+            # The directory may be on another disk.
+            shutil.move(path, target)
+            kept += [target] if path in damaged else []
+        self.delete_old()
+        return kept
 
     def append(self, message: Message, frames: Sequence[Frame]) -> None:
         """Write a record; it survives the end of this process from now on, and power loss after `flush`."""
         if self._file is None:
             self._open_at_end()
         assert self._file is not None
-        self.num_bytes += write_all(self._file, pack(message, frames, self._number))
+        # Without `sync` an acknowledgement relies on every byte that is written.
+        safe = self._safe if self._sync else self._end
+        parts = pack(message, frames, self._number, safe)
+        try:
+            num_bytes = write_all(self._file, parts)
+        except OSError as error:
+            raise storage_error("the log", self._path(), sum(map(len, parts)), error) from error
+        self._end += num_bytes
+        self.num_bytes += num_bytes
 
     def prepare(self) -> bool:
         """Give the file some more pages ahead of its records; False when there are enough."""
@@ -175,24 +156,55 @@ class SlotLog:
         assert self._file is not None
         size = os.fstat(self._file).st_size
         # Not beyond the size at which the file is changed: further pages would never be used.
-        if size >= min(self._ahead_bytes, os.lseek(self._file, 0, os.SEEK_CUR) + _AHEAD_BYTES):
+        if size >= min(self._ahead_bytes, self._end + _AHEAD_BYTES):
             return False
-        # Zeros are no records, so recovery stops there.
-        os.pwrite(self._file, bytes(_PREPARED_BYTES), size)
+        # Room that others may need more: a log without pages ahead is slower, and nothing else.
+        if _SPARED_SHARE * (size - self._end + _PREPARED_BYTES) > free_bytes(self.directory):
+            return False
+        try:
+            # Zeros are no records, so recovery stops there.
+            os.pwrite(self._file, bytes(_PREPARED_BYTES), size)
+        except OSError:
+            return False
         return True
+
+    def reserve(self, num_bytes: int) -> None:
+        """Look for room that will surely be needed, in addition to what earlier calls have asked for.
+
+        Raises:
+            StorageError: there is too little.
+        """
+        self._reserved_bytes += num_bytes
+        if free_bytes(self.directory) < self._reserved_bytes:
+            raise storage_error("the log", self._path(), self._reserved_bytes)
+
+    def is_too_long(self, longest_bytes: int, snapshots_bytes: int) -> bool:
+        """Whether to begin another file: this one has reached its size, or more than half of the room that there was.
+
+        Args:
+            longest_bytes: its size.
+            snapshots_bytes: of all slots, which are written then.
+        """
+        least = max(_LEAST_BYTES, snapshots_bytes)
+        return self.num_bytes > longest_bytes or (
+            self.num_bytes > least and self.num_bytes > free_bytes(self.directory) - snapshots_bytes
+        )
 
     def flush(self) -> None:
         """Write through to the disk, if that was requested."""
         if self._sync and self._file is not None:
-            # Without the file's times, which recovery does not need.
-            os.fdatasync(self._file)
+            try:
+                # Without the file's times, which recovery does not need.
+                os.fdatasync(self._file)
+            except OSError as error:
+                raise storage_error("the log", self._path(), self._end - self._safe, error) from error
+            self._safe = self._end
 
     def begin_file(self) -> None:
         """Begin a new log file; the old ones go with `delete_old` once all slots have been written again."""
-        self.flush()
-        self._close()
+        self._end_file()
         self._number += 1
-        self.num_bytes = 0
+        self.num_bytes = self._end = self._safe = 0
         # Writing over an existing file needs no new pages.
         with suppress(FileNotFoundError):
             os.rename(self.directory / _SPARE, self._path())
@@ -207,12 +219,17 @@ class SlotLog:
         image, frames = state.image()
         path = self.directory / f"slot-{state.slot:04d}"
         temporary = path.with_suffix(".new")
-        # Replaced by a whole file, so that a crash leaves the old snapshot or the new one.
-        with open(temporary, "wb") as file:
-            write_all(file.fileno(), pack(image, frames))
-            if self._sync:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+        parts = pack(image, frames)
+        try:
+            # Replaced by a whole file, so that a crash leaves the old snapshot or the new one.
+            with open(temporary, "wb") as file:
+                write_all(file.fileno(), parts)
+                if self._sync:
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise storage_error("the snapshot", path, sum(map(len, parts)), error) from error
 
     def drop_slot(self, slot: int) -> None:
         """Forget the snapshot of a slot that another server has now."""
@@ -240,13 +257,26 @@ class SlotLog:
         return sorted(self.directory.glob("log-????????"))
 
     def _open(self) -> None:
-        self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise storage_error("the log", self._path(), _LEAST_BYTES, error) from error
 
     def _open_at_end(self) -> None:
         """Go on where `recover` has cut the file off."""
         self._open()
         assert self._file is not None
-        os.lseek(self._file, 0, os.SEEK_END)
+        self._end = os.lseek(self._file, 0, os.SEEK_END)
+        # What was read back counts, whether or not it had been flushed.
+        self.flush()
+
+    def _end_file(self) -> None:
+        """Leave nothing behind the records of the file, so that what is there later is damage."""
+        if self._file is not None:
+            os.ftruncate(self._file, self._end)
+            if self._sync:
+                os.fsync(self._file)
+        self._close()
 
     def _path(self) -> Path:
         return self.directory / f"log-{self._number:08d}"
@@ -259,6 +289,21 @@ class SlotLog:
 
 def _number_of(path: Path) -> int:
     return int(path.name[4:])
+
+
+def _is_of_present_form(path: Path) -> bool:
+    with LogFile(path) as file:
+        return file.is_of_present_form
+
+
+def _free_name(path: Path) -> Path:
+    """The path, or one with a number, where nothing is yet."""
+    number = 1
+    free = path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
 
 
 def remove_old_jobs(directory: Path, job: str) -> None:

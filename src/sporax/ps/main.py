@@ -14,8 +14,11 @@ from sporax.cluster.private import shared_directory
 from sporax.ir.errors import SporaxError, SporaxRuntimeError
 from sporax.ps.checkpoint import read_manifest
 from sporax.ps.environment import PsEnvironment
-from sporax.ps.security import keys_for
+from sporax.ps.journal import journal_path
+from sporax.ps.security import is_loopback, keys_for
 
+KEPT_VARIABLE = "SPORAX_KEPT_LOGS"
+"""Where a launcher wants damaged logs to be kept, when the job's own directory ends with the job."""
 REPLACED = 75
 """Exit code of a server that a supervisor should start again."""
 
@@ -31,6 +34,12 @@ def main(role: str, environ: Mapping[str, str] = os.environ) -> int:
     except SporaxError as error:
         print(f"sporax ps {role}: {error}", file=sys.stderr, flush=True)
         return 1
+    except OSError as error:
+        # It names its file: a disk that is full or gone is no fault of the program.
+        print(
+            f"sporax ps {role}: For 'sporax.ps', files must be written, but got: {error}.", file=sys.stderr, flush=True
+        )
+        return 1
     except KeyboardInterrupt:
         # As shells do for SIGINT.
         return 130
@@ -44,12 +53,12 @@ def run_scheduler(place: PsEnvironment, environ: Mapping[str, str]) -> None:
     journal = None
     if place.recovery_path:
         Path(place.recovery_path).mkdir(parents=True, exist_ok=True)
-        journal = Path(place.recovery_path) / f"scheduler-{place.port}.journal"
+        journal = journal_path(Path(place.recovery_path), place.port)
     if place.options.restore:
         _check_restore(place)
     keys = keys_for(place.host, environ)
-    # With keys every interface may be open; without them only the one that is named.
-    address = f"{'*' if keys is not None else place.host}:{place.port}"
+    # As servers do: a job of this machine is closed to others; with keys every interface may be open.
+    address = f"{'*' if keys is not None and not is_loopback(place.host) else place.host}:{place.port}"
     Scheduler(address, place.options, place.worker_num, place.server_num, journal, keys).run()
 
 
@@ -88,6 +97,7 @@ def run_server(place: PsEnvironment, environ: Mapping[str, str]) -> None:
         keys=keys_for(place.host, environ),
         silent_seconds=place.node_timeout,
         metrics_port=place.metrics_port,
+        kept_directory=Path(kept) if (kept := environ.get(KEPT_VARIABLE, "")) else None,
     )
     server.run()
     if server.ends_for_another:

@@ -272,6 +272,14 @@ class Refused(Message, frozen=True, array_like=True, tag=9):
     reason: str
 
 
+class Behind(Message, frozen=True, array_like=True, tag=11):
+    """The request is for a later clock than that of the slot, which may be on its way, or lost."""
+
+    request: int
+    slot: int
+    clock: int
+
+
 # ------------------------------------------------------------------------------------------------- server and server
 
 
@@ -350,11 +358,20 @@ class Welcome(Message, frozen=True, array_like=True, tag=41):
 
 
 class Ready(Message, frozen=True, array_like=True, tag=42):
-    """A server has recovered what it could: slot -> log position."""
+    """A server has recovered what it could: slot -> log position.
+
+    Attributes:
+        index, incarnation: of the server.
+        inventory: slots that are whole here, with their last record.
+        missing: slots of which records are missing, with their last record, 0 where that is not known.
+        damage: which of its files are damaged, for people; "" for none.
+    """
 
     index: int
     incarnation: int
     inventory: dict[int, int]
+    missing: dict[int, int] = {}
+    damage: str = ""
 
 
 class Heartbeat(Message, frozen=True, array_like=True, tag=43):
@@ -422,13 +439,14 @@ class Scale(Message, frozen=True, array_like=True, tag=53):
 
 
 class Wanted(Message, frozen=True, array_like=True, tag=54):
-    """What the supervisor should have running."""
+    """What the supervisor should have running, and what people should hear of."""
 
     workers: int
     servers: int
     retired: list[str]
     finished: bool
     error: str
+    notices: list[str] = []
 
 
 class GetStatus(Message, frozen=True, array_like=True, tag=55):
@@ -516,9 +534,26 @@ class CheckpointIs(Message, frozen=True, array_like=True, tag=66):
     error: str
 
 
+class Broken(Message, frozen=True, array_like=True, tag=67):
+    """A server cannot go on, and another start of it could not either."""
+
+    index: int
+    incarnation: int
+    reason: str
+
+
+class UpdatesLost(Message, frozen=True, array_like=True, tag=68):
+    """A worker was told that update `had` of a slot is acknowledged, and now that the slot is at update `has`."""
+
+    slot: int
+    had: int
+    has: int
+
+
 AnyMessage = (
     Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
     | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
     | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
-    | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs
+    | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs | Behind | Broken
+    | UpdatesLost
 )  # fmt: skip

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import zmq
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.checkpoint import write_manifest
+from sporax.ps.disk import StorageError
 from sporax.ps.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
-from sporax.ps.journal import Journal
+from sporax.ps.journal import Journal, read_journal, write_journal
 from sporax.ps.messages import CheckpointPart, Options, Stop
-from sporax.ps.scheduler_state import Action, SchedulerState
+from sporax.ps.scheduler_checkpoints import Action
+from sporax.ps.scheduler_state import SchedulerState
 from sporax.ps.security import Keys
 from sporax.ps.transport import Transport, receive, send
 from sporax.ps.wire import WireError, decode
 
 _TICK_SECONDS = 0.1
 _FAREWELL_SECONDS = 0.6
+_ERROR_SECONDS = 2.0  # for a supervisor to ask why, on a machine that is busy
 
 
 class Scheduler:
@@ -35,6 +36,10 @@ class Scheduler:
         worker_num, server_num: first numbers.
         journal_path: file that survives this process; an existing one is continued. None keeps nothing.
         keys: of the job.
+
+    Raises:
+        SporaxRuntimeError: the journal is damaged.
+        StorageError: the disk does not take it.
     """
 
     def __init__(
@@ -49,6 +54,9 @@ class Scheduler:
         self._journal_path = journal_path
         # An existing journal means that this process continues another one.
         journal = self._read() or Journal(uuid.uuid4().hex[:12], worker_num, server_num)
+        if journal_path is not None:
+            # A disk without room is known before any process has done something.
+            write_journal(journal_path, journal)
         self._transport = Transport(keys)
         self._router = self._transport.listen(f"tcp://{address}")
         self.state = SchedulerState(options, journal, time.monotonic())
@@ -80,7 +88,7 @@ class Scheduler:
                 # Again and again for a while: workers that are just starting must hear it, too.
                 if self._ended is not None and ends_at is None:
                     self._say_goodbye(self._ended.reason)
-                    ends_at = now + _FAREWELL_SECONDS
+                    ends_at = now + (_ERROR_SECONDS if self.state.journal.error else _FAREWELL_SECONDS)
         finally:
             self._transport.close()
         # A job that ended well leaves nothing; a failed one may be looked at.
@@ -101,7 +109,12 @@ class Scheduler:
     def _do(self, actions: list[Action]) -> None:
         # Written first: nobody may hear of a decision that a restart would forget.
         if any(isinstance(action, Keep) for action in actions):
-            self._write()
+            try:
+                self._write()
+            except StorageError as error:
+                # Nobody hears of a decision that is not on disk, but all hear that there will be no more.
+                self.state.journal.error = self.state.journal.error or error.message
+                actions = [End(self.state.journal.error)]
         for action in actions:
             match action:
                 case Reply(to, message):
@@ -120,19 +133,11 @@ class Scheduler:
     def _read(self) -> Journal | None:
         if self._journal_path is None or not self._journal_path.exists():
             return None
-        return msgspec.msgpack.decode(self._journal_path.read_bytes(), type=Journal)
+        return read_journal(self._journal_path)
 
     def _write(self) -> None:
-        """Replace the journal, through to the disk."""
-        if self._journal_path is None:
-            return
-        temporary = self._journal_path.with_suffix(".new")
-        with open(temporary, "wb") as file:
-            file.write(msgspec.msgpack.encode(self.state.journal))
-            # On disk before the new name, as in checkpoints.
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._journal_path)
+        if self._journal_path is not None:
+            write_journal(self._journal_path, self.state.journal)
 
 
 def _written(path: str, number: int, facts: dict[str, Any], parts: list[CheckpointPart]) -> ManifestWritten:

@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 
 from sporax.ps import placement
-from sporax.ps.checkpoint_state import CheckpointRound, first_clock
-from sporax.ps.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
+from sporax.ps.events import End, Keep, ManifestWritten, Received, Tick
 from sporax.ps.journal import Journal, Peer, without
-from sporax.ps.lost_slots import lost_reason, slots_without_server
+from sporax.ps.lost_slots import RestartedCopies, lost_reason, not_whole, slots_without_server
 from sporax.ps.messages import (
+    Broken,
     Checkpoint,
-    CheckpointIs,
     CheckpointPart,
     Exited,
     GetStatus,
@@ -46,22 +45,22 @@ from sporax.ps.messages import (
     SlotSynced,
     StatusIs,
     Stop,
+    UpdatesLost,
     View,
     ViewIs,
     Wanted,
     Welcome,
 )
 from sporax.ps.sample_leases import SampleLeases
+from sporax.ps.scheduler_checkpoints import Action, CheckpointingScheduler
 from sporax.ps.status import status_of
 
 _MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's sending and its receipt
 
-Action = Reply | Keep | Manifest | End
-
 _LET_GO = Stop("the job needs fewer servers", done=True)
 
 
-class SchedulerState:
+class SchedulerState(CheckpointingScheduler):
     """The scheduler of one job.
 
     Args:
@@ -71,14 +70,13 @@ class SchedulerState:
     """
 
     def __init__(self, options: Options, journal: Journal, now: float) -> None:
-        self.options = options
-        self.journal = journal
-        self.servers: dict[int, Peer] = {
+        servers = {
             # Their heartbeats will tell which of them are still alive.
             index: Peer(now)
             for index in journal.servers
             if journal.server_nodes[index] not in journal.retired
         }
+        super().__init__(options, journal, servers, now)
         self.workers: dict[int, Peer] = {rank: Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
         self.hold: Hold | None = None
         self.finished = False
@@ -92,11 +90,8 @@ class SchedulerState:
         self._margin = 1
         self._changes = 0
         self._leases = SampleLeases(journal)
-        self._round: CheckpointRound | None = None
-        self._checkpoint_error = ""
-        self._checkpoint_at = now + options.checkpoint_seconds
-        self._now = now
-        self._actions: list[Action] = []
+        self._restarted = RestartedCopies()
+        self.notices: list[str] = []
 
     @property
     def starting(self) -> Sequence[bytes]:
@@ -117,7 +112,7 @@ class SchedulerState:
         if isinstance(event, Tick):
             self._tick()
         elif isinstance(event, ManifestWritten):
-            self._manifest_written(event)
+            self.manifest_written(event)
         else:
             handler = _HANDLERS.get(type(event.message))
             if handler is not None:
@@ -175,20 +170,17 @@ class SchedulerState:
             if index in self.servers and journal.servers[index].incarnation == message.incarnation:
                 self._reply(sender, ViewIs(self.view))
             return
+        # The copy of what this one lacks is being read back; this server tells again soon.
+        if self._restarted.must_wait(message, self._starting):
+            return
         del self._starting[index]
         journal.server_nodes[index] = node = self._starting_nodes.pop(index)
         if node in journal.retired:  # it had left, and is wanted again
             journal.retired.remove(node)
         journal.servers[index] = address
-        self.servers[index] = Peer(self._now, sender)
-        # Its log has nothing of slots that nobody else has.
-        lost = [
-            slot
-            for slot, holders in enumerate(journal.slots)
-            if journal.initialised and holders.primary == index and message.inventory.get(slot, 0) == 0
-        ]
-        if lost:
-            self._fail_lost(lost, f"be on server {index}, but it has come back without them")
+        before = self.servers.get(index)
+        self.servers[index] = Peer(self._now, sender, inventory=message.inventory)
+        self._look_for_slots_of(message, before)
         # The first map is made when all servers of the start are there.
         if not journal.slots and len(self._live()) >= journal.server_num:
             journal.slots = placement.first_map(self.options.num_slots, self._live(), self._with_backup)
@@ -196,6 +188,25 @@ class SchedulerState:
             self._new_epoch(journal.slots)
         elif journal.slots:
             self._rebalance()
+
+    def _look_for_slots_of(self, message: Ready, before: Peer | None) -> None:
+        """A server has come back: what it leads must be whole, or with another server."""
+        journal, index = self.journal, message.index
+        lost = not_whole(journal, message, before.lsns if before is not None else {})
+        is_unheard = before is not None and not before.sender
+        rescued = self._restarted.whole(lost, message, journal.slots, self.servers) if is_unheard else {}
+        if rescued:
+            self._new_epoch(
+                [
+                    Holders(rescued.get(slot, -1)) if slot in rescued else entry
+                    for slot, entry in enumerate(journal.slots)
+                ]
+            )
+        if message.damage:
+            self.notices.append(f"server {index}: {message.damage}")
+        if remain := [what for slot, what in lost.items() if slot not in rescued]:
+            reason = message.damage or f"it has come back without them ({', '.join(remain)})"
+            self._fail_lost([slot for slot in lost if slot not in rescued], f"be on server {index}, but {reason}")
 
     def _register_worker(self, sender: bytes, message: Register) -> None:
         journal = self.journal
@@ -235,8 +246,8 @@ class SchedulerState:
         self.servers[index].live = False
         if self.journal.slots:
             self._abort_change()
-            after = placement.after_loss(self.journal.slots, index)
-            self._rebalance(after)
+            self._restarted.note(self.journal.slots, index, self.servers)
+            self._rebalance(placement.after_loss(self.journal.slots, index))
 
     def _leave(self, sender: bytes, message: Leave) -> None:
         journal = self.journal
@@ -267,6 +278,15 @@ class SchedulerState:
         """End the job: no copy of some slots is left."""
         self._fail(lost_reason(slots, what, self.options.durability, self.journal.checkpoint))
 
+    def _updates_lost(self, sender: bytes, message: UpdatesLost) -> None:
+        self._fail_lost([message.slot], f"have update {message.had}, which was acknowledged, but are at {message.has}")
+
+    def _broken(self, sender: bytes, message: Broken) -> None:
+        address = self.journal.servers.get(message.index) or self._starting.get(message.index)
+        # Another start of it may have taken its place.
+        if address is not None and address.incarnation == message.incarnation:
+            self._fail(message.reason)
+
     def _fail(self, reason: str) -> None:
         self.journal.error = reason
         self._actions += [Keep(), End(reason)]
@@ -277,13 +297,11 @@ class SchedulerState:
     def _with_backup(self) -> bool:
         return self.options.durability == "replica"
 
-    def _live(self) -> list[int]:
-        return [index for index, peer in self.servers.items() if peer.live and index in self.journal.servers]
-
     def _rebalance(self, slots: Sequence[Holders] | None = None) -> None:
         """Take one step towards an even map; a new epoch when that (or `slots`) changes something."""
         journal = self.journal
         before = journal.slots if slots is None else list(slots)
+        before = self._restarted.put_back(before, self.servers, self._live(), journal.epoch + 1)
         after = placement.rebalanced(before, self._live(), journal.draining, self._with_backup)
         self._new_epoch(after)
         self._retire_empty()
@@ -419,7 +437,8 @@ class SchedulerState:
     def _get_wanted(self, sender: bytes, message: GetWanted) -> None:
         journal = self.journal
         servers = journal.server_num
-        target = Wanted(journal.worker_num, servers, list(journal.retired), self.finished, journal.error)
+        retired, notices = list(journal.retired), list(self.notices)
+        target = Wanted(journal.worker_num, servers, retired, self.finished, journal.error, notices)
         self._reply(sender, target)
 
     def _initialised(self, sender: bytes, message: Initialised) -> None:
@@ -479,7 +498,7 @@ class SchedulerState:
             # A change that found no agreement is tried again.
             self._begin_change()
         self._look_for_lost_slots()
-        self._go_on_with_checkpoint()
+        self.go_on_with_checkpoint()
 
     def _look_for_lost_slots(self) -> None:
         """A slot waits for the one server that has it, but not for ever."""
@@ -490,62 +509,6 @@ class SchedulerState:
             servers = sorted({journal.slots[slot].primary for slot in lost})
             limit = self.options.lost_seconds
             self._fail_lost(lost, f"be on servers {servers}, but these were away for more than {limit:.0f} s")
-
-    # ----------------------------------------------------------------------------------------------------- checkpoints
-
-    def _checkpoint(self, sender: bytes, message: Checkpoint) -> None:
-        if message.begin:
-            self._begin_checkpoint()
-        self._reply(sender, CheckpointIs(self._round is not None, self.journal.checkpoint, self._checkpoint_error))
-
-    def _begin_checkpoint(self) -> None:
-        journal = self.journal
-        if self._round is not None:
-            return
-        self._checkpoint_error = ""
-        if not self.options.checkpoint_path:
-            self._checkpoint_error = "MS_PS_CHECKPOINT_PATH must name a folder when the job starts, but it was not set"
-        elif not journal.initialised:
-            self._checkpoint_error = "the servers have no values yet"
-        else:
-            clocks = [clock for index in self._live() for clock in self.servers[index].clocks.values()]
-            clock = first_clock(self.options.staleness, clocks)
-            self._round = CheckpointRound(journal.checkpoints + 1, clock, len(journal.slots))
-
-    def _checkpoint_part(self, sender: bytes, message: CheckpointPart) -> None:
-        if self._round is None:
-            return
-        self._round.take(message)
-        if self._round.error:
-            self._checkpoint_error, self._round = self._round.error, None
-        elif self._round.is_complete:
-            options = self.options
-            facts = {"job": self.journal.job, "num_slots": options.num_slots, "staleness": options.staleness}
-            number, parts = self._round.number, self._round.sorted_parts()
-            self._actions.append(Manifest(options.checkpoint_path, number, facts, parts))
-
-    def _manifest_written(self, event: ManifestWritten) -> None:
-        self._checkpoint_error, self._round = event.error, None
-        self.journal.checkpoint = event.folder or self.journal.checkpoint
-        self._actions.append(Keep())
-
-    def _go_on_with_checkpoint(self) -> None:
-        """Ask the leaders that have not answered, or begin the next checkpoint when its time has come."""
-        options, journal = self.options, self.journal
-        if options.checkpoint_seconds > 0 and options.checkpoint_path and self._now >= self._checkpoint_at:
-            self._checkpoint_at = self._now + options.checkpoint_seconds
-            self._begin_checkpoint()
-        question = self._round.question(options.checkpoint_path, self._now) if self._round is not None else None
-        if question is None:
-            return
-        # The number is on disk before any file with it exists.
-        if journal.checkpoints != question.number:
-            journal.checkpoints = question.number
-            self._actions.append(Keep())
-        for index in {holders.primary for holders in journal.slots}:
-            peer = self.servers.get(index)
-            if peer is not None and peer.live and peer.sender:
-                self._reply(peer.sender, question)
 
     # ------------------------------------------------------------------------------------------------- samples, status
 
@@ -566,9 +529,6 @@ class SchedulerState:
     def _status(self, sender: bytes, message: GetStatus) -> None:
         status = status_of(self.journal, self.options, self.servers, self.workers, self.note)
         self._reply(sender, StatusIs(json.dumps(status)))
-
-    def _reply(self, to: bytes, message: Message) -> None:
-        self._actions.append(Reply(to, message))
 
     def validate_state(self) -> None:
         """Check what must always hold; for tests."""
@@ -595,6 +555,8 @@ _HANDLERS: dict[type[Message], Callable[[SchedulerState, bytes, Any], None]] = {
     Initialised: SchedulerState._initialised,
     LeaseSamples: SchedulerState._lease_samples,
     SamplesDone: SchedulerState._samples_done,
-    Checkpoint: SchedulerState._checkpoint,
-    CheckpointPart: SchedulerState._checkpoint_part,
+    Checkpoint: SchedulerState.take_checkpoint,
+    CheckpointPart: SchedulerState.take_checkpoint_part,
+    UpdatesLost: SchedulerState._updates_lost,
+    Broken: SchedulerState._broken,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import sys
 import time
 import uuid
 from collections import deque
@@ -14,6 +15,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxError, SporaxRuntimeError
 from sporax.ps.checkpoint import read_slot, write_slot
+from sporax.ps.disk import StorageError
 from sporax.ps.events import (
     Action,
     Apply,
@@ -35,6 +37,7 @@ from sporax.ps.events import (
 from sporax.ps.follower_state import server_identity
 from sporax.ps.log import SlotLog, remove_old_jobs
 from sporax.ps.messages import (
+    Broken,
     CheckpointPart,
     HeartbeatReply,
     Message,
@@ -48,9 +51,10 @@ from sporax.ps.messages import (
 )
 from sporax.ps.metrics import MetricsPage
 from sporax.ps.peers import Peers
+from sporax.ps.recovery import Replay, damage_text, missing_text
 from sporax.ps.security import Keys, is_loopback
 from sporax.ps.server_state import ServerState
-from sporax.ps.slot import SlotState
+from sporax.ps.slot import bytes_of
 from sporax.ps.stream import Streams
 from sporax.ps.transport import REFUSED, LocalSocket, Transport, receive, send
 from sporax.ps.wire import Frame, WireError, decode
@@ -60,6 +64,7 @@ _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
 _FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop, TakeCheckpoint)
 _BATCH = 64  # messages taken before heartbeats and group commits get a turn
+_LOOK_BYTES = 4 << 20  # of the log between two looks at what is left of the disk
 _LAST_SECONDS = 0.2  # for answers that are still in a queue when the job ends
 
 
@@ -75,6 +80,7 @@ class Server:
         keys: of the job.
         silent_seconds: without a scheduler for so long, give up.
         metrics_port: serve Prometheus metrics there; 0 for nowhere.
+        kept_directory: where damaged logs are kept, None for where they are.
     """
 
     def __init__(
@@ -88,7 +94,9 @@ class Server:
         keys: Keys | None = None,
         silent_seconds: float = 600.0,
         metrics_port: int = 0,
+        kept_directory: Path | None = None,
     ) -> None:
+        self._kept_directory = kept_directory
         self._transport = Transport(keys)
         self._node = node or uuid.uuid4().hex
         self._host = host
@@ -105,9 +113,11 @@ class Server:
         self._scheduler = self._transport.connect(f"tcp://{scheduler}", b"server-" + uuid.uuid4().bytes)
         self._peers: Peers | None = None
         self._log: SlotLog | None = None
+        self._number: tuple[int, int] | None = None
         self._to_store: list[Stored] = []
         self._to_write: list[int] = []
         self._writing = False
+        self._next_look = _LOOK_BYTES
         self._checkpoints: deque[CheckpointSlot] = deque()
         self._halted = ""
         self._may_have_more = True
@@ -124,11 +134,17 @@ class Server:
 
         Raises:
             SporaxRuntimeError: no scheduler answers.
+            StorageError: the disk does not take the log.
         """
         try:
             self._join(stop)
             if self.state is not None:
                 self._serve(stop)
+        except StorageError as error:
+            # Another start could not write either, so the job ends at once, and not after several.
+            if self._number is not None:
+                send(self._scheduler, Broken(*self._number, error.message))
+            raise
         finally:
             # Also after an error: the directory's lock must go.
             if self._log is not None:
@@ -165,20 +181,36 @@ class Server:
                 if isinstance(message, Welcome):
                     welcome = message
         self._heard = time.monotonic()
+        self._number = (welcome.index, welcome.incarnation)
         options = welcome.options
-        states: dict[int, SlotState] = {}
+        replay, damage = Replay(options.staleness), ""
         if options.durability != "memory":
             remove_old_jobs(self._directory, welcome.job)
             directory = self._directory / welcome.job / f"server-{welcome.index}"
             self._log = SlotLog(directory, sync=options.durability == "disk", ahead_bytes=options.snapshot_bytes)
             # Before the scheduler hears of this server: it must say which slots it has.
-            states = self._log.recover(options.staleness)
-        self.state = ServerState(welcome.index, welcome.incarnation, options, states)
+            replay = self._log.recover(options.staleness)
+            damage = self._set_aside(self._log, replay)
+        self.state = ServerState(welcome.index, welcome.incarnation, options, replay.states)
         identity = server_identity(welcome.index, welcome.incarnation)
         self._peers = Peers(self._transport, self._streams, identity)
-        inventory = {slot: state.lsn for slot, state in states.items()}
-        self._ready = Ready(welcome.index, welcome.incarnation, inventory)
+        inventory = {slot: state.lsn for slot, state in replay.states.items()}
+        missing = {slot: what.last for slot, what in replay.missing.items()}
+        self._ready = Ready(welcome.index, welcome.incarnation, inventory, missing, damage)
         send(self._scheduler, self._ready)
+
+    def _set_aside(self, log: SlotLog, replay: Replay) -> str:
+        """Keep damaged files; gives what to say of them, "" without any."""
+        if not replay.damages:
+            return ""
+        kept = log.set_aside(replay, self._kept_directory or log.directory)
+        missing = missing_text(replay.missing) or "nothing that is needed"
+        damage = (
+            f"its log is damaged ({damage_text(replay.damages)}; kept as {', '.join(map(str, kept))}), and {missing} cannot be "
+            "read back"
+        )
+        print(f"sporax ps server {self._node}: {damage}.", file=sys.stderr, flush=True)
+        return damage
 
     def _is_silent(self) -> bool:
         """Whether the scheduler has been silent for too long.
@@ -323,6 +355,8 @@ class Server:
     def _store(self, record: Record, frames: tuple[Frame, ...]) -> Stored | None:
         assert self._log is not None
         assert self.state is not None
+        if record.variables:
+            self._log.reserve(sum(map(bytes_of, record.variables)))
         self._log.append(record, frames)
         stored = Stored(record.slot, record.lsn)
         if self.state.options.durability != "disk":
@@ -352,9 +386,21 @@ class Server:
                 # Every slot has been written again, so recovery needs the old records no more.
                 log.delete_old()
                 self._writing = False
-        elif log.num_bytes > state.options.snapshot_bytes:
+        elif self._is_log_too_long(log, state):
             log.begin_file()
             self._to_write, self._writing = list(state.states), True
+
+    def _is_log_too_long(self, log: SlotLog, state: ServerState) -> bool:
+        # Cheap numbers at each turn; what the disk has left only now and then.
+        if log.num_bytes <= min(state.options.snapshot_bytes, self._next_look):
+            return False
+        self._next_look = log.num_bytes + _LOOK_BYTES
+        is_too_long = log.is_too_long(
+            state.options.snapshot_bytes, sum(slot.num_bytes for slot in state.states.values())
+        )
+        if is_too_long:
+            self._next_look = _LOOK_BYTES
+        return is_too_long
 
     def _write_checkpoint(self) -> None:
         """Write one slot of a global checkpoint, between messages."""

@@ -41,6 +41,7 @@ from sporax.ps.lead import Contribution, Flight, Lead
 from sporax.ps.messages import (
     Accepted,
     Acked,
+    Behind,
     Entry,
     Heartbeat,
     HeartbeatReply,
@@ -68,7 +69,7 @@ from sporax.ps.messages import (
     View,
     ViewIs,
 )
-from sporax.ps.slot import SlotState, combined
+from sporax.ps.slot import SlotState, check_first_values, combined
 from sporax.ps.slot_checkpoints import CheckpointedState
 from sporax.ps.wire import Frame, WireError, check_sizes
 
@@ -148,16 +149,10 @@ class ServerState(CheckpointedState):
             # The worker is answered together with the first one that asked.
             next(iter(coming.values())).waiting.append((sender, message.request))
         else:
-            self._check_init(message, frames)
+            check_first_values(message.variables, message.entries, frames)
             members = self.view.members if self.view is not None else []
             waiting = [(sender, message.request)]
             self._launch(message.slot, frames, waiting, message.variables, (), message.entries, members)
-
-    def _check_init(self, message: Init, frames: tuple[Frame, ...]) -> None:
-        sizes = {spec.key: spec.size for spec in message.variables}
-        if any(entry.rows != -1 or sizes.get(entry.key) != entry.values for entry in message.entries):
-            raise WireError("For 'sporax.ps', first values must have the sizes of their variables.")
-        check_sizes(message.entries, frames)
 
     def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
         if (lead := self._lead_of(sender, message)) is None:
@@ -228,8 +223,10 @@ class ServerState(CheckpointedState):
                 self.counts["duplicate_pushes"] += 1
                 flight.waiting.append((sender, message.request))
                 return
+        # The worker knows whether its earlier pushes are on their way.
         if source.clock > state.clock:
-            return  # cannot be acknowledged here: the worker has seen values this copy has not; it asks again
+            self._reply(sender, Behind(message.request, message.slot, state.clock))
+            return
         if source.rank not in state.ranks_at(source.clock):
             reason = f"rank {source.rank} is not a member at clock {source.clock}"
             self._reply(sender, Refused(message.request, message.slot, reason))
@@ -267,6 +264,10 @@ class ServerState(CheckpointedState):
         if (lead := self._lead_of(sender, message)) is None:
             return
         check_sizes(message.entries, frames)
+        state, is_repeated = self.states[message.slot], (sender, message.request) in lead.pulls
+        # A worker that asks again has waited for long.
+        if is_repeated and self.options.staleness == 0 and message.clock > state.clock:
+            self._reply(sender, Behind(message.request, message.slot, state.clock))
         lead.pulls[(sender, message.request)] = (message, frames)
         self._answer_pulls(message.slot)
 

@@ -17,7 +17,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps import update
 from sporax.ps.messages import Entry, Members, Record, SlotImage, VariableSpec
 from sporax.ps.table import Table
-from sporax.ps.wire import EntryReader, Floats, Frame, Ids, WireError, chunks
+from sporax.ps.wire import EntryReader, Floats, Frame, Ids, WireError, check_sizes, chunks
 
 
 class Segment:
@@ -283,6 +283,23 @@ class SlotState:
             image.members,
             variables,
         )
+
+
+def bytes_of(spec: VariableSpec) -> int:
+    """Bytes that a disk surely needs for a variable: a snapshot (value, value before, state), one update. Tables begin empty."""
+    return 4 * spec.size * (3 + len(update.first_state(spec.optimizer)))
+
+
+def check_first_values(variables: Sequence[VariableSpec], entries: Sequence[Entry], frames: Sequence[Frame]) -> None:
+    """Raise unless first values have the sizes of their variables.
+
+    Raises:
+        WireError: they have not.
+    """
+    sizes = {spec.key: spec.size for spec in variables}
+    if any(entry.rows != -1 or sizes.get(entry.key) != entry.values for entry in entries):
+        raise WireError("For 'sporax.ps', first values must have the sizes of their variables.")
+    check_sizes(entries, frames)
 
 
 def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]]]) -> tuple[list[Entry], list[Frame]]:

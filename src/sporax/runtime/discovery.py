@@ -71,8 +71,10 @@ def discover(function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_ran
     # Shapes suffice: nothing is computed, and arrays on a mesh would leave their shardings in the trace.
     inputs = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
     # A function that changes while it is traced (`state.Retrace`) is traced again from the start.
+    requests: dict[Any, Any] = {}
     while True:
         discovery = Discovery(state.DiscoveryFrame())
+        discovery.frame.requests = requests
 
         def trace(arrays: list[Any], discovery: Discovery = discovery) -> list[Any]:
             frame = discovery.frame

@@ -49,6 +49,17 @@ def has_other_processes() -> bool:
     return SESSION.world is not None and SESSION.world.size > 1
 
 
+def has_reduce_scatter() -> bool:
+    """Whether programs may contain XLA's reduce-scatter; else an all-to-all trades the parts and each device adds its own.
+
+    gloo's reduce-scatter (`ReduceScatterHalvingDoubling`) overwrites the buffer that it is still sending, so sums are wrong at
+    random: https://github.com/jax-ml/jax/issues/40830. XLA uses gloo on CPUs once `jax.distributed` is initialized, also
+    between devices of one process. `tools/soak_collectives.py` shows whether a jaxlib still has the defect.
+    """
+    # In this order: the question for a backend would start one, which must not be before `jax.distributed`.
+    return not (jax.distributed.is_initialized() and jax.default_backend() == "cpu")
+
+
 def num_ranks_here() -> int:
     """How many ranks this process acts for: where it is the only one, as many as the parallel mode makes of its devices."""
     world = SESSION.world

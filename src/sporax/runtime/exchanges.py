@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sporax.ir.errors import SporaxTypeError
+from sporax.lowering.redistribute import sum_in_order
 from sporax.runtime import distributed, dry_run, joint
 from sporax.runtime.order import AXIS, follow, happened
 
@@ -163,14 +164,17 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     """The members' arrays combined element by element and sharded along dim 0, one piece to each."""
     if axis.count == 1:
         return array
-    if op == "sum" and axis.divides and array.dtype != jnp.bool_ and not dry_run.imitating():
+    native = op == "sum" and axis.divides and array.dtype != jnp.bool_ and distributed.has_reduce_scatter()
+    if native and not dry_run.imitating():
         return _noted(lax.psum_scatter(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
-    # JAX's reduce-scatter knows only sums: other combinations exchange their pieces and combine them locally.
+    # The same bytes: members exchange their pieces and combine them locally.
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
     if array.dtype == jnp.bool_:
         return jnp.any(pieces, 0) if op in ("sum", "max") else jnp.all(pieces, 0)
-    if op in ("sum", "prod"):  # which JAX would widen
-        return jnp.sum(pieces, 0, dtype=array.dtype) if op == "sum" else jnp.prod(pieces, 0, dtype=array.dtype)
+    if op == "sum":
+        return sum_in_order(pieces)
+    if op == "prod":  # which JAX would widen
+        return jnp.prod(pieces, 0, dtype=array.dtype)
     return jnp.max(pieces, 0) if op == "max" else jnp.min(pieces, 0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +36,10 @@ from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers
+from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.planner.search import SearchOptions, SearchResult, search
+from sporax.runtime import distributed
+from sporax.runtime.defects import defects_told
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 from sporax.runtime.session import SESSION
@@ -172,11 +176,16 @@ def plan(
     Raises:
         SporaxTypeError: `fn` is no function, or something that it takes or returns is neither an array nor a number.
         SporaxValueError: no devices, or devices that this process does not see; an unknown mode or profile; a sharding that does
-            not fit; a memory limit or share that cannot be read; or a saved plan that is not a plan of this function.
+            not fit; a function that changes its arguments in place; a memory limit or share that cannot be read; or a saved plan
+            that is not a plan of this function.
         SporaxRuntimeError: nothing fits the memory.
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a function"):
         planned = _planned(fn, args, devices, hardware, mode, fixed or {}, memory, carry or {}, overlap, saved)
+    # Where plans are only shown, their heads say it.
+    if not SESSION.plan_only and jax.process_index() == 0:
+        for text in unknown_primitives(planned.graph, planned.plan, planned.model):
+            warnings.warn(text, stacklevel=2)
     SESSION.announce(planned)
     return planned
 
@@ -210,6 +219,7 @@ def _planned(
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     profile = profile if overlap is None else replace(profile, overlap=overlap)
     step, in_tree, out_tree = _traced(fn, args, carry)
+    scatters = distributed.has_reduce_scatter()
     if saved is not None:
         # A saved plan settles all three, so a second word on them would be ignored without notice.
         for name, value in {"devices": devices, "fixed": fixed or None, "memory": memory}.items():
@@ -217,15 +227,18 @@ def _planned(
                 raise SporaxValueError(
                     f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}."
                 )
-        plan = Plan.from_json(saved)
+        # The devices at hand decide how sums are scattered, not those of the process that saved the plan.
+        plan = Plan.from_json(saved).on_devices(scatters)
         # The file may be of an older version of the function.
         check_plan(step.graph, plan)
-        model = Roofline(profile, link_costs(profile, plan.mesh))
+        model = Roofline(profile, link_costs(profile, plan.mesh, has_reduce_scatter=scatters))
         return PlannedFunction(step, _as_found(step.graph, plan, model), model, SearchOptions(), in_tree, out_tree)
     mesh = prime_mesh(matrix)
     options = SearchOptions(fixed=_fixed(fixed, args, step, mesh), memory_bytes=limit)
-    model = Roofline(profile, link_costs(profile, mesh))
-    return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree)
+    model = Roofline(profile, link_costs(profile, mesh, has_reduce_scatter=scatters))
+    with defects_told("planning", "plan"):
+        result = search(step.graph, mesh, model, mode, options)
+    return PlannedFunction(step, result, model, options, in_tree, out_tree)
 
 
 def _under(
@@ -305,7 +318,9 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, i
     out_tree: list[Any] = []
 
     def flat(*values: Any) -> list[Any]:
-        outputs = fn(*jax.tree.unflatten(in_tree, values))
+        given = jax.tree.unflatten(in_tree, values)
+        outputs = fn(*given)
+        _check_unchanged(given, in_tree, values)
         results, tree = jax.tree.flatten(outputs)
         for path, result in jax.tree_util.tree_flatten_with_path(outputs)[0]:
             # Checked here, where the path of the result is known.
@@ -341,6 +356,22 @@ def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "arg
     # As JAX itself converts arguments: int64 is int32 unless x64 is enabled.
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
     return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
+
+
+def _check_unchanged(args: Any, tree: Any, values: Sequence[Any]) -> None:
+    """Raise if a function has changed its arguments (objects of flax.nnx, dictionaries) in place: a plan has results alone.
+
+    Raises:
+        SporaxValueError: it has.
+    """
+    paths, now = jax.tree_util.tree_flatten_with_path(args)
+    other = [path for (path, leaf), value in zip(paths, values, strict=False) if leaf is not value]
+    if other or now != tree:
+        where = f"args{jax.tree_util.keystr(other[0])}" if other else "the structure of its arguments"
+        raise SporaxValueError(
+            f"For 'plan', 'fn' must leave its arguments as they are, but it changes {where} in place, and the change would be "
+            "lost. Return what changes and name it in 'carry'; nnx.split makes values of a flax.nnx object, nnx.merge an object."
+        )
 
 
 def _as_found(graph: OperatorGraph, plan: Plan, model: Roofline) -> SearchResult:

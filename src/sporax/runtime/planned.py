@@ -8,6 +8,7 @@ need a plan: the searches bring scipy along.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +21,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxNotImplementedError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
@@ -42,15 +43,18 @@ from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
 from sporax.planner.cost.model import CostModel
+from sporax.planner.memory.peak import memory_of
 from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
+from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.planner.search.result import SearchResult
-from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
+from sporax.runtime import blocked_variables, collectives, groups, joint, step_verification, strategy_files
 from sporax.runtime.argument import Argument
+from sporax.runtime.defects import defects_told
 from sporax.runtime.device_program import device_program, fusion_options
 from sporax.runtime.global_view import (
     data_placement,
@@ -143,8 +147,13 @@ class PlannedStep(Answers):
 
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
-        lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
+        with defects_told("lowering", self.jitted.__name__, self.settings):
+            lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
         return lowered
+
+    def compile(self, name: str) -> Any:
+        """The program of all devices, compiled; `name` is what messages call it."""
+        return step_verification.compiled(self.jitted, name, self.structs())
 
     def _stored_shape(self, number: int) -> tuple[int, ...]:
         shape = tuple(self.arguments[number].array.shape)
@@ -284,26 +293,41 @@ def plan_step(
         settings: the user's.
         tags: passes by which it is rewritten.
     """
+    name = getattr(function, "__name__", "step")
+    # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
+    structs = [jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments]
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
-        planned = _planned_step(function, arguments, num_updated, settings, tags)
+        jaxpr = jax.make_jaxpr(function)(*structs)
+        with defects_told("planning", name, settings):
+            planned = _planned_step(jaxpr, name, arguments, num_updated, settings, tags)
     if isinstance(planned, PipelinedStep):
-        SESSION.announce(planned)
+        if settings.asked_bytes:
+            peak = max(stage.peak_bytes for stage in planned.simulate().stages)
+            _check_memory(math.ceil(peak), settings, "its largest stage")
+        _warn_of(planned.warnings())
+        SESSION.announce(replace(planned, remarks=SESSION.remarks))
     else:
-        SESSION.announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+        _warn_of(unknown_primitives(planned.graph, planned.plan, planned.model))
+        step = planned.graph, planned.plan, planned.search, planned.model
+        SESSION.announce(PlannedGraph(*step, SESSION.remarks))
     return planned
 
 
+def _warn_of(texts: Sequence[str]) -> None:
+    """Warn of what a plan has lost; where steps are only planned, the head of the plan says it."""
+    if not SESSION.plan_only and jax.process_index() == 0:
+        for text in texts:
+            warnings.warn(text, stacklevel=2)
+
+
 def _planned_step(
-    function: Callable[..., Any],
+    jaxpr: ClosedJaxpr,
+    name: str,
     arguments: Sequence[Argument],
     num_updated: int,
     settings: PlanSettings,
     tags: frozenset[str],
 ) -> PlannedStep | PipelinedStep:
-    # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
-    jaxpr = jax.make_jaxpr(function)(
-        *(jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments)
-    )
     roles = [(argument.role, argument.name) for argument in arguments]
 
     # A carried variable takes its argument's buffer, so both must be sharded alike.
@@ -341,6 +365,9 @@ def _planned_step(
         return _pipelined_step(step, arguments, num_updated, settings, tags)
     sharded = _sharded(step, arguments, settings)
     step, plan, mesh, search = sharded.step, sharded.plan, sharded.mesh, sharded.search
+    # A search keeps the limit by itself; strategies may go beyond it.
+    if settings.asked_bytes and search is None:
+        _check_memory(memory_of(step.graph, plan).peak_bytes, settings, "with these strategies the plan")
     first = len(step.constants)
     arguments = sent_to_hosts(arguments, tags, step.graph, plan, plan.inputs[first:])
     notes = (
@@ -360,7 +387,7 @@ def _planned_step(
         for number, argument in enumerate(arguments)
         if argument.on_host and on_hosts[number] != shardings[number]
     }
-    mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms, away, num_updated)
+    mapped = device_program(step, plan, name, norms, away, num_updated)
     options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
     # Between steps such variables are in host memory, so the program takes them from there.
@@ -532,6 +559,16 @@ def make_plan(
         plan, search = auto_plan(graph, mesh, settings, placed, whole, profile_of(settings))
         return _of_first_process(plan), search
     return semi_auto_plan(graph, mesh, settings.parallel, placed, whole), None
+
+
+def _check_memory(needed: int, settings: PlanSettings, what: str) -> None:
+    """Raise if what was planned needs more memory than the user allows."""
+    if settings.asked_bytes and needed > settings.asked_bytes:
+        raise SporaxRuntimeError(
+            f"For 'memory', the step must fit into {settings.asked_bytes / 1e6:.3f} MB per device, but {what} needs "
+            f"{needed / 1e6:.3f} MB. `--mode dynamic_programming` searches for a plan that fits; `recompute()` and "
+            "'enable_parallel_optimizer' save memory."
+        )
 
 
 def _of_first_process(plan: Plan) -> Plan:

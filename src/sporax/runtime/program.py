@@ -87,7 +87,7 @@ def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: 
         return _assemble(variant, variant.executable())
     if variant.executable is None:
         with waiting(f"compiling '{variant.name}'"):
-            variant.executable = planned.lower().compile()
+            variant.executable = planned.compile(variant.name)
         # Only now, so that a compilation that fails leaves the variables where they were.
         planned.bring((*variant.written, *variant.read))
     outputs = planned.run(variant.executable, planned.values((*variant.written, *variant.read)), data)
@@ -341,6 +341,7 @@ def _discovered(
         tags=frame.tags,
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
+        requests=frame.requests,
     )
     return variant, discovery
 
@@ -496,6 +497,7 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
         # A step that a plan shards keeps everything on devices, or says so in its plan.
         values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
+            frame.requests.update(variant.requests)
             data = placed.of_first_worker(arrays) if placed.TAG in variant.tags else arrays
             args, kwargs = inputs_of(variant.signature, data)
             result = function(*args, **kwargs)

@@ -70,6 +70,7 @@ class Session:
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
         plan_listeners: called in order with every plan that this process makes, before anything of it is compiled.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
+        remarks: what the heads of plans say that are made now.
         plans_all: training steps that the script does not shard are planned as well, in automatic parallelism, and nothing is
             trained or written: the process is there for its plans.
     """
@@ -91,6 +92,7 @@ class Session:
     plan_listeners: list[PlanListener] = field(default_factory=list)
     plan_only: bool = False
     plans_all: bool = False
+    remarks: tuple[str, ...] = ()
 
     def announce(self, planned: Planned) -> None:
         """Call all listeners with a new plan. An exception of theirs reaches the caller of the step."""

@@ -97,10 +97,14 @@ class Frame:
         tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.memory.rewrite`).
         view: settings under which a part of what ran inside asks to be sharded by a plan.
         checks: what ran inside has conditions under which the program fails.
+        trains: what ran inside computes gradients of variables.
         constants: traced arrays whose values can be computed now (`sporax.runtime.constants`), by identity.
+        calls, requests: calls by Cell, and what gradients want of them (`sporax.common.one_forward`).
+        writes: how often variables were written.
     """
 
     __slots__ = (
+        "calls",
         "checks",
         "communicates",
         "compiled",
@@ -108,9 +112,12 @@ class Frame:
         "guards",
         "parent",
         "planned",
+        "requests",
         "tags",
+        "trains",
         "values",
         "view",
+        "writes",
         "written",
     )
 
@@ -127,7 +134,11 @@ class Frame:
         self.tags: frozenset[str] = frozenset()
         self.view: Hashable = None
         self.checks = False
+        self.trains = False
         self.constants: dict[ByIdentity, Any] = {}
+        self.calls: dict[int, list[Any]] = {}
+        self.requests: dict[Any, Any] = {}
+        self.writes = 0
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
@@ -146,6 +157,7 @@ class Frame:
             self.parent.tags |= self.tags
             self.parent.view = self.parent.view or self.view
             self.parent.checks = self.parent.checks or self.checks
+            self.parent.trains = self.parent.trains or self.trains
 
     def read(self, variable: Variable) -> jax.Array:
         """Value of `variable` here: own, else the enclosing frame's, else the array it holds."""
@@ -161,6 +173,7 @@ class Frame:
         # Written values also answer reads, so the order of statements is kept.
         self.values[variable] = value
         self.written[variable] = None
+        self.writes += 1
 
     def updates(self) -> dict[Any, jax.Array]:
         """What was written, with the last value of each."""
@@ -273,6 +286,12 @@ def note_check() -> None:
     """Say that the running trace has a condition under which the program fails."""
     if _current.frame is not None:
         _current.frame.checks = True
+
+
+def note_training() -> None:
+    """Say that the running trace computes gradients of variables."""
+    if _current.frame is not None:
+        _current.frame.trains = True
 
 
 def ask_for_plan(settings: Hashable) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from sporax.ir.plan_settings import PlanSettings
 from sporax.planner.report.progress import doing, shown
-from sporax.runtime import compilation_cache, distributed, dry_run, local_ranks, state
+from sporax.runtime import compilation_cache, distributed, dry_run, local_ranks, state, step_verification
 from sporax.runtime.signature import Signature
 from sporax.runtime.stacked_variables import Arguments
 
@@ -50,6 +50,7 @@ class Variant:
     jitted: Any = None
     executable: Any = None
     asked: PlanSettings | None = None
+    requests: Mapping[Any, Any] = field(default_factory=dict)
     planned: PlannedStep | PipelinedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
@@ -95,7 +96,7 @@ class Variant:
             self.executable = dry_run.rehearse(self.lower(*args), self.jitted, self.name)
             return
         with waiting(f"compiling '{self.name}'"):
-            self.executable = self.lower(*args).compile()
+            self.executable = step_verification.compiled(self.jitted, self.name, args)
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""

@@ -7,6 +7,8 @@ host then works once per group instead of once per step, and the numbers are tho
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,19 +57,49 @@ def check_dataset(where: str, dataset: Any) -> int:
 class Feed:
     """Batches of a dataset, epoch after epoch, without end.
 
+    Data sets of one's own need less than Sporax's: their `create_tuple_iterator` may take fewer arguments, what it gives may have
+    no `release`, and `reset` of the data set, where there is one, is called after each epoch, as MindSpore does.
+
     Args:
         dataset: gives lists of columns.
         output_numpy: numpy arrays instead of Tensors.
+
+    Raises:
+        SporaxTypeError: what `create_tuple_iterator` gives cannot be iterated.
     """
 
     def __init__(self, dataset: Any, *, output_numpy: bool = False) -> None:
         # Without end: the loop counts epochs itself.
-        self._iterator = dataset.create_tuple_iterator(num_epochs=-1, output_numpy=output_numpy)
+        wanted = {"num_epochs": -1, "output_numpy": output_numpy}
+        taken = _accepted(dataset.create_tuple_iterator, wanted)
+        self._create = functools.partial(dataset.create_tuple_iterator, **taken)
+        self._iterator = self._create()
+        if not hasattr(self._iterator, "__iter__") and not hasattr(self._iterator, "__next__"):
+            raise SporaxTypeError(
+                f"For 'Model', 'create_tuple_iterator' of the dataset ({type(dataset).__name__}) must give an iterator, but got "
+                f"{type(self._iterator).__name__}."
+            )
+        self._ends_after_epoch = "num_epochs" not in taken
+        self._is_ours = "output_numpy" in inspect.signature(dataset.create_tuple_iterator).parameters
+        self._form = _as_numpy if output_numpy else _as_tensor
+        self._reset = None if self._is_ours else getattr(dataset, "reset", None)
+        self._begun = False
         self._rows: Iterator[Any] | None = None
 
     def epoch(self) -> Iterator[Batch]:
         """The batches of the next epoch."""
-        return map(tuple, iter(self._iterator))
+        if self._is_ours:
+            return map(tuple, iter(self._iterator))
+        return self._epoch_of_own_class()
+
+    def _epoch_of_own_class(self) -> Iterator[Batch]:
+        if self._begun and self._ends_after_epoch:
+            self._iterator = self._create()
+        self._begun = True
+        for row in self._iterator if hasattr(self._iterator, "__iter__") else _until_stopped(self._iterator):
+            yield tuple(map(self._form, row))
+        if self._reset is not None:
+            self._reset()
 
     def take(self, count: int) -> Iterator[Batch]:
         """The next `count` batches, which may end within an epoch; the following call goes on from there.
@@ -96,7 +128,35 @@ class Feed:
 
     def close(self) -> None:
         """Stop the dataset's workers."""
-        self._iterator.release()
+        release = getattr(self._iterator, "release", None)
+        if release is not None:
+            release()
+
+
+def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that a function takes by name."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
+
+
+def _until_stopped(iterator: Any) -> Iterator[Any]:
+    """The rows of an object that has `__next__` alone."""
+    while True:
+        try:
+            row = next(iterator)
+        except StopIteration:
+            return
+        yield row
+
+
+def _as_numpy(column: Any) -> Any:
+    return column.asnumpy() if isinstance(column, Tensor) else column
+
+
+def _as_tensor(column: Any) -> Any:
+    return Tensor(column) if isinstance(column, np.ndarray) else column
 
 
 def groups(batches: Iterator[Batch], groupable: Callable[[Batch], bool]) -> Iterator[Group]:

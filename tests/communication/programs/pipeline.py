@@ -85,7 +85,16 @@ def own_rows(stages):
     return map(Tensor, parts)
 
 
-def train(stages, schedule="1f1b", sharded=False, scaled=False, parts=False, after_step=lambda number: None, **more):
+def train(
+    stages,
+    schedule="1f1b",
+    sharded=False,
+    scaled=False,
+    parts=False,
+    frozen=False,
+    after_step=lambda number: None,
+    **more,
+):
     ms.reset_auto_parallel_context()
     config = {"pipeline_interleave": schedule != "1f1b", "pipeline_scheduler": schedule}
     ms.set_auto_parallel_context(
@@ -99,6 +108,7 @@ def train(stages, schedule="1f1b", sharded=False, scaled=False, parts=False, aft
     ms.set_seed(1)
     net = Net(stages, sharded)
     net.set_train()
+    net.embed.embedding_table.requires_grad = not frozen
     cell = PipelineCell(Loss(net), 4)
     if scaled:
         manager = nn.DynamicLossScaleUpdateCell(2.0**10, 2, 2)
@@ -110,6 +120,8 @@ def train(stages, schedule="1f1b", sharded=False, scaled=False, parts=False, aft
         loss = step(ids, labels)
         losses.append(float(loss[0] if isinstance(loss, tuple) else loss))
         after_step(number)
+        if frozen:  # what no step updates is sent again to the stages that read it when a script sets it
+            net.embed.embedding_table.set_data(net.embed.embedding_table * 1.5)
     if os.environ.get("SHOW_PROGRAMS"):
         print(RANK, sorted(step.program.executable.executables))
     return losses, net, Tensor(IDS[:8])
@@ -133,6 +145,7 @@ WAYS = {
     "parts": lambda: train(2, parts=True),
     "sharded": lambda: train(2, sharded=True),
     "broadcast": lambda: train(2, pipeline_result_broadcast=True),
+    "frozen": lambda: train(2, frozen=True),
     "killed": lambda: train(2, after_step=dies(signal.SIGKILL)),
     "stopped": lambda: train(2, after_step=dies(signal.SIGSTOP)),
 }

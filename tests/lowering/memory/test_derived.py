@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.memory.flat import flat, is_backward, stack_of
 from sporax.lowering.memory.repeated_blocks import in_loops
 
@@ -40,7 +41,7 @@ def programs():
 def stacked_bytes(program):
     """Bytes that the loop of the forward pass leaves in stacks."""
     forward = next(eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "scan" and not is_backward(stack_of(eqn)))
-    return sum(var.aval.size * var.aval.dtype.itemsize for var in forward.outvars[forward.params["num_carry"] :])
+    return sum(var.aval.size * var.aval.dtype.itemsize for var in forward.outvars[scan_numbers(forward.params)[1] :])
 
 
 def test_cheap_values_are_not_stacked():

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.recompute import PlanFacts, recompute
 from sporax.lowering.memory.tags import new_tag
@@ -33,7 +34,7 @@ def looped():
 def stacked(program):
     """Elements that the forward loop stacks for the backward loop."""
     first = next(eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "scan")
-    return sum(var.aval.size for var in first.outvars[first.params["num_carry"] :])
+    return sum(var.aval.size for var in first.outvars[scan_numbers(first.params)[1] :])
 
 
 def test_the_backward_loop_computes_again_what_the_forward_loop_stacked(looped, same):

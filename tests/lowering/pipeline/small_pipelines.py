@@ -9,7 +9,8 @@ from sporax.ir.graph import LITERAL, MICRO_LOOP, Role
 from sporax.ir.marks import GradientMark
 from sporax.lowering.ingest import ingest
 from sporax.lowering.marks import apply_mark
-from sporax.lowering.pipeline.micro_step import Phase, open_micro_loop
+from sporax.lowering.pipeline.flat import Phase
+from sporax.lowering.pipeline.micro_step import open_micro_loop
 
 MICRO, ROWS, WIDTH = 4, 8, 4
 RATE = 0.25

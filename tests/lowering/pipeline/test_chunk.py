@@ -10,7 +10,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, MICRO_LOOP, Role
 from sporax.lowering.pipeline.assign import assign
 from sporax.lowering.pipeline.chunk import cut
-from sporax.lowering.pipeline.micro_step import Phase
+from sporax.lowering.pipeline.flat import Phase
 
 
 def chunks_of(step, **options):

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax import lax
 from small_pipelines import (
@@ -11,7 +10,6 @@ from small_pipelines import (
     ROLES,
     ROWS,
     WIDTH,
-    X,
     assert_same,
     ingested,
     opened,
@@ -25,8 +23,8 @@ from small_pipelines import (
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import MICRO_LOOP, Role
-from sporax.ir.marks import GradientMark
-from sporax.lowering.pipeline.micro_step import Phase, invariant_tensors, open_micro_loop, part_of_identity
+from sporax.lowering.pipeline.flat import Phase
+from sporax.lowering.pipeline.micro_step import open_micro_loop
 
 
 @pytest.mark.parametrize("loss_of", [two_products, tied])
@@ -139,20 +137,6 @@ def test_without_a_loop_there_is_one_forward_pass():
     assert_same(run_flat(micro), prediction(*ARGUMENTS))
 
 
-def test_what_depends_on_variables_alone_depends_on_no_micro_batch():
-    def loss_of(w0, w1, x, y):
-        return two_products(jnp.sin(w0), w1, x, y)
-
-    micro = opened(training(loss_of))
-    phases = dict(zip((operator.name for operator in micro.step.graph.operators), micro.phases, strict=True))
-    assert phases["sin"] is Phase.INVARIANT
-    assert phases["tanh"] is Phase.FORWARD
-    invariant = invariant_tensors(micro)
-    assert not invariant & set(micro.micro_inputs)
-    first = len(micro.step.constants)
-    assert {entry.tensor for entry in micro.step.graph.inputs[first : first + 2]} <= invariant
-
-
 def assert_refused(step, words, **options):
     with pytest.raises(SporaxRuntimeError, match=f"^For 'PipelineCell', {words}"):
         opened(step, **options)
@@ -198,16 +182,6 @@ def test_gradients_that_are_no_sums_are_refused():
     assert_refused(
         step, "gradients must be sums over the micro batches, but the backward pass hands something else", num_updated=0
     )
-
-
-def test_a_part_of_a_mark_speaks_of_its_own_tensors():
-    graph = ingested(training())
-    number = next(n for n, operator in enumerate(graph.graph.operators) if isinstance(operator.mark, GradientMark))
-    operator, equation = part_of_identity(graph.graph.operators[number], graph.equations[number], [1])
-    assert operator.mark == equation.params["mark"] == GradientMark(("w1",), (0,))
-    assert operator.operands == graph.graph.operators[number].operands[1:]
-    results = equation.primitive.bind(X, **equation.params)
-    np.testing.assert_array_equal(results[0], X)
 
 
 def test_arguments_that_are_no_data_are_not_cut():

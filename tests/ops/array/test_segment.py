@@ -55,3 +55,12 @@ def test_compiled_and_the_number_as_a_tensor():
 def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_gradients_by_the_numbers_of_segments_too():
+    """They only choose; the products keep the derivative that they have by a rule of their own."""
+    x = Tensor(A.astype(np.float32))
+    alone = ms.grad(lambda x: ops.UnsortedSegmentProd()(x, Tensor(IDS), 3))(x)
+    by_both = ms.grad(ops.UnsortedSegmentProd(), (0, 1))(x, Tensor(IDS), 3)
+    np.testing.assert_allclose(by_both[0].asnumpy(), alone.asnumpy(), rtol=1e-6)
+    assert not by_both[1].asnumpy().any()

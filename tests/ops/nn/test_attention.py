@@ -241,3 +241,19 @@ def test_keys_may_not_be_sharded_along_their_length():
     inputs = [Tensor(some(4, 8, 16)) for _ in range(3)]
     with pytest.raises(RuntimeError, match="FlashAttentionScore"):
         Attention("BSH", ((2, 1, 2), (2, 2, 2), (2, 2, 2), (1, 1)))(*inputs, Tensor(np.zeros((8, 8), np.uint8)))
+
+
+def test_prompts_in_half_precision():
+    """XLA's CPU backend has no product of halves that sums in float32 by that name."""
+    rng = np.random.default_rng(3)
+    query, key, value = (rng.normal(size=(2, 6, 16)).astype(np.float16) for _ in range(3))
+    expected = ops.PromptFlashAttention(num_heads=2, scale_value=0.35)(
+        *(Tensor(entry.astype(np.float32)) for entry in (query, key, value)), *[None] * 9
+    )
+    result = ops.PromptFlashAttention(num_heads=2, scale_value=0.35)(
+        *(Tensor(entry) for entry in (query, key, value)), *[None] * 9
+    )
+    assert result.dtype == ms.float16
+    np.testing.assert_allclose(result.asnumpy(), expected.asnumpy(), rtol=2e-3, atol=2e-3)
+    token = ops.IncreFlashAttention(num_heads=2, scale_value=0.35)(Tensor(query[:, :1]), [Tensor(key)], [Tensor(value)])
+    np.testing.assert_allclose(token.asnumpy(), expected.asnumpy()[:, :1], rtol=2e-3, atol=2e-3)

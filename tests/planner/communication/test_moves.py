@@ -1,9 +1,20 @@
 """The moves of a redistribution and their cost."""
 
+from dataclasses import replace
+
 import pytest
 from planner_graphs import placement
 
-from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.planner.communication.moves import (
+    DEFAULT_COSTS,
+    LinkCosts,
+    Move,
+    MoveKind,
+    Redistribution,
+    default_costs,
+)
+from sporax.planner.communication.resharding import redistribute
 
 PLAIN = LinkCosts(alpha_seconds=1.0, beta_seconds_per_byte=0.5, launch_seconds=10.0, copy_seconds_per_byte=0.25)
 
@@ -44,6 +55,30 @@ def test_reductions_that_collectives_do_not_know_use_others(kind, reduction, col
 ])  # fmt: skip
 def test_eight_bytes_along_four_ranks_take_as_long_as_their_ring(kind, reduction, seconds):
     assert PLAIN.seconds(kind, reduction, (0,), (4,), 8) == pytest.approx(seconds)
+
+
+def test_devices_without_a_reduce_scatter_trade_the_parts_of_sums():
+    uneven = replace(PLAIN, axis_alpha=(1.0, 2.0), axis_beta=(0.5, 2.0), merged=(("reduce_scatter", 1e9),))
+    for links, axes, sizes in (
+        (PLAIN, (0,), (4,)),
+        (PLAIN, (0, 1), (2, 4)),
+        (uneven, (0, 1), (2, 4)),
+        (uneven, (1,), (4,)),
+    ):
+        traded = replace(links, has_reduce_scatter=False).shared_by(10)
+        assert traded.seconds(MoveKind.REDUCE_SCATTER, "sum", axes, sizes, 8) == pytest.approx(
+            links.all_to_all(axes, sizes, 8)
+        )
+    assert default_costs(True) is DEFAULT_COSTS
+    for has in (True, False):
+        way = redistribute(
+            (8, 8), 4, placement("- - +0"), placement("0 -"), DeviceMatrix((4,)), costs=default_costs(has)
+        )
+        (move,) = way.moves
+        assert (move.kind, move.native, move.trades_parts) == (MoveKind.REDUCE_SCATTER, has, not has)
+        assert way.collectives() == ("reduce_scatter" if has else "all_to_all",)
+        assert way.wire_bytes == 8 * 8 * 4 * 3 // 4  # the same bytes
+        assert str(move) == f"reduce_scatter(0, dim 0, sum{'' if has else ' by all_to_all'})"
 
 
 def test_axes_with_links_of_their_own_are_gathered_innermost_first():

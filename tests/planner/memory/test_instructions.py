@@ -116,3 +116,17 @@ def test_an_all_to_all_trades_a_rearranged_copy_and_joins_the_pieces():
         (Kind.LOOP, False, True),
     ]
     assert {array.num_bytes for array in compiled.arrays} == {128}
+
+
+@pytest.mark.parametrize("name", ["mark", "optimization_barrier"])
+def test_scalars_of_the_program_that_pass_an_identity_are_written(name):
+    """The other operands keep their results."""
+    builder = GraphBuilder()
+    x, y = builder.argument(4, 8), builder.argument(8)
+    first, scalar, last = builder.add(name, [x, 2.0, y], (4, 8), (), (8,), params={"mark": None})
+    compiled = instructions_of(builder, first, scalar, last)
+    assert compiled.number[first, None] == compiled.number[x, None]
+    assert compiled.number[last, None] == compiled.number[y, None]
+    (written,) = compiled.instructions
+    assert written.writes == (compiled.number[scalar, None],)
+    assert written.reads == ()

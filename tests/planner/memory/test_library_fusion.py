@@ -103,3 +103,11 @@ def test_equal_spread_tensors_share_an_array_and_unequal_ones_do_not(dims, count
         for dim in dims
     ]
     assert shared_constants(builder, *results) == [(SQUARE_BYTES, ["add", "add"])] * count
+
+
+def test_a_spread_value_that_is_only_handed_out_is_no_shared_constant():
+    builder = GraphBuilder()
+    x = builder.argument(width := WIDTH, width)
+    product = builder.matmul(x, builder.weight(width, width))
+    handed_out = builder.broadcast(builder.argument(width), width, width, dims=(1,))
+    assert shared_constants(builder, product, handed_out) == []

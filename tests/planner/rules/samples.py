@@ -55,7 +55,11 @@ def _arguments(name):
     return X + 1 if name == "acosh" else X
 
 
-SAMPLES = {name: [(getattr(lax, name), _arguments(name))] for name in UNARY}
+NEWER = [
+    name for name in ("log2", "one_minus_square") if hasattr(lax, name)
+]  # some of the supported versions have them
+
+SAMPLES = {name: [(getattr(lax, name), _arguments(name))] for name in (*UNARY, *NEWER)}
 SAMPLES |= {name: [(getattr(lax, name), X, Y)] for name in BINARY}
 SAMPLES |= {name: [(function, N, J), (function, B, C)] for name, function in BITWISE.items()}
 SAMPLES |= {name: [(getattr(lax, name), N, J % 3)] for name in SHIFTS}

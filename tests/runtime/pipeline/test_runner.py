@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_pipelines import ARGUMENTS, MICRO, W0, assert_same, prediction, tied, training
+from small_pipelines import ARGUMENTS, MICRO, W0, assert_same, on, prediction, tied, training
 
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.runtime.pipeline.runner import Instruction, _free, _Once, compile_pipeline
@@ -35,6 +35,18 @@ def test_variables_stay_on_the_devices_of_their_stage(compiled):
 
 def test_tied_weights_and_clipped_gradients_cross_stages(plan, settings):
     step = training(tied, clip=True)
+    compiled = compile_pipeline(plan(step), settings().parallel)
+    assert_same(results_of(compiled, 3), step(*ARGUMENTS))
+
+
+def test_what_is_equal_for_all_micro_batches_counts_for_each(plan, settings):
+    def loss_of(w0, w1, x, y):
+        with on(0):
+            hidden = jnp.tanh(x @ w0)
+        with on(1):
+            return hidden.mean() + (w1 * 0.1).sum() + (w0 * w1).sum()
+
+    step = training(loss_of)
     compiled = compile_pipeline(plan(step), settings().parallel)
     assert_same(results_of(compiled, 3), step(*ARGUMENTS))
 
@@ -99,8 +111,22 @@ def test_an_instruction_hands_values_on_and_forgets_them():
 
 def test_an_array_that_no_step_changes_is_brought_once():
     brought = []
-    once = _Once(lambda array: brought.append(array) or (jax.device_put(array, jax.devices()[1]),))
+    once = _Once(lambda array: brought.append(array) or (jax.device_put(array, jax.devices()[1]),), 1)
     first, second = jnp.ones(2), jnp.zeros(2)
-    assert once(first) is once(first)
-    np.testing.assert_array_equal(once(second)[0], [0, 0])
+
+    def step(variable, array):
+        once.begin([None, variable])
+        return once(array)
+
+    assert step(first, first) is step(first, jnp.ones(2))  # the same variable, brought to its place once more
+    np.testing.assert_array_equal(step(second, second)[0], [0, 0])
     assert [array is first for array in brought] == [True, False]
+
+
+def test_a_process_that_holds_nothing_of_a_variable_takes_part_whenever_it_is_sent():
+    received = []
+    once = _Once(lambda array: received.append(array) or (jnp.ones(2),), 0)
+    for placeholder in [first := object(), first, object()]:
+        once.begin([placeholder])
+        once(None)
+    assert received == [None, None]

@@ -9,7 +9,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
 from sporax.ir.marks import OperatorMark, Side
 from sporax.lowering.marks import apply_mark, next_number
-from sporax.lowering.pipeline.micro_step import Phase
+from sporax.lowering.pipeline.flat import Phase
 from sporax.runtime.pipeline.stages import chosen_stages
 from sporax.runtime.session import SESSION
 

@@ -18,9 +18,10 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.graph import MARK
+from sporax.ir.newer_primitives import with_newer
 from sporax.lowering.memory.flat import closed_jaxpr, is_backward, stack_of
 
-_CHEAP = frozenset(
+_CHEAP = with_newer(
     [
         *("add", "sub", "mul", "div", "neg", "abs", "max", "min", "sign", "square", "integer_pow", "select_n"),
         *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "convert_element_type", "stop_gradient"),

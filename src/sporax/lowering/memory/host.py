@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
-from jax.experimental.compute_on import compute_on
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
+from sporax.lowering.jax_versions import computed_on
 from sporax.lowering.memory.flat import closed_jaxpr
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
@@ -47,7 +47,7 @@ def run_on_host(function: Callable[..., Sequence[Any]], *arrays: Any) -> list[An
 
 def place_of_work(on_host: bool) -> AbstractContextManager[Any]:
     """Context in which operations are computed by the host, or where the program runs."""
-    return compute_on(_HOST_WORK) if on_host else nullcontext()
+    return computed_on(_HOST_WORK) if on_host else nullcontext()
 
 
 def runs_on_host(eqn: JaxprEqn) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
+from sporax.lowering.jax_versions import scan_numbers, scan_params
 from sporax.lowering.memory.flat import closed_jaxpr, flat, is_backward, stack_of
 from sporax.lowering.memory.tags import innermost_tag
 
@@ -61,7 +62,7 @@ def _pairs(eqns: list[JaxprEqn]) -> Iterator[tuple[int, int]]:
                     readers.setdefault(stacked[var], set()).add(number)
         elif any(innermost_tag(stack_of(inner)) is not None for inner in flat(eqn.params["jaxpr"]).jaxpr.eqns):
             # Only loops with a tag inside are worth the work.
-            stacked.update(dict.fromkeys(eqn.outvars[eqn.params["num_carry"] :], number))
+            stacked.update(dict.fromkeys(eqn.outvars[scan_numbers(eqn.params)[1] :], number))
     for first, seconds in readers.items():
         # With two backward loops it is not clear which one computes a value again.
         if len(seconds) == 1 and eqns[min(seconds)].params["length"] == eqns[first].params["length"]:
@@ -74,7 +75,8 @@ def _inputs(eqn: JaxprEqn) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _three(eqn: JaxprEqn, values: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    consts, carries = eqn.params["num_consts"], eqn.params["num_consts"] + eqn.params["num_carry"]
+    consts, num_carry = scan_numbers(eqn.params)
+    carries = consts + num_carry
     return list(values[:consts]), list(values[consts:carries]), list(values[carries:])
 
 
@@ -83,7 +85,7 @@ def _rewritten(
 ) -> tuple[JaxprEqn, JaxprEqn]:
     one, two = eqns[first], eqns[second]
     front, back = flat(one.params["jaxpr"]), flat(two.params["jaxpr"])
-    num_carry = one.params["num_carry"]
+    num_consts, num_carry = scan_numbers(one.params)
     # What the forward loop stacks, and the value of one round that goes into the stack.
     rows = dict(zip(one.outvars[num_carry:], front.jaxpr.outvars[num_carry:], strict=True))
     names: dict[Any, Any] = {
@@ -94,7 +96,7 @@ def _rewritten(
     # Stacks with other readers must still be made.
     elsewhere = _read_elsewhere(program, eqns, second)
     kept_rows = [outer for outer in one.outvars[num_carry:] if outer in elsewhere]
-    first_row = num_carry + one.params["num_consts"]
+    first_row = num_carry + num_consts
     entering = [Entering(atom, position >= first_row) for position, atom in enumerate(one.invars)]
     entering += [Entering(atom) for atom, var in zip(two.invars, back.jaxpr.invars, strict=True) if var not in names]
     joined = closed_jaxpr(
@@ -137,7 +139,8 @@ def _rewritten(
     )
     return (
         one.replace(
-            outvars=[*one.outvars[:num_carry], *kept_rows, *stacks.values()], params={**one.params, "jaxpr": new_front}
+            outvars=[*one.outvars[:num_carry], *kept_rows, *stacks.values()],
+            params=scan_params(one, new_front, num_consts, num_carry),
         ),
         two.replace(
             invars=[
@@ -148,11 +151,7 @@ def _rewritten(
                 *(outer_of[var] for var in as_row),
                 *stacks.values(),
             ],
-            params={
-                **two.params,
-                "jaxpr": new_back,
-                "num_consts": len(outer_consts) + len(as_const),
-            },
+            params=scan_params(two, new_back, len(outer_consts) + len(as_const), len(outer_carries)),
         ),
     )
 

@@ -27,11 +27,12 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.identity import ByIdentity
+from sporax.ir.newer_primitives import with_newer
 from sporax.lowering.memory.flat import closed_jaxpr, equations_of
 from sporax.lowering.memory.likeness import comparable
 from sporax.lowering.memory.repeated_blocks import MIN_BLOCKS, Looped, Row, literal_key, row_equations, stacked_aval
 
-_POINTWISE = frozenset(
+_POINTWISE = with_newer(
     [
         *("add", "sub", "mul", "div", "neg", "abs", "max", "min", "sign", "sqrt", "rsqrt", "cbrt", "square", "rem"),
         *("integer_pow", "pow", "exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "sin", "cos", "erf"),

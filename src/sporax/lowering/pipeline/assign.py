@@ -1,7 +1,8 @@
 """Which chunk of the pipeline every operator belongs to.
 
 * A forward operator belongs where its Cell says; without that, to the last chunk that it reads from.
-* A backward operator belongs where its forward operator does, but never after a chunk that it reads a cotangent from.
+* A backward operator belongs where its forward operator does (its Cell's, or that of the call whose mark it passes), but never
+  after a chunk that it reads a cotangent from.
 * An operator of the update belongs where most of its bytes are, so a factor of one number travels, not a gradient.
 * What depends on variables alone belongs nowhere: every chunk that needs it computes it. So do random counters.
 
@@ -16,12 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
-from sporax.ir.marks import DerivativeMark, OperatorMark
+from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Operator
+from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.pipeline_schedule import Route
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.pipeline.micro_step import MicroStep, Phase, invariant_tensors, part_of_identity
+from sporax.lowering.pipeline.flat import MicroStep, Phase, computed_from, invariant_tensors, part_of_identity
 
 StageOf = Callable[[Operator], tuple[int, int] | None]
 """Stage and segment of an operator, where something says them."""
@@ -164,12 +165,17 @@ class _Assigner:
 
     def _backward(self) -> None:
         waiting = []
+        of_path, of_mark = self._forward_chunks()
         # Values kept from the forward pass do not order the chunks, cotangents do: they flow to earlier chunks only.
         cotangents: set[int] = set()
         for number, operator in self._operators(Phase.BACKWARD):
             arriving = [self.places[tensor] for tensor in operator.operands if tensor in cotangents]
+            # The last chunk, where backward passes begin.
+            arriving += [len(self.route) - 1 for tensor in operator.operands if tensor in self.micro.starts]
             kept = [self.places[tensor] for tensor in operator.operands if tensor in self.places]
             said = self._said(operator)
+            if said is None:
+                said = of_mark.get(_call(operator)) if _call(operator) is not None else of_path.get(operator.path)
             cotangents.update(tensor for tensor in operator.results if tensor not in self.replicable)
             if arriving:
                 # A Cell in a later stage does not hold back a cotangent that has already gone below it.
@@ -184,6 +190,22 @@ class _Assigner:
             self._put(number, operator, chunk)
         # The last chunk, where backward passes begin.
         self._by_readers(waiting, max, len(self.route) - 1)
+
+    def _forward_chunks(self) -> tuple[dict[str, int | None], dict[int | None, int]]:
+        """The chunk of the forward operators of a Cell, None where they are in several, and of the calls with a mark."""
+        of_path: dict[str, int | None] = {}
+        of_mark: dict[int | None, int] = {}
+        for number, operator in self._operators(Phase.FORWARD):
+            chunk = self.chunks[number]
+            if chunk is None:
+                continue
+            # What is in the loop and in no Cell says nothing of what else is.
+            cell = operator.path.rpartition(".")[2] not in ("", MICRO_LOOP)
+            if of_path.setdefault(operator.path, chunk if cell else None) != chunk:
+                of_path[operator.path] = None
+            if isinstance(operator.mark, OperatorMark | LayoutMark):
+                of_mark[operator.mark.number] = chunk
+        return of_path, of_mark
 
     def _update(self) -> None:
         self._split_identities()
@@ -367,24 +389,16 @@ def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:
     # Greatest fixed point: assume that all carries are free of data, and drop those whose new value is not.
     free = {carry.before for carry in micro.carries}
     while True:
-        replicable = _closure(micro.step.graph, set(invariant) | free)
+        replicable = computed_from(micro, set(invariant) | free)
         kept = {carry.before for carry in micro.carries if carry.before in free and carry.after in replicable}
         if kept == free:
             return frozenset(replicable)
         free = kept
 
 
-def _closure(graph: OperatorGraph, reached: set[int]) -> set[int]:
-    for operator in graph.operators:
-        if operator.name in IDENTITIES:
-            reached.update(
-                result
-                for result, operand in zip(operator.results, operator.operands, strict=True)
-                if operand == LITERAL or operand in reached
-            )
-        elif all(operand == LITERAL or operand in reached for operand in operator.operands):
-            reached.update(operator.results)
-    return reached
+def _call(operator: Operator) -> int | None:
+    """The number of the call whose cotangents pass a mark."""
+    return operator.mark.of.number if isinstance(operator.mark, DerivativeMark) else None
 
 
 def _bytes(spec: TensorSpec) -> int:

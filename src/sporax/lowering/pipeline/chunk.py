@@ -8,13 +8,15 @@ input.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
+from sporax.ir.marks import OperatorMark, WeightMark
+from sporax.ir.operation import Operation
 from sporax.lowering.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
-from sporax.lowering.pipeline.micro_step import Carry, Phase, part_of_identity
+from sporax.lowering.pipeline.flat import BARRIER, Carry, Phase, part_of_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,16 @@ def cut(assigned: Assigned) -> tuple[ChunkGraph, ...]:
             # Two receivers of one tensor read it in the same phase: it is made in one.
             sender.sent[tensor] = phase
     return tuple(chunks)
+
+
+def _made_again(operator: Operator, equation: Equation, places: Sequence[int]) -> tuple[Operator, Equation]:
+    """A mark or barrier in a chunk that makes only some of its tensors: weights that an operator of another chunk reads."""
+    part, how = part_of_identity(operator, equation, places)
+    # A strategy is of all tensors of an operator, and this chunk does not run it.
+    if len(places) < len(operator.results) and isinstance(operator.mark, OperatorMark | WeightMark):
+        operation = Operation(str(BARRIER.name), part.operation.operands, part.operation.results)
+        return replace(part, operation=operation), Equation(BARRIER, {}, how.literals)
+    return part, how
 
 
 class _Cutter:
@@ -138,7 +150,7 @@ class _Cutter:
                 if not places:
                     continue
                 if operator.name in IDENTITIES:
-                    operator, equation = part_of_identity(operator, equation, places)
+                    operator, equation = _made_again(operator, equation, places)
             operators.append(operator)
             equations.append(equation)
             phases.append(self._phase(position, operator))

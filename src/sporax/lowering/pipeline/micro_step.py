@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
 import jax
@@ -20,80 +19,15 @@ import numpy as np
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import GradientMark, LossMark
+from sporax.ir.marks import LossMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.pipeline.additions import additions
+from sporax.lowering.pipeline.flat import BARRIER, Carry, MicroStep, Phase, Sum, part_of_identity, with_invariants
 
 _KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
 """Operations on a batch, before it is cut into micro batches, that can as well run on each micro batch."""
-
-
-class Phase(Enum):
-    """When an operator runs."""
-
-    INVARIANT = "invariant"
-    """It depends on no micro batch: it may run anywhere, any number of times."""
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    UPDATE = "update"
-    """Once per step, after the last micro batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """A value that goes from one micro batch to the next.
-
-    Attributes:
-        before: the tensor that a micro batch finds, an input of the graph.
-        after: the tensor that it leaves.
-        start: what the first micro batch finds.
-    """
-
-    before: int
-    after: int
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """A value that is added up over the micro batches.
-
-    Attributes:
-        total: the tensor that readers after the loop have.
-        terms: the tensors of one micro batch that are added to it.
-        adding: the operation that adds.
-        equation: of one addition.
-    """
-
-    total: int
-    terms: tuple[int, ...]
-    adding: Operation
-    equation: Equation
-
-
-@dataclass(frozen=True, slots=True)
-class MicroStep:
-    """The graph of one micro batch, with what happens once per step around it.
-
-    Attributes:
-        step: the flat graph. Totals of sums have no producer.
-        phases: per operator.
-        num_micro: number of micro batches; 1 where there is no loop.
-        micro_inputs: for inputs that hold one micro batch the position of the argument that they are cut from.
-        sums, carries: see there.
-        trains: whether there is a backward pass.
-        looped: whether there is a loop at all.
-    """
-
-    step: Ingested
-    phases: tuple[Phase, ...]
-    num_micro: int
-    micro_inputs: Mapping[int, int]
-    sums: tuple[Sum, ...] = ()
-    carries: tuple[Carry, ...] = ()
-    trains: bool = False
-    looped: bool = True
 
 
 def open_micro_loop(step: Ingested) -> MicroStep:
@@ -126,7 +60,7 @@ def _without_loop(step: Ingested) -> MicroStep:
         entry.tensor: position for position, entry in enumerate(step.graph.inputs[first:]) if entry.role is Role.DATA
     }
     flat = MicroStep(step, (Phase.FORWARD,) * len(step.graph.operators), 1, micro, looped=False)
-    return replace(flat, phases=_with_invariants(flat))
+    return replace(flat, phases=with_invariants(flat))
 
 
 @dataclass(slots=True)
@@ -144,6 +78,8 @@ class _Opener:
     sums: list[Sum] = field(default_factory=list)
     carries: list[Carry] = field(default_factory=list)
     carry_inputs: list[Input] = field(default_factory=list)
+    repeated: set[int] = field(default_factory=set)
+    starts: set[int] = field(default_factory=set)
 
     def open(self, forward: int, backward: int | None) -> MicroStep:
         graph = self.step.graph
@@ -260,9 +196,17 @@ class _Opener:
             replace(carry, after=self._now(carry.after), start=self._now(carry.start)) for carry in self.carries
         )
         opened = MicroStep(
-            step, tuple(phase for _, _, phase in entries), num_micro, self.micro_inputs, sums, carries, trains
+            step,
+            tuple(phase for _, _, phase in entries),
+            num_micro,
+            self.micro_inputs,
+            sums,
+            carries,
+            trains,
+            repeated=frozenset(self.repeated),
+            starts=frozenset(map(self._now, self.starts)),
         )
-        return replace(opened, phases=_with_invariants(opened))
+        return replace(opened, phases=with_invariants(opened))
 
     def _around_the_loop(
         self, outer: Sequence[tuple[Operator, Equation]]
@@ -298,7 +242,7 @@ class _Opener:
         def inner(tensor: int) -> int:
             return tensor if tensor == LITERAL else tensor + offset
 
-        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+        num_consts, num_carry = scan_numbers(equation.params)
         first = len(body.constants)
         arguments = [inner(entry.tensor) for entry in body.graph.inputs[first:]]
         for entry, value in zip(body.graph.inputs, body.constants, strict=False):
@@ -321,13 +265,14 @@ class _Opener:
         ]
         for position in range(num_consts):
             self.same[arguments[position]] = self._operand(operator, equation, position)
-        dropped = self._hand_over(operator, equation, phase, entries, arguments, outputs)
+        dropped, terms = self._hand_over(operator, equation, phase, entries, arguments, outputs)
         for position in range(num_consts + num_carry, len(operator.operands)):
             self.same[arguments[position]] = self._one_micro_batch(operator, position)
         self._stacked_results(operator, outputs, num_carry, phase)
         self.inside += [
             (operator, how, phase) for number, (operator, how) in enumerate(entries) if number not in dropped
         ]
+        self.inside += [(*term, phase) for term in terms]
 
     def _hand_over(
         self,
@@ -337,9 +282,12 @@ class _Opener:
         entries: Sequence[tuple[Operator, Equation]],
         arguments: Sequence[int],
         outputs: Sequence[int],
-    ) -> set[int]:
-        """Make sums and carries of what goes from one round to the next; gives the additions that are left out."""
-        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+    ) -> tuple[set[int], list[tuple[Operator, Equation]]]:
+        """Make sums and carries of what goes from one round to the next.
+
+        Gives the additions that are left out, and copies that become terms of sums.
+        """
+        num_consts, num_carry = scan_numbers(equation.params)
         producers = {tensor: number for number, (operator, _) in enumerate(entries) for tensor in operator.results}
         readers: dict[int, int] = {}
         for member, _ in entries:
@@ -348,12 +296,15 @@ class _Opener:
         for tensor in outputs:
             readers[tensor] = readers.get(tensor, 0) + 1
         dropped: set[int] = set()
+        copies: list[tuple[Operator, Equation]] = []
         for position in range(num_carry):
             before, after = arguments[num_consts + position], outputs[position]
             start, result = self._operand(operator, equation, num_consts + position), operator.results[position]
-            # A carry that no round changes is a constant of the loop.
+            # A carry that no round changes is a constant of the loop; backward it is the cotangent of what the loop adds up.
             if after == before:
                 self.same[before] = self.same[result] = start
+                if phase is Phase.BACKWARD:
+                    self._begins_backward(before, entries)
                 continue
             chain = additions(after, before, entries, producers, readers)
             # A sum may start anywhere else than at zero only if one of them adds the start once: not worth a second form.
@@ -361,7 +312,8 @@ class _Opener:
                 numbers, terms = chain
                 adding, how = entries[numbers[0]]
                 dropped.update(numbers)
-                self.sums.append(Sum(result, tuple(terms), adding.operation, how))
+                own = tuple(self._term(term, entries, producers, readers, copies) for term in terms)
+                self.sums.append(Sum(result, own, adding.operation, how))
                 continue
             # A backward carry would order the backward passes of micro batches, which schedules run in an order of their own.
             if phase is Phase.BACKWARD:
@@ -373,7 +325,49 @@ class _Opener:
             # STATE: a planner may place it as it likes, but the same in every round.
             self.carry_inputs.append(Input(before, Role.STATE, f"carry {len(self.carries)} of the micro batches"))
             self.same[result] = after
-        return dropped
+        return dropped, copies
+
+    def _begins_backward(self, cotangent: int, entries: Sequence[tuple[Operator, Equation]]) -> None:
+        """Note what reads a cotangent that all micro batches have: each of them goes back from it by itself."""
+        self.starts.add(cotangent)
+        for operator, _ in entries:
+            if operator.name in IDENTITIES:
+                pairs = zip(operator.results, operator.operands, strict=True)
+                self.repeated.update(result for result, operand in pairs if operand == cotangent)
+            elif cotangent in operator.operands:
+                self.repeated.update(operator.results)
+
+    def _term(
+        self,
+        term: int,
+        entries: Sequence[tuple[Operator, Equation]],
+        producers: Mapping[int, int],
+        readers: Mapping[int, int],
+        copies: list[tuple[Operator, Equation]],
+    ) -> int:
+        """A tensor that is nothing but the term of one sum: the term, or a copy of it.
+
+        The total takes the term's number (`sporax.lowering.pipeline.assign`), so it must not be what others read, too: an
+        activation, a weight, a row of the batch.
+        """
+        number = producers.get(term)
+        if number is not None and readers[term] == 1:
+            self.repeated.add(term)
+            return term
+        copy, how = self._barrier(term)
+        self.repeated.update(copy.results)
+        if number is not None:
+            maker = entries[number][0]
+            copy = replace(copy, path=maker.path, backward=maker.backward, stage=maker.stage, segment=maker.segment)
+        copies.append((copy, how))
+        return copy.results[0]
+
+    def _barrier(self, tensor: int) -> tuple[Operator, Equation]:
+        """A copy of a tensor."""
+        spec = self.tensors[tensor]
+        self.tensors.append(spec)
+        operation = Operation(str(BARRIER.name), (spec,), (spec,))
+        return Operator(operation, (tensor,), (len(self.tensors) - 1,)), Equation(BARRIER, {})
 
     def _stacked_results(self, operator: Operator, outputs: Sequence[int], num_carry: int, phase: Phase) -> None:
         """Stacked results of the forward loop are what the backward loop reads; nothing else may read any."""
@@ -394,13 +388,9 @@ class _Opener:
 
     def _copy(self, tensor: int) -> int:
         """What a carry is in this micro batch, for readers that come when it has moved on."""
-        spec = self.tensors[tensor]
-        self.tensors.append(spec)
-        # A barrier is the one copy that XLA does not remove.
-        primitive = jax.lax.optimization_barrier_p
-        operator = Operator(Operation(str(primitive.name), (spec,), (spec,)), (tensor,), (len(self.tensors) - 1,))
-        self.inside.append((operator, Equation(primitive, {}), Phase.FORWARD))
-        return len(self.tensors) - 1
+        operator, equation = self._barrier(tensor)
+        self.inside.append((operator, equation, Phase.FORWARD))
+        return operator.results[0]
 
     # ---------------------------------------------------------------------------------------------------- its inputs
 
@@ -506,60 +496,3 @@ class _Opener:
         while tensor in self.same:
             tensor = self.same[tensor]
         return tensor
-
-
-def _with_invariants(micro: MicroStep) -> tuple[Phase, ...]:
-    """Phases, where operators that depend on no micro batch are known as such."""
-    invariant = invariant_tensors(micro)
-    return tuple(
-        Phase.INVARIANT if all(tensor in invariant for tensor in operator.results) else phase
-        for operator, phase in zip(micro.step.graph.operators, micro.phases, strict=True)
-    )
-
-
-def invariant_tensors(micro: MicroStep) -> frozenset[int]:
-    """Tensors that depend on no micro batch: variables, constants, and what is computed of these alone."""
-    varies = (
-        set(micro.micro_inputs)
-        | {carry.before for carry in micro.carries}
-        | {micro_sum.total for micro_sum in micro.sums}
-    )
-    graph = micro.step.graph
-    invariant = {entry.tensor for entry in graph.inputs if entry.tensor not in varies}
-    for operator in graph.operators:
-        if operator.name in IDENTITIES:
-            invariant.update(
-                result
-                for result, operand in zip(operator.results, operator.operands, strict=True)
-                if operand == LITERAL or operand in invariant
-            )
-        elif all(operand == LITERAL or operand in invariant for operand in operator.operands):
-            invariant.update(operator.results)
-    return frozenset(invariant)
-
-
-def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
-    """A mark or barrier for some of its tensors only."""
-    operation, mark = operator.operation, operator.mark
-    params = dict(equation.params)
-    if isinstance(mark, GradientMark):
-        mark = GradientMark(
-            tuple(mark.parameters[place] for place in positions), tuple(mark.fusion[place] for place in positions)
-        )
-        params["mark"] = mark
-    changed = replace(
-        operation,
-        operands=tuple(operation.operands[place] for place in positions),
-        results=tuple(operation.results[place] for place in positions),
-        params={**operation.params, **({"mark": mark} if mark is not None else {})},
-    )
-    part = replace(
-        operator,
-        operation=changed,
-        operands=tuple(operator.operands[place] for place in positions),
-        results=tuple(operator.results[place] for place in positions),
-    )
-    literals = {
-        number: equation.literals[place] for number, place in enumerate(positions) if place in equation.literals
-    }
-    return part, replace(equation, params=params, literals=literals)

@@ -25,7 +25,7 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
 from sporax.lowering.pipeline.chunk import ChunkGraph
-from sporax.lowering.pipeline.micro_step import Phase, part_of_identity
+from sporax.lowering.pipeline.flat import Phase, part_of_identity
 
 
 class Slot(NamedTuple):
@@ -342,6 +342,7 @@ class _Maker:
             tuple(entry[2] for entry in entries),
             {tensor: resharding for tensor, resharding in self.plan.reshardings.items() if tensor in settles},
             alltoall=self.plan.alltoall,
+            has_reduce_scatter=self.plan.has_reduce_scatter,
         )
         return ChunkProgram(name, step, plan, (*addends, *slots), tuple(given), len(addends))
 

@@ -29,7 +29,7 @@ from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.nn.optim import _dealt, _served
 from sporax.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
-from sporax.runtime import first_values, state
+from sporax.runtime import first_values, postponed, state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
@@ -98,6 +98,8 @@ class Optimizer(OptimizerHelpers, Cell):
 
     slots: tuple[str, ...] = ()
     """Names of the state arrays of one Parameter; state Parameters are called ``slot.parameter``."""
+
+    _is_optimizer = True
 
     decoupled_decay = False
     """Whether `move` applies weight decay itself, instead of finding it in the gradient."""
@@ -263,6 +265,11 @@ class Optimizer(OptimizerHelpers, Cell):
             SporaxRuntimeError: another number of gradients.
             SporaxValueError: a gradient has another shape than its Parameter.
         """
+        if context.plans_only() and state.current_frame() is None:
+            # One step with what has computed the gradients, which is not planned yet.
+            results = postponed.with_update(self._run, (gradients, *others), context.plan_settings)
+            if results is not None:
+                return results[0]
         if type(self).construct is not Optimizer.construct and not type(self).__module__.startswith("sporax."):
             return super().__call__(gradients, *others)
         # Eagerly too the update is one compiled program.

@@ -16,15 +16,30 @@ import numpy as np
 from sporax.common import dtype as dtypes
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops._collectives.primitives import WORLD, CommunicationPrimitive, check_reduction, check_tensor, register
+from sporax.ops._collectives.primitives import (
+    WORLD,
+    CommunicationPrimitive,
+    check_ints,
+    check_list,
+    check_reduction,
+    check_tensor,
+    register,
+)
 from sporax.runtime import collectives, point_to_point
 from sporax.runtime.point_to_point import Exchange, Message
 
 
-def sizes(value: Any) -> tuple[int, ...]:
-    """Sizes given as ints, nested lists of ints, or a Tensor."""
+def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
+    """Sizes given as ints, nested lists of ints, or a Tensor.
+
+    Raises:
+        SporaxTypeError: they are something else.
+    """
     # The values are needed now: they are shapes of the program.
-    return tuple(np.ravel(value.asnumpy() if isinstance(value, Tensor) else value).astype(int).tolist())
+    given = np.ravel(value.asnumpy() if isinstance(value, Tensor) else value)
+    if given.size and given.dtype.kind not in "iu":
+        raise SporaxTypeError(f"For '{name}', '{what}' must be ints, but got {value!r}.")
+    return tuple(given.astype(int).tolist())
 
 
 class AllGatherV(CommunicationPrimitive):
@@ -32,7 +47,7 @@ class AllGatherV(CommunicationPrimitive):
 
     def __call__(self, x: Tensor, output_split_sizes: Any) -> Tensor:
         """Lengths of all members' tensors are given, in group order; returns them one after another."""
-        array, lengths = check_tensor(self.name, x).array, sizes(output_split_sizes)
+        array, lengths = check_tensor(self.name, x).array, sizes(self.name, "output_split_sizes", output_split_sizes)
         own = lengths[collectives.own_position(self.members, self.name)]
         if array.shape != (own,):
             raise SporaxValueError(
@@ -57,7 +72,7 @@ class ReduceScatterV(CommunicationPrimitive):
 
     def __call__(self, x: Tensor, input_split_sizes: Any) -> Tensor:
         """Lengths of all members' pieces are given, in group order."""
-        lengths = sizes(input_split_sizes)
+        lengths = sizes(self.name, "input_split_sizes", input_split_sizes)
         array = check_tensor(self.name, x).array
         longest, op = max(lengths), check_reduction(self.name, self.op)
         starts = [sum(lengths[:index]) for index in range(len(lengths))]
@@ -84,8 +99,8 @@ class AlltoAllV(CommunicationPrimitive):
 
     def __call__(self, x: Tensor, send_numel_list: Any, recv_numel_list: Any) -> Tensor:
         """Lengths of the pieces for (and from) each member are given, in group order; returns what came, in that order."""
-        outgoing = [length * self.block_size for length in sizes(send_numel_list)]
-        incoming = [length * self.block_size for length in sizes(recv_numel_list)]
+        outgoing = [length * self.block_size for length in sizes(self.name, "send_numel_list", send_numel_list)]
+        incoming = [length * self.block_size for length in sizes(self.name, "recv_numel_list", recv_numel_list)]
         return wrap(exchange_pieces(self, check_tensor(self.name, x).array, outgoing, incoming))
 
 
@@ -105,7 +120,7 @@ class AlltoAllVC(CommunicationPrimitive):
         # All ranks have the same matrix, so each reads its own row and column.
         """Entry i·n + j of the matrix is the length of the piece that i sends to j."""
         count, me = self.members.size, collectives.own_position(self.members, self.name)
-        matrix = [length * self.block_size for length in sizes(send_count_matrix)]
+        matrix = [length * self.block_size for length in sizes(self.name, "send_count_matrix", send_count_matrix)]
         if len(matrix) != count * count:
             raise SporaxValueError(
                 f"For '{self.name}', 'send_count_matrix' must have {count}·{count} entries, but got {len(matrix)}."
@@ -210,6 +225,8 @@ class Receive(CommunicationPrimitive):
     attribute_names = ("sr_tag", "src_rank", "shape", "dtype", "group", "group_back")
     defaults = {**CommunicationPrimitive.defaults, "group_back": WORLD}
     ints = ("sr_tag", "src_rank")
+    int_lists = ("shape",)
+    dtype_names = ("dtype",)
 
     def __call__(self, x: Tensor | None = None) -> Tensor:
         """The input, if there is one, says after what to receive; the derivative is sent back when it has one."""
@@ -231,11 +248,24 @@ class NeighborExchange(CommunicationPrimitive):
     """
 
     attribute_names = ("send_rank_ids", "recv_rank_ids", "recv_shapes", "send_shapes", "recv_type", "group")
+    int_lists = ("send_rank_ids", "recv_rank_ids")
+    shape_lists = ("recv_shapes", "send_shapes")
+    dtype_names = ("recv_type",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for way in ("send", "recv"):
+            ranks, shapes = getattr(self, f"{way}_rank_ids"), getattr(self, f"{way}_shapes")
+            if len(ranks) != len(shapes):
+                raise SporaxValueError(
+                    f"For '{self.name}', '{way}_shapes' must have one shape for each of the ranks {list(ranks)}, but got "
+                    f"{list(shapes)}."
+                )
 
     def __call__(self, tensor: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of tensors out."""
         # Checked against the declared shapes, as the other rank relies on them.
-        arrays = [check_tensor(self.name, element).array for element in tensor]
+        arrays = [check_tensor(self.name, element).array for element in check_list(self.name, "tensor", tensor)]
         shapes = [tuple(shape) for shape in self.send_shapes]
         if [tuple(array.shape) for array in arrays] != shapes or len(shapes) != len(self.send_rank_ids):
             raise SporaxValueError(
@@ -265,6 +295,8 @@ class BatchISendIRecv(CommunicationPrimitive):
     """
 
     attribute_names = ("op_types", "remote_ranks", "receive_shapes", "receive_dtypes", "group")
+    int_lists = ("remote_ranks",)
+    shape_lists = ("receive_shapes",)
     defaults = {**CommunicationPrimitive.defaults, "receive_shapes": (), "receive_dtypes": ()}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -282,6 +314,10 @@ class BatchISendIRecv(CommunicationPrimitive):
                 f"each 'irecv', but got {list(self.remote_ranks)}, {list(self.receive_shapes)} and "
                 f"{list(self.receive_dtypes)}."
             )
+        if None in self.receive_dtypes:  # to numpy None is float64
+            raise SporaxTypeError(
+                f"For '{self.name}', 'receive_dtypes' must hold dtypes, but got {self.receive_dtypes}."
+            )
         if any(kind not in ("isend", "irecv") for kind in self.op_types):
             raise SporaxValueError(
                 f"For '{self.name}', 'op_types' must hold 'isend' or 'irecv', but got {self.op_types}."
@@ -289,7 +325,13 @@ class BatchISendIRecv(CommunicationPrimitive):
 
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The tensors to send in; for each operation what was received, or a 0 without meaning."""
-        arrays = [check_tensor(self.name, element).array for element in x if element is not None]
+        given = [element for element in check_list(self.name, "x", x) if element is not None]
+        arrays = [check_tensor(self.name, element).array for element in given]
+        if len(arrays) != list(self.op_types).count("isend"):
+            raise SporaxValueError(
+                f"For '{self.name}', there must be one tensor for each 'isend' of {list(self.op_types)}, but got "
+                f"{len(arrays)}."
+            )
         ranks = [self.world_rank(rank) for rank in self.remote_ranks]
         outgoing = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "isend"]
         incoming = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "irecv"]
@@ -325,6 +367,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
             value, least = getattr(self, name), -1 if name.endswith("ids") else 0
             if not isinstance(value, list):
                 raise SporaxTypeError(f"For '{self.name}', '{name}' must be a list, but got {type(value).__name__}.")
+            check_ints(self.name, name, value)
             given = [rank for rank in value if rank != -1]
             if len(value) != count or min(value) < least or (least == -1 and len(set(given)) < len(given)):
                 raise SporaxValueError(

@@ -7,9 +7,11 @@ differentiation with MindSpore's rules. Without `init`, or with one rank, a grou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -36,6 +38,12 @@ class CommunicationPrimitive(Primitive):
     defaults = {"group": WORLD, "op": ReduceOp.SUM}
     ints: tuple[str, ...] = ()
     """Arguments that must be ints."""
+    int_lists: tuple[str, ...] = ()
+    """Arguments that must be tuples or lists of ints: ranks, or a shape."""
+    shape_lists: tuple[str, ...] = ()
+    """Arguments that must be tuples or lists of shapes."""
+    dtype_names: tuple[str, ...] = ()
+    """Arguments that must be dtypes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -48,6 +56,14 @@ class CommunicationPrimitive(Primitive):
     def _check(self, name: str, value: Any) -> None:
         if name in self.ints:
             check_int(self.name, name, value)
+        if name in self.int_lists:
+            check_ints(self.name, name, value)
+        if name in self.shape_lists:
+            for place, shape in enumerate(check_list(self.name, name, value)):
+                if any(size < 0 for size in check_ints(self.name, f"{name}[{place}]", shape)):
+                    raise SporaxValueError(f"For '{self.name}', the sizes in '{name}' must be >= 0, but got {shape}.")
+        if name in self.dtype_names and value is None:  # to numpy None is float64
+            raise SporaxTypeError(f"For '{self.name}', '{name}' must be a dtype, but got None.")
         if name == "op" and not isinstance(value, str):
             raise SporaxTypeError(f"For '{self.name}', 'op' must be a string, but got {type(value).__name__}.")
 
@@ -69,6 +85,29 @@ class CommunicationPrimitive(Primitive):
                 f"but got {group_rank}."
             )
         return members.ranks[group_rank]
+
+
+def check_list(name: str, what: str, value: Any) -> Sequence[Any]:
+    """Check that an argument is a tuple or list.
+
+    Raises:
+        SporaxTypeError: it is not.
+    """
+    if not isinstance(value, tuple | list):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple or list, but got {type(value).__name__}.")
+    return value
+
+
+def check_ints(name: str, what: str, value: Any) -> Sequence[int]:
+    """Check that an argument is a tuple or list of ints.
+
+    Raises:
+        SporaxTypeError: it is not.
+    """
+    for place, element in enumerate(check_list(name, what, value)):
+        if not isinstance(element, np.integer):
+            check_int(name, f"{what}[{place}]", element)
+    return value
 
 
 def check_int(name: str, what: str, value: Any) -> int:

@@ -30,7 +30,13 @@ class FunctionalForm(Protocol):
         """The arguments, with shapes and sizes that are given as Tensors read."""
         ...
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        constants: tuple[Any, ...] = (),
+        primitive: ClassForm | None = None,
+    ) -> Any:
         """Run it, with marks where a step is planned."""
         ...
 

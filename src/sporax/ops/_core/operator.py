@@ -43,6 +43,7 @@ import numpy as np
 from sporax.common import _integer_slopes
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.ops._core.forms import ClassForm
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.ops._core.primitive import Primitive
@@ -129,15 +130,27 @@ class Operator:
         """
         return self.run(args, kwargs)
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
-        """Run the operator on positional and named arguments, and on constants given as parts of the key."""
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        constants: tuple[Any, ...] = (),
+        primitive: ClassForm | None = None,
+    ) -> Any:
+        """Run the operator.
+
+        Args:
+            args, kwargs: positional and named arguments.
+            constants: parts of the key.
+            primitive: the class form, whose marks a plan reads.
+        """
         args, kwargs = self.with_known_ints(args, kwargs)
         # Eager calls outside of any frame, the most frequent case, skip all that follows.
         if state.current_frame() is None:
             result = self.run_unmarked(args, kwargs, constants)
             return _finished(result) if blocking.is_on() else result
         if state.planning():
-            result = between_marks(self, args, kwargs, constants)
+            result = between_marks(self, args, kwargs, constants, primitive)
         else:
             result = self.run_unmarked(args, kwargs, constants)
         if not gradient_switch.is_on():
@@ -292,8 +305,16 @@ class Composition(Operator):
 
     composed = True
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
-        """Call the kernel."""
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        constants: tuple[Any, ...] = (),
+        primitive: ClassForm | None = None,
+    ) -> Any:
+        """Call the kernel; operators in it leave marks of their own."""
+        if primitive is not None and state.planning():
+            return between_marks(self, args, kwargs, constants, primitive)
         args, kwargs = self.with_known_ints(args, kwargs)
         # Constants carry their kinds in front, see `static`.
         settings = {**kwargs, **{name: part[1] for name, part in constants}}

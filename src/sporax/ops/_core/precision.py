@@ -20,6 +20,7 @@ from typing import Any
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
+from sporax.ops._core.forms import ClassForm
 from sporax.ops._core.operator import FUNCTIONS, MINT, OPERATORS, PRIMITIVES, Composition, Operator
 from sporax.runtime import state
 
@@ -121,7 +122,12 @@ def _classes() -> list[Any]:
 
 
 def _run(
-    operator: Operator, rule: str, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()
+    operator: Operator,
+    rule: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    constants: tuple[Any, ...] = (),
+    primitive: ClassForm | None = None,
 ) -> Any:
     # Also where nothing rules now: a later precision must compile again.
     state.depend_on(_GUARD)
@@ -130,7 +136,7 @@ def _run(
         dtype = precision.half if rule == "half" else dtypes.float32 if rule == "full" else _widest((args, kwargs))
         args, kwargs = _cast(args, dtype), _cast(kwargs, dtype)
     # Past the instance's `run`, which is this function.
-    return type(operator).run(operator, args, kwargs, constants)
+    return type(operator).run(operator, args, kwargs, constants, primitive)
 
 
 def _cast(value: Any, dtype: DType | None) -> Any:

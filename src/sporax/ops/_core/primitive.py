@@ -14,7 +14,6 @@ from sporax.lowering.memory.host import place_of_work
 from sporax.lowering.memory.tags import KEEP, new_tag
 from sporax.ops._core.forms import FunctionalForm
 from sporax.ops._core.host import on_host
-from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import static
 from sporax.runtime import state
 from sporax.runtime.placed import check_place, run_placed
@@ -101,10 +100,9 @@ class Primitive:
         with jax.named_scope(self.instance_name or self.name):
             by_host = self.attrs.get("primitive_target") == "CPU"
             if state.planning():
-                args, kwargs = self.operator.with_known_ints(args, kwargs)
                 # The planner counts the time of the host for this operator.
                 with place_of_work(by_host):
-                    return between_marks(self.operator, args, kwargs, self._constants, self)
+                    return self.operator.run(args, kwargs, self._constants, self)
             # Eagerly the arrays are where they are; a move to the host and back would gain nothing.
             if by_host and state.compiling():
                 return on_host(self.operator.run, args, kwargs, self._constants)

@@ -168,6 +168,11 @@ def _weighted(scores: Array, value: Array, kept: Array | None, keep_prob: float)
     return jnp.einsum("bnqk,bknd->bqnd", weights.astype(value.dtype), value)
 
 
+def attended(query: Array, key: Array, value: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:
+    """Attention of (batch, length, heads, size); queries that may look at nothing give zeros."""
+    return _weighted(_scores(query, key, shift, visible, scale), value, None, 1.0)
+
+
 def _kept(drop_mask: Array | None, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Array:
     """Which weights are kept: by the bits of a mask, the lowest bit of a byte first, or drawn."""
     if drop_mask is None:

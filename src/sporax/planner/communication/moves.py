@@ -5,7 +5,8 @@ A move changes the dimension of one axis, or of several axes together:
     slice           a repeated axis starts to shard a dimension: every rank keeps its slice. No communication.
     all-gather      an axis stops sharding a dimension
     all-to-all      an axis shards another dimension instead
-    reduce-scatter  partial sums are reduced, and the axis then shards a dimension
+    reduce-scatter  partial sums are reduced, and the axis then shards a dimension; where devices have no such
+                    collective that can be trusted, an all-to-all trades the parts and each device adds its own
     all-reduce      partial sums are reduced on every rank
     permute         ranks exchange whole slices: axes change positions, the shape of slices stays
     mask            the reverse of all-reduce: all ranks but one replace their copy by the neutral element
@@ -52,6 +53,7 @@ class Move:
         target: the dimension that `axes` start to shard; -1 when they do not shard any then.
         reduction: how partial values combine.
         pairs: for permute, (sender, receiver) places along `axes`.
+        native: whether a reduce-scatter of sums is one collective on these devices (`LinkCosts.has_reduce_scatter`).
         local_bytes: bytes of one rank's slice before the move.
         wire_bytes: bytes that one rank sends, in a ring.
         seconds: predicted time.
@@ -66,12 +68,20 @@ class Move:
     local_bytes: int = 0
     wire_bytes: int = 0
     seconds: float = 0.0
+    native: bool = True
 
     def __str__(self) -> str:
         axes = "·".join(map(str, self.axes))
         arrow = f", {self.source}→{self.target}" if self.source >= 0 and self.target >= 0 else ""
         dim = f", dim {max(self.source, self.target)}" if not arrow and max(self.source, self.target) >= 0 else ""
-        return f"{self.kind.value}({axes}{arrow}{dim}{', ' + self.reduction if self.reduction else ''})"
+        by = "" if self.native else f" by {self.collective}"
+        return f"{self.kind.value}({axes}{arrow}{dim}{', ' + self.reduction if self.reduction else ''}{by})"
+
+    @property
+    def trades_parts(self) -> bool:
+        """Whether it is a reduce-scatter made of an all-to-all of the parts and a local combination."""
+        # Only sums can be scattered by one collective.
+        return self.kind is MoveKind.REDUCE_SCATTER and not (self.native and self.reduction == "sum")
 
     @property
     def collective(self) -> str:
@@ -81,10 +91,7 @@ class Move:
         # The collective that a program really has: reductions without a native collective are made of gathers.
         if self.kind is MoveKind.ALL_REDUCE and self.reduction not in NATIVE_REDUCTIONS:
             return "all_gather"
-        # Only sums can be scattered by one collective; others trade parts and combine them locally.
-        if self.kind is MoveKind.REDUCE_SCATTER and self.reduction != "sum":
-            return "all_to_all"
-        return str(self.kind.value)
+        return "all_to_all" if self.trades_parts else str(self.kind.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,7 @@ class LinkCosts:
         merged: collectives of which the compiler makes one out of several that do not need each other, and the bytes of its
             result at most.
         sharing: how many tensors share what starts take, where they are merged.
+        has_reduce_scatter: whether sums are reduced and scattered by one collective; without it an all-to-all trades the parts.
     """
 
     alpha_seconds: float = 1e-6
@@ -110,6 +118,7 @@ class LinkCosts:
     axis_beta: tuple[float, ...] = ()
     merged: tuple[tuple[str, float], ...] = ()
     sharing: int = 1
+    has_reduce_scatter: bool = True
 
     def shared_by(self, count: int) -> LinkCosts:
         """What one of `count` tensors pays whose collectives are merged: all its bytes, and of every start a share."""
@@ -137,9 +146,14 @@ class LinkCosts:
 
     def reduce_scatter(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to combine tensors of `local_bytes` and leave every rank its part: a gather run backwards."""
+        # Along equal links an all-to-all of the parts takes as long. One formula for both, since two would round in two ways,
+        # and tensors that share a buffer must all prefer the same of two equal ways.
+        if not self.has_reduce_scatter and len({(self._alpha(axis), self._beta(axis)) for axis in axes}) > 1:
+            return self.all_to_all(axes, sizes, local_bytes)
         # A ring's time depends on the slice that goes round, which is a part of the whole for a reduce-scatter.
         part = local_bytes / math.prod(sizes)
-        return self._ring(axes, sizes, part, self._share("reduce_scatter", part))
+        share = self._share("reduce_scatter", part) if self.has_reduce_scatter else 1.0
+        return self._ring(axes, sizes, part, share)
 
     def all_reduce(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to combine tensors of `local_bytes`: a reduce-scatter and an all-gather in one launch."""
@@ -195,6 +209,13 @@ class LinkCosts:
 
 
 DEFAULT_COSTS = LinkCosts()
+"""What decides between ways where a plan is carried out, whatever its search has been told of the hardware."""
+_DEFAULT_COSTS_WITHOUT = replace(DEFAULT_COSTS, has_reduce_scatter=False)
+
+
+def default_costs(has_reduce_scatter: bool) -> LinkCosts:
+    """`DEFAULT_COSTS` of devices with or without a reduce-scatter."""
+    return DEFAULT_COSTS if has_reduce_scatter else _DEFAULT_COSTS_WITHOUT
 
 
 @dataclass(frozen=True, slots=True)

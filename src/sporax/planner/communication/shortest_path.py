@@ -11,6 +11,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -315,19 +316,10 @@ class _Search:
         combines = step.kind in (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER)
         reduction = self.reduction if combines else self.target_reduction if step.kind is MoveKind.MASK else ""
         pairs = self._pairs(before, step) if step.kind is MoveKind.PERMUTE else ()
-        move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size)
+        native = self.costs.has_reduce_scatter or step.kind is not MoveKind.REDUCE_SCATTER
+        move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size, native=native)
         sent = _wire_bytes_of(move, num_parts(self.mesh, axes))
-        return Move(
-            step.kind,
-            axes,
-            step.source,
-            step.target,
-            reduction,
-            pairs,
-            size,
-            sent,
-            self.seconds(step.kind, step.units, size),
-        )
+        return replace(move, wire_bytes=sent, seconds=self.seconds(step.kind, step.units, size))
 
     def _pairs(self, before: State, step: _UnitMove) -> tuple[tuple[int, int], ...]:
         """Who sends its slice to whom, as places along the axes of the units that change.

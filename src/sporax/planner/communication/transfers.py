@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan, Resharding
-from sporax.planner.communication.moves import Move, MoveKind, Redistribution
+from sporax.planner.communication.moves import Move, MoveKind, Redistribution, default_costs
 from sporax.planner.communication.resharding import redistribute
 
 
@@ -149,7 +149,8 @@ class _Scheduler:
 
     def _redistribution(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
         spec = self.graph.tensors[tensor]
-        return redistribute(spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall)
+        plan, costs = self.plan, default_costs(self.plan.has_reduce_scatter)
+        return redistribute(spec.shape, spec.itemsize, source, target, plan.mesh, plan.alltoall, costs)
 
 
 def _fusion_key(transfer: Transfer, dtype: str) -> tuple[object, ...] | None:

@@ -7,13 +7,16 @@ from sporax.ir.hardware import HardwareProfile
 from sporax.planner.communication.moves import LinkCosts
 
 
-def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = True) -> LinkCosts:
+def link_costs(
+    profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = True, has_reduce_scatter: bool = True
+) -> LinkCosts:
     """Costs per axis. An axis is as slow as the link that joins the devices farthest apart along it.
 
     Args:
         profile: the devices; consecutive ranks are close to each other.
         mesh: how they are arranged.
         merging: whether the compiler may merge what it likes: nothing was said about fusion.
+        has_reduce_scatter: whether the devices scatter sums by one collective.
     """
     # Of all groups of an axis the farthest one counts: a collective waits for its slowest group.
     links = [
@@ -29,4 +32,5 @@ def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = Tru
         axis_alpha=tuple(link.alpha_seconds for link in links),
         axis_beta=tuple(1 / link.bandwidth for link in links),
         merged=tuple(sorted(profile.merged_bytes.items())) if merging else (),
+        has_reduce_scatter=has_reduce_scatter,
     )

@@ -89,15 +89,17 @@ class Symbolic:
     Attributes:
         config: its numbers.
         weight_memory: what the slice of a product's second operand counts besides (`rp_matmul_mem_coef`).
+        has_reduce_scatter: whether the devices scatter sums by one collective; it changes what is counted, and no cost.
     """
 
     config: CostModelConfig = field(default_factory=CostModelConfig)
     weight_memory: float = 0.0
+    has_reduce_scatter: bool = True
 
     @property
     def links(self) -> SymbolicLinks:
         """Costs of communication."""
-        return SymbolicLinks(config=self.config)
+        return SymbolicLinks(config=self.config, has_reduce_scatter=self.has_reduce_scatter)
 
     @property
     def late_computing(self) -> float:

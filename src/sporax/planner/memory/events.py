@@ -13,6 +13,7 @@ from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.communication.transfers import TransferGroup, schedule
+from sporax.planner.propagation.gradient_terms import term_order
 
 Value = tuple[int, Placement | None]
 """A tensor at one placement; None for wherever it may be."""
@@ -48,6 +49,7 @@ class Timeline:
         events: in the order of the graph; the last one hands out the results.
         mesh: the devices; None without a plan.
         merging: whether reductions that do not need each other become one.
+        order: by position the operators that wait for a term of a gradient.
     """
 
     def __init__(self, graph: OperatorGraph, plan: Plan | None = None) -> None:
@@ -62,6 +64,7 @@ class Timeline:
         self.events.append(
             Event(len(graph.operators), tuple(output for output in self.outputs if output[0] != LITERAL), ())
         )
+        self.order = term_order(graph, plan) if plan else {}
         self.merging = plan is None or plan.fusion_is_free
 
 

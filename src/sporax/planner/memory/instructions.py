@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from sporax.ir.graph import MARK, Operator
+from sporax.ir.graph import LITERAL, MARK, Operator
+from sporax.ir.newer_primitives import with_newer
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.memory.events import Event, Timeline, Value
@@ -52,7 +53,7 @@ MAYBE_VIEWS = frozenset(
 """Views where they leave the number of bytes as it is."""
 LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
 """Families of rules (`planner.rules.table`) whose operators become loops over elements."""
-COSTLY = frozenset(
+COSTLY = with_newer(
     [
         "acos",
         "acosh",
@@ -89,7 +90,7 @@ COSTLY = frozenset(
 )
 """Operators that compilers do not compute twice, once for each reader."""
 SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
-"""Operators that reductions absorb."""
+"""Operators that reductions absorb: single instructions, which not every newer relative of theirs is."""
 _WORD = 4
 """Bytes of one word of random bits."""
 _MANY = 8
@@ -200,6 +201,9 @@ class Instructions:
             if event.operator is None:
                 self._transfer(event)
             else:
+                if event.position in timeline.order:
+                    delay = timeline.order[event.position]
+                    self._after |= {self._array_of((delay.term, delay.placement))}
                 self._operator(event, event.operator)
 
     # ------------------------------------------------------------------------------------------------------- arrays
@@ -279,9 +283,9 @@ class Instructions:
         name = operator.name
         family = "" if operator.bodies else entry_for(name).family
         if name == BARRIER:
-            self._barrier(event)
+            self._barrier(event, operator)
         elif self._is_view(event, operator):
-            for operand, result in zip(event.reads, event.writes, strict=False):
+            for operand, result in self._pairs(event, operator):
                 array, shape = self._array_of(operand), self._shape(result)
                 # A change of shape costs an instruction only if the array is made by a loop, which may write it either
                 # way.
@@ -308,12 +312,22 @@ class Instructions:
             in_place = name.startswith("scatter") or name == "dynamic_update_slice"
             self._add(kind, self._read(event), self._written(event), in_place=in_place)
 
-    def _barrier(self, event: Event) -> None:
+    def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
+        """The operands and the results that they become. Scalars of the program are no operands: they are written here."""
+        reads, pairs = iter(event.reads), []
+        for tensor, result in zip(operator.operands, event.writes, strict=False):
+            if tensor == LITERAL:
+                self._add(Kind.LOOP, [], [self._array_of(result)], spreads=True)
+            else:
+                pairs.append((next(reads), result))
+        return pairs
+
+    def _barrier(self, event: Event, operator: Operator) -> None:
         """Results are the operands, and exist when all operands do."""
         arrays = self._read(event)
         self.barred.update(arrays)
-        for array, result in zip(arrays, event.writes, strict=False):
-            self.number[result] = array
+        for operand, result in self._pairs(event, operator):
+            self.number[result] = self._array_of(operand)
             # What passed earlier barriers must exist before this one, too.
             self._waits[result] = frozenset(arrays) | self._after
 
@@ -465,7 +479,7 @@ class Instructions:
         if kind in (MoveKind.SLICE, MoveKind.MASK):
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
         # Without a native collective, parts are traded and combined by a loop.
-        elif kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and move.reduction != "sum"):
+        elif kind is MoveKind.ALL_TO_ALL or move.trades_parts:
             traded = self._sent(self._rearranged(array), self.like(array), tuple_result=True)
             self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
         elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
@@ -488,7 +502,11 @@ class Instructions:
             self._new(tensor, sum(self.arrays[entry].num_bytes for entry in part)) for part in (reads, writes)
         )
         self._add(Kind.LOOP, reads, [packed], joins=True)
-        self._sent(packed, received)
+        if any(move.trades_parts for move in event.transfers[0].redistribution.moves):
+            traded = self._sent(packed, self.like(packed), tuple_result=True)
+            self._add(Kind.LOOP, [traded], [received], joins=True)
+        else:
+            self._sent(packed, received)
         for write in writes:
             self._add(Kind.LOOP, [received], [write])
 

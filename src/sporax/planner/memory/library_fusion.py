@@ -20,9 +20,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from sporax.ir.graph import Operator
+from sporax.ir.newer_primitives import with_newer
 from sporax.planner.memory.instructions import Instruction, Instructions, Kind, is_rearranged
 
-_UNARY = frozenset(
+_UNARY = with_newer(
     "abs ceil cos erf exp expm1 floor log log1p logistic neg rsqrt sign sin sqrt square integer_pow tan tanh".split()
 )
 _BINARY = frozenset("add add_any div max min mul pow sub".split())
@@ -176,8 +177,9 @@ class _Growth:
             key: Hashable
             if instruction.spreads and instruction.reads:
                 key = (instruction.reads, _shape(operator), str(operator.operation.params.get("broadcast_dimensions")))
-                for array in instruction.writes:
-                    uses.setdefault(key, []).extend(_Use(reader, number) for reader in self.readers.get(array, ()))
+                # One that is handed out has no reader, and then there is nothing to share.
+                for reader in (reader for array in instruction.writes for reader in self.readers.get(array, ())):
+                    uses.setdefault(key, []).append(_Use(reader, number))
             elif instruction.elementwise and math.prod(_shape(operator)) > 1 and not self._moves_on(number, operator):
                 for constant in self._constants(number, operator):
                     key = (constant, _shape(operator), operator.operation.results[0].dtype)

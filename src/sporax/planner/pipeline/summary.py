@@ -20,12 +20,14 @@ class PipelineSummary:
         num_micro: number of micro batches.
         others: simulated steps of other schedules with the same tasks' costs.
         reason: why the stages are as they are.
+        warnings: as in `planner.report.summary.Summary`.
     """
 
     outcome: Outcome
     num_micro: int
     others: tuple[Outcome, ...] = ()
     reason: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def best(self) -> Outcome:
@@ -52,7 +54,7 @@ class PipelineSummary:
             f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
             f"{self.outcome.schedule.name}: {_seconds(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
         )
-        paragraphs = [head, *([self.reason] if self.reason else [])]
+        paragraphs = [head, *(f"Warning: {text}" for text in self.warnings), *([self.reason] if self.reason else [])]
         lines = [*(line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())), *_table(rows)]
         if self.others:
             lines += ["", *self._comparison()]
@@ -74,6 +76,7 @@ class PipelineSummary:
                 "num_micro": self.num_micro,
                 "seconds": self.outcome.seconds,
                 "reason": self.reason,
+                "warnings": self.warnings,
                 "stages": [
                     {
                         "busy_seconds": stage.busy_seconds,

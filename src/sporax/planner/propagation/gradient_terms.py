@@ -4,14 +4,93 @@ Problem: with ``gradient_accumulation_shard`` each term is reduced and scattered
 
 Method: walk back from every finished gradient through the additions that differentiation inserted, as long as nobody else
 reads the partial result.
+
+All terms of a gradient are ready to be computed at the same time, and a compiler that is free to choose computes all of them
+before it reduces the first: then they are all there at full size. So each term waits for the one before it (`term_order`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from sporax.ir.graph import LITERAL, OperatorGraph, Role
+from sporax.ir.graph import IDENTITIES, LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
+
+TERM = "part of the gradient of"
+"""Begins the reasons of reshardings of terms."""
+_LIGHT = frozenset({"convert_element_type", "transpose", "reshape", "squeeze", "copy", *IDENTITIES})
+"""What only hands on: the operator before it is the one that must wait."""
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """An operator that begins when a term of a gradient has been reduced.
+
+    Attributes:
+        operand: position of the operand that comes late.
+        term: the tensor that must be there first.
+        placement: where that is.
+    """
+
+    operand: int
+    term: int
+    placement: Placement
+
+
+def term_order(graph: OperatorGraph, plan: Plan) -> dict[int, Delay]:
+    """By position the operators that compute a term of a gradient, and the term before it, for which they wait.
+
+    Args:
+        graph: the step.
+        plan: how it is sharded; only terms that it reduces by themselves count.
+    """
+    scattered = {tensor for tensor, how in plan.reshardings.items() if how.reason.startswith(TERM)}
+    if not scattered:
+        return {}
+    producers, consumers = graph.producers(), graph.consumers()
+    terms: dict[int, list[int]] = {}
+    for tensor, parameter in gradient_terms(graph).items():
+        if tensor in scattered and tensor in producers:
+            terms.setdefault(parameter, []).append(tensor)
+    order: dict[int, Delay] = {}
+    for of_parameter in terms.values():
+        of_parameter.sort(key=producers.__getitem__)
+        for before, after in itertools.pairwise(of_parameter):
+            number = _worker(after, graph, producers, consumers)
+            operand = _late_operand(graph, number)
+            may_be_waited_for = graph.tensors[before].dtype in _FLOATS and graph.tensors[before].num_bytes > 0
+            # An operator that comes earlier in the graph cannot wait for it.
+            if may_be_waited_for and operand is not None and producers[before] < number and number not in order:
+                order[number] = Delay(operand, before, plan.reshardings[before].placement)
+    return order
+
+
+def _worker(tensor: int, graph: OperatorGraph, producers: Mapping[int, int], consumers: Mapping[int, list[int]]) -> int:
+    """The operator that computes a tensor which others may have cast or transposed since."""
+    number = producers[tensor]
+    while graph.operators[number].name in _LIGHT:
+        operator = graph.operators[number]
+        place = operator.results.index(tensor) if operator.name in IDENTITIES else 0
+        before = operator.operands[place]
+        if before not in producers or len(consumers[before]) > 1:
+            break
+        tensor, number = before, producers[before]
+    return number
+
+
+def _late_operand(graph: OperatorGraph, number: int) -> int | None:
+    """The smallest array that an operator reads: it is copied."""
+    operator = graph.operators[number]
+    arrays = [place for place, tensor in enumerate(operator.operands) if tensor != LITERAL]
+    # A mark does nothing itself, and a loop's operands are read before it runs.
+    if not arrays or operator.name in IDENTITIES or operator.bodies:
+        return None
+    return min(arrays, key=lambda place: operator.operation.operands[place].num_bytes)
 
 
 def gradient_terms(graph: OperatorGraph) -> dict[int, int]:

@@ -27,7 +27,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, Operator
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
-from sporax.planner.communication.resharding import redistribute
+from sporax.planner.communication.resharding import default_costs, redistribute
 from sporax.planner.propagation.gradient_terms import gradient_terms
 from sporax.planner.propagation.loop_bodies import SCALAR, Given, plan_as_decided, plan_control_flow
 from sporax.planner.propagation.policy import MaybePlacements, NoPolicy, Policy
@@ -41,6 +41,7 @@ def plan_by_propagation(
     policy: Policy | None = None,
     alltoall: bool = True,
     given: Given | None = None,
+    has_reduce_scatter: bool = True,
 ) -> Plan:
     """A plan for `graph` that follows from where its inputs are and from its marks.
 
@@ -49,10 +50,11 @@ def plan_by_propagation(
         mesh: the devices, with axes of prime sizes.
         inputs: where arguments are, by number of the tensor; the others are decided by their readers.
         policy: what marks mean.
-        alltoall: whether tensors may be moved by all-to-all and permute.
+        alltoall, has_reduce_scatter: whether tensors may be moved by all-to-all and permute, and sums by reduce-scatter.
         given: how some operators are sharded; the others follow.
     """
-    return _Propagation(graph, mesh, dict(inputs or {}), policy or NoPolicy(), alltoall, given or Given()).run()
+    policy, facts = policy or NoPolicy(), (alltoall, has_reduce_scatter)
+    return _Propagation(graph, mesh, dict(inputs or {}), policy, *facts, given or Given()).run()
 
 
 @dataclass(slots=True)
@@ -62,7 +64,8 @@ class _Propagation:
     inputs: dict[int, Placement]
     policy: Policy
     alltoall: bool
-    given: Given = field(default_factory=Given)
+    has_reduce_scatter: bool
+    given: Given
     outputs: Sequence[Placement | None] = ()
     stacked: int | None = None
     placement_of: dict[int, Placement] = field(default_factory=dict)
@@ -111,6 +114,7 @@ class _Propagation:
             tuple(self.notes),
             self.alltoall,
             self.graph.fingerprint(),
+            self.has_reduce_scatter,
         )
 
     def _find_gradients(self) -> None:
@@ -230,14 +234,12 @@ class _Propagation:
 
     def _seconds(self, operator: Operator, rule: Rule, assignment: Assignment, current: MaybePlacements) -> float:
         """Time to bring the operands to where the sharding needs them; nothing for what is there already."""
-        total = 0.0
-        specs = operator.operation.operands
-        for tensor, spec, here, there in zip(
-            operator.operands, specs, current, placements(rule, assignment)[0], strict=True
-        ):
+        total, costs = 0.0, default_costs(self.has_reduce_scatter)
+        specs, needed = operator.operation.operands, placements(rule, assignment)[0]
+        for tensor, spec, here, there in zip(operator.operands, specs, current, needed, strict=True):
             # A copy at that placement exists already, made for another reader.
             if here is not None and here != there and (tensor, there) not in self.moved:
-                total += redistribute(spec.shape, spec.itemsize, here, there, self.mesh, self.alltoall).seconds
+                total += redistribute(spec.shape, spec.itemsize, here, there, self.mesh, self.alltoall, costs).seconds
         return total
 
     def _combined_where_needed(
@@ -522,6 +524,7 @@ class _Propagation:
             inputs,
             self.policy,
             self.alltoall,
+            self.has_reduce_scatter,
             given or Given(),
             outputs=outputs,
             stacked=stacked,

@@ -33,6 +33,7 @@ from sporax.ir.strategy import check_cuts, strategy_text
 from sporax.planner.communication.fusion import FusionIds, fusion_ids
 from sporax.planner.operators.manual_split import READERS
 from sporax.planner.operators.strategies import batch_parallel, layout_placement, placements_for, result_placement
+from sporax.planner.propagation.gradient_terms import TERM
 from sporax.planner.propagation.policy import MaybePlacements
 from sporax.planner.propagation.propagate import plan_by_propagation
 
@@ -66,7 +67,9 @@ def semi_auto_plan(
         SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
     """
     policy = SemiAuto(mesh, config, whole_parameters, fusion_ids(graph, config))
-    return plan_by_propagation(graph, mesh, data, policy, config.enable_alltoall)
+    return plan_by_propagation(
+        graph, mesh, data, policy, config.enable_alltoall, has_reduce_scatter=config.has_reduce_scatter
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class SemiAuto:
 
     def gradient_term(self, name: str, storage: Placement) -> Resharding:
         """Combined by itself, and scattered as its parameter is kept; the gradient's own resharding decides about the sum."""
-        return Resharding(storage, f"part of the gradient of {name}", in_float32=self.config.gradient_fp32_sync)
+        return Resharding(storage, f"{TERM} {name}", in_float32=self.config.gradient_fp32_sync)
 
     def weight(self, name: str, used: Placement) -> Resharding:
         """Gathered as operators want it, with others in one buffer where `comm_fusion` says so."""

@@ -62,6 +62,7 @@ text.bytes { fill: var(--loud); paint-order: stroke; stroke: var(--paper); strok
 </head>
 <body>
 <h1>$title</h1>
+$warnings
 <div class="beside">$totals</div>
 $notes
 <h2>Operators</h2>
@@ -83,7 +84,13 @@ $state
 )
 
 
-def report(graph: OperatorGraph, plan: Plan, model: CostModel, search: SearchResult | None = None) -> str:
+def report(
+    graph: OperatorGraph,
+    plan: Plan,
+    model: CostModel,
+    search: SearchResult | None = None,
+    remarks: tuple[str, ...] = (),
+) -> str:
     """The page of a plan.
 
     Args:
@@ -91,15 +98,17 @@ def report(graph: OperatorGraph, plan: Plan, model: CostModel, search: SearchRes
         plan: its plan.
         model: prices operators and transfers.
         search: how the plan was found.
+        remarks: what its head says.
 
     Returns:
         HTML, with styles and pictures inside.
     """
-    summary = summarize(graph, plan, search)
+    summary = summarize(graph, plan, search, model, remarks)
     boxes, arrows = boxes_of(graph, plan, model)
     state = tensors_section(summary, ("state",))
     return _PAGE.substitute(
         title=escape(heading(summary)),
+        warnings="".join(f"<p><strong>Warning: {escape(text)}</strong></p>" for text in summary.warnings),
         totals=_titled(totals_section(summary)) + _titled(search_section(summary)),
         notes=_titled(notes_section(summary)),
         operators=operators_picture(*folded_boxes(boxes, arrows)),

@@ -53,6 +53,11 @@ class Planned(Protocol):
         """The cost model of operators and links."""
         ...
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the head of the plan says."""
+        ...
+
 
 def facts(planned: Planned) -> list[tuple[str, str]]:
     """What is said of a plan in few words: its size, its search, and how to ask for more."""
@@ -76,6 +81,9 @@ class Answers:
 
     __slots__ = ()
 
+    remarks: tuple[str, ...] = ()
+    """What the head of the plan says next to what is found in it."""
+
     def __repr__(self: Planned) -> str:
         """One line per fact; the whole graph would fill a book."""
         return "\n".join((f"{type(self).__name__}:", *(f"  {name}: {fact}" for name, fact in facts(self))))
@@ -87,7 +95,7 @@ class Answers:
 
     def summary(self: Planned) -> Summary:
         """The plan for people: what is sharded how, what travels, what every device holds. ``print`` shows it as tables."""
-        return summarize(self.graph, self.plan, self.search)
+        return summarize(self.graph, self.plan, self.search, self.model, self.remarks)
 
     def explain(self: Planned, path: str, most: int = 8) -> Explanations:
         """Why operators are sharded as they are: their alternatives, what these would cost, and why they lost.
@@ -182,7 +190,8 @@ class Answers:
         """
         if not isinstance(path, str | Path):
             raise SporaxTypeError(f"For 'report', 'path' must be a text or a Path, but got {reprlib.repr(path)}.")
-        Path(path).write_text(report(self.graph, self.plan, self.model, self.search), encoding="utf-8")
+        page = report(self.graph, self.plan, self.model, self.search, self.remarks)
+        Path(path).write_text(page, encoding="utf-8")
 
 
 def check_seconds(question: str, seconds: object) -> None:
@@ -214,10 +223,11 @@ class PlannedGraph(Answers):
     """A graph with its plan, before there is a program.
 
     Attributes:
-        graph, plan, search, model: as in `Planned`.
+        graph, plan, search, model, remarks: as in `Planned`.
     """
 
     graph: OperatorGraph
     plan: Plan
     search: SearchResult | None
     model: CostModel
+    remarks: tuple[str, ...] = ()

@@ -15,17 +15,28 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.planner.communication.transfers import TransferGroup
+from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import MemoryUse, Use, memory_of
 from sporax.planner.operators.groups import OperatorGroup, operator_groups
 from sporax.planner.report.axis_names import names_of
 from sporax.planner.report.summary import Collective, OperatorRow, SearchRow, Summary, TensorRow, Totals, Traffic
+from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.planner.search.result import SearchResult
 
 
-def summarize(graph: OperatorGraph, plan: Plan, search: SearchResult | None = None) -> Summary:
-    """The summary of a plan for `graph`, with what the search that found it says of it."""
-    summary = Summarizer(graph, plan).summary()
-    return summary if search is None else dataclasses.replace(summary, search=_search_row(search))
+def summarize(
+    graph: OperatorGraph,
+    plan: Plan,
+    search: SearchResult | None = None,
+    model: CostModel | None = None,
+    remarks: tuple[str, ...] = (),
+) -> Summary:
+    """The summary of a plan for `graph`, with what its search says of it, and warnings: remarks, and what a model prices."""
+    return dataclasses.replace(
+        Summarizer(graph, plan).summary(),
+        search=None if search is None else _search_row(search),
+        warnings=(*remarks, *(() if model is None else unknown_primitives(graph, plan, model))),
+    )
 
 
 def _search_row(result: SearchResult) -> SearchRow:

@@ -170,6 +170,7 @@ class Summary:
         totals: sums.
         notes: what one should know: operators that could not be sharded, and why.
         search: how the plan was found; None where the user's shardings decided.
+        warnings: what makes the plan worse than it need be, or leaves something out of it; they stand at its head.
     """
 
     num_devices: int
@@ -179,6 +180,7 @@ class Summary:
     totals: Totals
     notes: tuple[str, ...]
     search: SearchRow | None = None
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return plain_text(self)
@@ -225,6 +227,8 @@ def plain_text(summary: Summary, width: int | None = None) -> str:
 def styled_lines(summary: Summary, width: int) -> Iterator[tuple[str, str]]:
     """The lines of all tables, and how each looks on a terminal: "bold", "bold cyan" or ""."""
     yield from ((line, "bold") for line in textwrap.wrap(heading(summary), width))
+    for warning in summary.warnings:
+        yield from ((line, "bold red") for line in textwrap.wrap(f"Warning: {warning}", width))
     for section in sections(summary):
         yield "", ""
         yield from ((line, "bold cyan") for line in textwrap.wrap(section.title, width))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sporax.ir.newer_primitives import with_newer
 from sporax.ir.operation import TensorSpec
 from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule
 
@@ -60,7 +61,7 @@ ONE_OPERAND: dict[str, tuple[str, ...]] = {
 KEYS = ("random_wrap", "random_unwrap", "to_edtype", "from_edtype", "random_split", "random_gamma")
 """Primitives that hide or show trailing dimensions: raw key words, the keys that a key splits into."""
 
-_COSTLY = frozenset(
+_COSTLY = with_newer(
     _words(
         """acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cos cosh digamma erf erf_inv erfc exp exp2
     expm1 igamma igamma_grad_a igammac lgamma log log1p logistic polygamma pow regularized_incomplete_beta sin

@@ -16,6 +16,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.newer_primitives import LIKE
 from sporax.planner.rules import (
     algebra,
     contraction,
@@ -65,6 +66,16 @@ class Entry:
     behaviour: Behaviour
     rule: RuleFunction | None = None
     reason: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of it; what is not costs time and memory that plans warn of."""
+        return self is not _UNKNOWN
+
+
+_UNKNOWN = Entry(
+    "unknown", Behaviour.OPAQUE, None, "it is unknown to the planner; sporax.planner.rules.register tells it"
+)
 
 
 def _rules(family: str, rules: Mapping[str, RuleFunction]) -> dict[str, Entry]:
@@ -205,13 +216,14 @@ _PINS: dict[str, Entry] = {
     for name in ["sharding_constraint", "reshard", "layout_constraint", "device_put", "with_memory_space_constraint"]
 }
 
-_BUILT_IN: dict[str, Entry] = {
+_OLDER: dict[str, Entry] = {
     **_rules("1 elementwise", _ELEMENTWISE),
     **_rules("2 dimensions", _DIMENSION),
     **_OTHER_RULES,
     **_WITHOUT_RULES,
     **_PINS,
 }
+_BUILT_IN: dict[str, Entry] = {**_OLDER, **{newer: _OLDER[older] for newer, older in LIKE.items()}}
 TABLE: Mapping[str, Entry] = MappingProxyType(_BUILT_IN)
 """The primitives that Sporax knows, by name."""
 
@@ -235,9 +247,7 @@ def entry_for(name: str) -> Entry:
     if entry is None and ":" in name:
         name = name.partition(":")[0]
         entry = _registered.get(name) or _KNOWN.get(name)
-    return entry or Entry(
-        "unknown", Behaviour.OPAQUE, None, "it is unknown to the planner; sporax.planner.rules.register tells it"
-    )
+    return entry or _UNKNOWN
 
 
 def rule_for(operation: Operation) -> Rule:

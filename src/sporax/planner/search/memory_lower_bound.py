@@ -23,7 +23,7 @@ from sporax.ir.graph import LITERAL
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import Move, MoveKind
-from sporax.planner.communication.resharding import redistribute
+from sporax.planner.communication.resharding import default_costs, redistribute
 from sporax.planner.cost.model import local_bytes
 from sporax.planner.memory.peak import live_ranges
 from sporax.planner.search.materialization import Materialization
@@ -508,7 +508,8 @@ class _LowerBoundBuilder:
 
     def _moves(self, shape: tuple[int, ...], itemsize: int, source: Placement, target: Placement) -> Sequence[Move]:
         mesh, alltoall = self.problem.mesh, self.problem.options.alltoall
-        return redistribute(shape, itemsize, source, target, mesh, alltoall).moves
+        costs = default_costs(self.problem.catalogue.model.links.has_reduce_scatter)
+        return redistribute(shape, itemsize, source, target, mesh, alltoall, costs).moves
 
     # -------------------------------------------------------------------------------------------------------- places
 

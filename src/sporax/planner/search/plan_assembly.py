@@ -94,6 +94,7 @@ class _Assembler:
             tuple(dict.fromkeys(_notes(graph, map(problem.rule, range(len(graph.operators)))))),
             problem.options.alltoall,
             graph.fingerprint(),
+            problem.catalogue.model.links.has_reduce_scatter,
         )
 
     def _place(self, tensor: int) -> Placement:

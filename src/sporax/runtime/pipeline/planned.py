@@ -9,7 +9,7 @@ from typing import Any
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.plan import Plan
 from sporax.lowering.pipeline.chunk import ChunkGraph
-from sporax.lowering.pipeline.micro_step import MicroStep
+from sporax.lowering.pipeline.flat import MicroStep
 from sporax.lowering.pipeline.programs import ChunkPrograms
 
 

@@ -26,7 +26,8 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.ingest import Ingested
 from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
 from sporax.lowering.pipeline.chunk import ChunkGraph, cut
-from sporax.lowering.pipeline.micro_step import MicroStep, open_micro_loop
+from sporax.lowering.pipeline.flat import MicroStep
+from sporax.lowering.pipeline.micro_step import open_micro_loop
 from sporax.lowering.pipeline.programs import programs_of, update_levels
 from sporax.planner.auto import auto_plan
 from sporax.planner.operators.axis_order import arranged_for

@@ -29,7 +29,7 @@ from sporax.lowering.memory.rewrite import merged_options
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
 from sporax.planner.pipeline.order import linear_order
 from sporax.planner.pipeline.timeline import Times
-from sporax.runtime import joint
+from sporax.runtime import joint, step_verification
 from sporax.runtime.device_program import fusion_options
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline import processes
@@ -37,6 +37,7 @@ from sporax.runtime.pipeline.memory import MemoryWatch
 from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
+from sporax.runtime.step_verification import Steps
 
 Given = tuple[dict[int, jax.Array], dict[int, jax.Array]]
 """Updated variables by position of the argument, and other results by position among the outputs."""
@@ -88,6 +89,8 @@ class CompiledPipeline:
         copied: copies of variables that are still read when the variable itself is overwritten.
         executables: by name, for reading their memory needs.
         many: what there is to do for other processes, where there are any.
+        once: brings variables that no step updates.
+        steps: counts the steps, for programs that are verified at some of them.
         measuring: whether runs wait for every task and note `times`, its start and end in seconds, and `peaks`.
         peaks: by stage the most bytes that its first device held: arrays, and what XLA says a task needs inside.
     """
@@ -103,6 +106,8 @@ class CompiledPipeline:
     executables: dict[str, Any] = field(default_factory=dict)
     many: ManyProcesses | None = None
     measuring: bool = False
+    once: tuple[_Once, ...] = ()
+    steps: Steps = field(default_factory=Steps)
     times: Times = field(default_factory=dict)
     peaks: dict[int, int] = field(default_factory=dict)
 
@@ -118,6 +123,9 @@ class CompiledPipeline:
         return self._run(arguments)
 
     def _run(self, arguments: Sequence[jax.Array]) -> Given:
+        self.steps.begin()
+        for mover in self.once:
+            mover.begin(arguments)
         values = self._values(arguments)
         if self.measuring:
             self.times = self._timed(values)
@@ -222,6 +230,7 @@ class _Compiler:
         self.executables: dict[str, Any] = {}
         self.transfers: dict[Key, Any] = {}
         self.num_micro = planned.micro.num_micro
+        self.steps = Steps()
 
     def compile(self) -> CompiledPipeline:
         # Weights are prepared once per step, before the first micro batch reads them.
@@ -275,7 +284,7 @@ class _Compiler:
             return
         # Stages of other processes are written down, too, but never compiled here.
         if program.name not in self.executables and self._is_here(chunk):
-            executable = compile_program(program, self.planned.options)
+            executable = compile_program(program, self.planned.options, self.steps)
             # Programs of a stage that several processes drive contain collectives, so they keep the global order.
             if self.line is not None and len(self.drivers[chunk]) > 1:
                 executable = _InLine(executable, self.line)
@@ -369,6 +378,8 @@ class _Compiler:
             self._copied(variables),
             self.executables,
             many,
+            once=tuple(instruction.run for instruction in self.instructions if isinstance(instruction.run, _Once)),
+            steps=self.steps,
         )
 
     def _copied(self, variables: list[tuple[int, int, Any]]) -> frozenset[int]:
@@ -446,7 +457,7 @@ class _Compiler:
             mover = self._mover(self._argument(position), storage, sharding)
             # Frozen weights do not change between steps.
             if position not in updated and mover is not _of_others:
-                mover = _Once(mover)
+                mover = _Once(mover, position)
             arriving.append(Instruction(mover, (self.numbers[key],), (value,), label=("storage", position)))
         return ready, arriving
 
@@ -497,17 +508,28 @@ class _InLine:
 
 
 class _Once:
-    """Brings an array again only when it is another one than before."""
+    """Brings a variable again only when it has got another value than before.
 
-    def __init__(self, mover: Any) -> None:
+    Processes that receive it have nothing of it in their hands, and all must agree on whether it is sent. So what is compared is
+    the argument of the step, which every process has and which scripts set on all of them.
+    """
+
+    def __init__(self, mover: Any, position: int) -> None:
         self.mover = mover
-        # A value that no array is, so that the first call always moves.
-        self.array: Any = self
+        self.position = position
+        # A value that no argument is, so that the first call always moves.
+        self.last: Any = self
+        self.due = True
         self.copy: Any = None
 
+    def begin(self, arguments: Sequence[Any]) -> None:
+        """A step begins with these arguments."""
+        self.due = arguments[self.position] is not self.last
+        self.last = arguments[self.position]
+
     def __call__(self, array: jax.Array | None) -> Any:
-        if array is not self.array:
-            self.copy, self.array = self.mover(array), array
+        if self.due:
+            self.copy = self.mover(array)
         return self.copy
 
 
@@ -541,10 +563,10 @@ def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
 # ----------------------------------------------------------------------------------------------------------- programs
 
 
-def compile_program(program: ChunkProgram, options: Mapping[str, Any]) -> Any:
-    """The compiled form of a program; sums, carries and updated variables are donated."""
+def compile_program(program: ChunkProgram, options: Mapping[str, Any], steps: Steps) -> Any:
+    """The compiled form of a program, part of the `steps`; sums, carries and updated variables are donated."""
     jitted, shapes = jitted_program(program, options)
-    return jitted.lower(*shapes).compile()
+    return step_verification.compiled(jitted, program.name, shapes, steps)
 
 
 def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[Any, list[jax.ShapeDtypeStruct]]:

@@ -18,7 +18,7 @@ from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.placement import prime_mesh
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.pipeline.assign import StageOf
-from sporax.lowering.pipeline.micro_step import MicroStep, Phase
+from sporax.lowering.pipeline.flat import MicroStep, Phase
 from sporax.planner.auto import price_list
 from sporax.planner.pipeline.numbers import search_numbers
 from sporax.planner.pipeline.partition import Block, partition

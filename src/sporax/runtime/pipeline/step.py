@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.pipeline.simulate import Outcome, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times, svg, times_of
+from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.runtime import joint
+from sporax.runtime.defects import defects_told
 from sporax.runtime.global_view import fitting_hardware
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
@@ -42,12 +45,14 @@ class PipelinedStep:
         arguments: what it takes: variables that it updates, variables that it reads, data.
         num_updated: how many variables it updates.
         settings: what it was planned under.
+        remarks: what the head of its summary says.
     """
 
     pipeline: PlannedPipeline
     arguments: tuple[Any, ...]
     num_updated: int
     settings: PlanSettings
+    remarks: tuple[str, ...] = ()
 
     @property
     def graph(self) -> OperatorGraph:
@@ -76,7 +81,14 @@ class PipelinedStep:
     def summary(self) -> PipelineSummary:
         """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
         compare = os.environ.get(SCHEDULE, "")
-        return summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason)
+        told = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason)
+        return replace(told, warnings=(*self.remarks, *self.warnings()))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What makes its plans worse than they need be."""
+        chunks = self.pipeline.chunks
+        said = (unknown_primitives(chunk.chunk.step.graph, chunk.plan, self.model) for chunk in chunks)
+        return tuple(dict.fromkeys(itertools.chain(*said)))
 
     def simulate(self) -> Outcome:
         """One step in simulated time."""
@@ -132,9 +144,10 @@ class PipelinedStep:
         """Itself: programs of stages are lowered when they are compiled."""
         return self
 
-    def compile(self) -> CompiledPipeline:
-        """Compile the programs of all stages."""
-        return compile_pipeline(self.pipeline, self.settings.parallel)
+    def compile(self, name: str = "") -> CompiledPipeline:
+        """Compile the programs of all stages, which have names of their own."""
+        with defects_told("lowering", name or "a pipeline", self.settings):
+            return compile_pipeline(self.pipeline, self.settings.parallel)
 
     def as_text(self) -> str:
         """The compiled programs of all stages, one after another."""

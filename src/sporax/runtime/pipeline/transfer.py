@@ -19,6 +19,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from sporax.runtime import step_verification
+
 Box = tuple[tuple[int, int], ...]
 """Start and end in every dimension of the whole array."""
 
@@ -263,7 +265,8 @@ def _program(round_: Round, dtype: Any) -> tuple[Any, NamedSharding]:
 
     mapped = jax.shard_map(transfer, mesh=mesh, in_specs=everywhere.spec, out_specs=everywhere.spec, check_vma=False)
     shape = jax.ShapeDtypeStruct(round_[0].shape, dtype, sharding=everywhere)
-    return jax.jit(mapped, out_shardings=everywhere).lower(shape).compile(), everywhere
+    jitted = jax.jit(mapped, out_shardings=everywhere)
+    return step_verification.compiled(jitted, "transfer between stages", [shape]), everywhere
 
 
 def _zeros(message: Message, dtype: Any) -> jax.Array:

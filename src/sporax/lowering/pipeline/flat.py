@@ -1,0 +1,164 @@
+"""The graph of one micro batch, with what happens once per step around it, as data.
+
+Problem: a pipeline runs the same operators for every micro batch, but not all of them need it. Method: every operator has a
+phase. What depends on variables alone leaves the loop: it runs once per step, or wherever it is read. Terms of sums stay, also
+where they are equal for all micro batches (the gradient of a bias under a linear loss): each micro batch adds its own. So does
+all that is computed from the cotangent with which a backward pass begins: it is the work of one micro batch, in one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import jax
+
+from sporax.ir.graph import IDENTITIES, LITERAL, Operator
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark
+from sporax.ir.operation import Operation
+from sporax.lowering.ingest import Equation, Ingested
+
+BARRIER = jax.lax.optimization_barrier_p
+"""The one copy that XLA does not remove."""
+
+
+class Phase(Enum):
+    """When an operator runs."""
+
+    INVARIANT = "invariant"
+    """It depends on no micro batch: it may run anywhere, any number of times."""
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+    """Once per step, after the last micro batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A value that goes from one micro batch to the next.
+
+    Attributes:
+        before: the tensor that a micro batch finds, an input of the graph.
+        after: the tensor that it leaves.
+        start: what the first micro batch finds.
+    """
+
+    before: int
+    after: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A value that is added up over the micro batches.
+
+    Attributes:
+        total: the tensor that readers after the loop have.
+        terms: the tensors of one micro batch that are added to it.
+        adding: the operation that adds.
+        equation: of one addition.
+    """
+
+    total: int
+    terms: tuple[int, ...]
+    adding: Operation
+    equation: Equation
+
+
+@dataclass(frozen=True, slots=True)
+class MicroStep:
+    """The graph of one micro batch, with what happens once per step around it.
+
+    Attributes:
+        step: the flat graph. Totals of sums have no producer.
+        phases: per operator.
+        num_micro: number of micro batches; 1 where there is no loop.
+        micro_inputs: for inputs that hold one micro batch the position of the argument that they are cut from.
+        sums, carries: see there.
+        trains: whether there is a backward pass.
+        looped: whether there is a loop at all.
+        repeated: tensors that every micro batch makes for itself, also where all of them make the same.
+        starts: cotangents with which the backward pass begins.
+    """
+
+    step: Ingested
+    phases: tuple[Phase, ...]
+    num_micro: int
+    micro_inputs: Mapping[int, int]
+    sums: tuple[Sum, ...] = ()
+    carries: tuple[Carry, ...] = ()
+    trains: bool = False
+    looped: bool = True
+    repeated: frozenset[int] = frozenset()
+    starts: frozenset[int] = frozenset()
+
+
+def with_invariants(micro: MicroStep) -> tuple[Phase, ...]:
+    """Phases, where operators that depend on no micro batch are known as such."""
+    invariant = invariant_tensors(micro)
+    return tuple(
+        Phase.INVARIANT if all(tensor in invariant for tensor in operator.results) else phase
+        for operator, phase in zip(micro.step.graph.operators, micro.phases, strict=True)
+    )
+
+
+def invariant_tensors(micro: MicroStep) -> frozenset[int]:
+    """Tensors that depend on no micro batch: variables, constants, and what is computed of these alone."""
+    varies = (
+        set(micro.micro_inputs)
+        | {carry.before for carry in micro.carries}
+        | {micro_sum.total for micro_sum in micro.sums}
+    )
+    graph = micro.step.graph
+    return frozenset(computed_from(micro, {entry.tensor for entry in graph.inputs if entry.tensor not in varies}))
+
+
+def computed_from(micro: MicroStep, given: Set[int]) -> set[int]:
+    """These tensors and what is computed of them alone, outside of what every micro batch makes for itself."""
+    reached = set(given)
+    for operator in micro.step.graph.operators:
+        if operator.name in IDENTITIES:
+            results = [
+                result
+                for result, operand in zip(operator.results, operator.operands, strict=True)
+                if operand == LITERAL or operand in reached
+            ]
+        elif all(operand == LITERAL or operand in reached for operand in operator.operands):
+            results = list(operator.results)
+        else:
+            continue
+        reached.update(result for result in results if result not in micro.repeated)
+    return reached
+
+
+def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
+    """A mark or barrier for some of its tensors only. What the mark of an operator says, it says of all of them together."""
+    operation, mark = operator.operation, operator.mark
+    params = dict(equation.params)
+    if isinstance(mark, GradientMark):
+        mark = GradientMark(
+            tuple(mark.parameters[place] for place in positions), tuple(mark.fusion[place] for place in positions)
+        )
+    elif isinstance(mark, DerivativeMark):
+        mark = replace(mark, positions=tuple(mark.positions[place] for place in positions))
+    elif isinstance(mark, LayoutMark):
+        mark = replace(mark, layouts=tuple(mark.layouts[place] for place in positions))
+    if mark is not None:
+        params["mark"] = mark
+    changed = replace(
+        operation,
+        operands=tuple(operation.operands[place] for place in positions),
+        results=tuple(operation.results[place] for place in positions),
+        params={**operation.params, **({"mark": mark} if mark is not None else {})},
+    )
+    part = replace(
+        operator,
+        operation=changed,
+        operands=tuple(operator.operands[place] for place in positions),
+        results=tuple(operator.results[place] for place in positions),
+    )
+    literals = {
+        number: equation.literals[place] for number, place in enumerate(positions) if place in equation.literals
+    }
+    return part, replace(equation, params=params, literals=literals)

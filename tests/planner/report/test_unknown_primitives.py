@@ -1,0 +1,96 @@
+"""Warnings of primitives that the planner does not know: at the head of plans and of steps, with what they cost."""
+
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import Primitive
+
+import sporax
+from sporax.planner.report.summary import plain_text
+from sporax.planner.rules import register, unregister
+from sporax.runtime.session import SESSION
+
+SHAPES = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1024, 4096), (4096, 1024), (4096, 1024))]
+
+one_minus_cube_p = Primitive("one_minus_cube")
+one_minus_cube_p.def_abstract_eval(lambda x: x)
+
+
+@jax.custom_jvp
+def activation(x):
+    return jnp.tanh(x)
+
+
+@activation.defjvp
+def _(primals, tangents):
+    (x,), (rate,) = primals, tangents
+    return jnp.tanh(x), rate * one_minus_cube_p.bind(x)
+
+
+def train_step(up, down, x, act):
+    def loss(up, down):
+        with jax.named_scope("net"):
+            return jnp.mean((act(x @ up) @ down) ** 2)
+
+    return [
+        weight - 0.1 * gradient for weight, gradient in zip((up, down), jax.grad(loss, (0, 1))(up, down), strict=True)
+    ]
+
+
+plan = partial(sporax.plan, devices=8, hardware="h100", carry={0: 0, 1: 1})
+
+
+@pytest.fixture
+def unknown():
+    yield
+    unregister("one_minus_cube")
+
+
+@pytest.mark.usefixtures("unknown")
+def test_an_unknown_primitive_is_a_warning_at_the_head_with_its_cost():
+    with pytest.warns(UserWarning, match="The primitive 'one_minus_cube' .* is unknown to the planner"):
+        planned = plan(partial(train_step, act=activation), *SHAPES)
+    (warning,) = planned.summary().warnings
+    assert "(1 operator, the first in net)" in warning
+    assert "67.1 MB of results on each device" in warning  # 4096 x 4096 floats
+    assert "µs a step" in warning
+    head, following = plain_text(planned.summary(), 1000).splitlines()[:2]
+    assert head.startswith("Plan for 8 devices")
+    assert following == f"Warning: {warning}"
+    assert json.loads(planned.summary().to_json())["warnings"] == [warning]
+
+
+@pytest.mark.usefixtures("unknown")
+def test_a_page_for_a_browser_has_it_at_its_head(tmp_path):
+    with pytest.warns(UserWarning, match="one_minus_cube"):
+        plan(partial(train_step, act=activation), *SHAPES).report(tmp_path / "plan.html")
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert 0 < page.index("Warning: The primitive &#x27;one_minus_cube&#x27;") < page.index("<h2>Operators</h2>")
+
+
+@pytest.mark.usefixtures("unknown")
+def test_what_is_registered_warns_no_more_and_costs_less():
+    with pytest.warns(UserWarning, match="one_minus_cube"):
+        before = plan(partial(train_step, act=activation), *SHAPES).summary()
+    register("one_minus_cube", "... n -> ... n")
+    after = plan(partial(train_step, act=activation), *SHAPES).summary()
+    assert after.warnings == ()
+    assert after.search.predicted_seconds < before.search.predicted_seconds
+
+
+def test_where_plans_are_only_shown_they_alone_say_it(monkeypatch):
+    monkeypatch.setattr(SESSION, "plan_only", True)
+    assert plan(partial(train_step, act=activation), *SHAPES).summary().warnings
+
+
+@pytest.mark.parametrize("act", [jnp.tanh, jax.nn.gelu, jax.nn.silu, jnp.arcsin, jnp.log2])
+def test_everything_that_common_steps_are_made_of_is_known(act):
+    summary = plan(partial(train_step, act=act), *SHAPES).summary()
+    assert (summary.warnings, summary.notes) == ((), ())
+
+
+def test_one_device_has_nothing_to_warn_of():
+    assert plan(partial(train_step, act=activation), *SHAPES, devices=1).summary().warnings == ()
