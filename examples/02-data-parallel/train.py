@@ -1,10 +1,12 @@
 """Train one network on handwritten digits with several ranks, each on its share of every batch.
 
     sporax run --worker_num 2 examples/02-data-parallel/train.py [--epochs 10] [--out outputs/02-data-parallel]
+    sporax run --local_devices 2 examples/02-data-parallel/train.py
 
 What makes it data parallel: `init`, the parallel mode, and a dataset that is cut into shards. The ranks' gradients are
 averaged inside the compiled step, in one all-reduce. Rank 0 writes the loss curve as curve.png; the program ends with an
-error when the network stays below 96 % on the test images. With one rank (no --worker_num) it gives the same result.
+error when the network stays below 96 % on the test images. One process with several devices acts for as many ranks, and one
+rank (neither flag) gives the same result.
 """
 
 import argparse
@@ -65,9 +67,12 @@ def main() -> int:
     options = parser.parse_args()
 
     init()
-    rank, num_ranks = get_rank(), get_group_size()
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
+    rank, num_ranks = (
+        get_rank(),
+        get_group_size(),
+    )  # after the mode, which decides about ranks where there is one process
     ms.set_seed(1)  # the same weights and the same order of images on all ranks
 
     net = network()

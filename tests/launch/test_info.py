@@ -24,3 +24,11 @@ def test_no_devices(run):
     done = run("info", JAX_PLATFORMS="no_such_platform")
     assert done.returncode == 1
     assert "devices: none, because JAX says" in done.stdout
+
+
+def test_what_one_process_does_with_several_devices(run):
+    done = run("info", XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert (
+        "one process uses all 4 in data, semi-automatic and automatic parallelism, and one in STAND_ALONE"
+        in done.stdout
+    )

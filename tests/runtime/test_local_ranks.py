@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 
+import jax
 import local_rank_recipes as recipes
 import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import Tensor, communication, dataset, nn, ops
+from sporax import Tensor, communication, context, dataset, nn, ops
 from sporax.context import _supported
 
 
@@ -126,6 +127,20 @@ def test_ranks_are_counted_alike_in_all_parallel_modes(ranks):
     assert communication.get_group_size() == communication.get_local_rank_size() == 1
 
 
+@pytest.mark.parametrize("mode", ["data_parallel", "semi_auto_parallel", "auto_parallel"])
+def test_a_mode_that_is_set_after_the_ranks_were_counted_is_an_error(ranks, mode, capsys):
+    ms.reset_auto_parallel_context()
+    _supported._say_once.cache_clear()
+    assert communication.get_group_size() == 1
+    assert "one of the 8 devices of this process works" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match=f"'parallel_mode' {mode} comes too late: get_group_size"):
+        ms.set_auto_parallel_context(parallel_mode=mode, gradients_mean=True)
+    assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
+    assert not ms.get_auto_parallel_context("gradients_mean")
+    # As many devices as the script was told are right.
+    ms.set_auto_parallel_context(parallel_mode=mode, device_num=1)
+
+
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
 def test_what_ranks_could_not_do_as_one_program_is_an_error(ranks, mode):
     ms.set_context(mode=mode)
@@ -180,6 +195,14 @@ def test_settings_that_would_leave_devices_idle(ranks):
     ms.set_auto_parallel_context(device_num=16)
     with pytest.raises(RuntimeError, match="'device_num' is 16"):
         step_of(Small())(X, Y)
+
+
+def test_processes_of_a_larger_job_have_one_device_each(ranks, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for mode in ("data_parallel", "hybrid_parallel"):
+        ms.set_auto_parallel_context(parallel_mode=mode)
+        with pytest.raises(RuntimeError, match="each process of a job must have one device, but this one has 8"):
+            context.check_step()
 
 
 def test_without_init_one_device_works_and_says_so(capsys):

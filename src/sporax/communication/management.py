@@ -12,6 +12,7 @@ from sporax import context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.variables import VARIABLES, read, without_effect
 from sporax.runtime import collectives, distributed, groups, local_ranks, parameter_server, state
+from sporax.runtime.session import SESSION
 
 HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
 _BACKENDS = {"hccl": HCCL_WORLD_COMM_GROUP, "nccl": NCCL_WORLD_COMM_GROUP, "mccl": MCCL_WORLD_COMM_GROUP}
@@ -134,7 +135,8 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """Number of ranks in a group. Before `init`: what the environment says (RANK_SIZE), else 1.
 
     A job has a rank for each device that its steps run on: each process is one, and a process that is alone acts for as many
-    ranks as it has devices, in all parallel modes. In STAND_ALONE a step runs on one device, so there is one rank.
+    ranks as it has devices, in all parallel modes. In STAND_ALONE a step runs on one device, so there is one rank; a mode that
+    is set after that has been said is an error.
 
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
@@ -144,8 +146,12 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     if parameter_server.connection() is not None and distributed.world() is None:
         return _from_environ("MS_WORKER_NUM", 1)
     size = _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
+    if size > 1 or members.name not in groups.WORLD_GROUPS:
+        return size
     # One process with several devices is as many ranks as it has devices.
-    return context.devices_of_only_process() if size == 1 and members.name in groups.WORLD_GROUPS else size
+    SESSION.told_size = context.devices_of_only_process()
+    context.note_single_device()
+    return SESSION.told_size
 
 
 def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:

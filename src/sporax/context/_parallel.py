@@ -126,7 +126,16 @@ def set_auto_parallel_context(**kwargs: Any) -> None:
     Example:
         >>> set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
     """
+    before = _settings.current
     _settings.set(kwargs)
+    # A script that counts its ranks first would go on with a number that no longer holds.
+    if SESSION.told_size == 1 < devices_of_only_process() and before.config.parallel_mode == ParallelMode.STAND_ALONE:
+        mode, now, _settings.current = parallel_mode(), devices_of_only_process(), before
+        raise SporaxRuntimeError(
+            f"For '{_SET}', 'parallel_mode' {mode} comes too late: get_group_size() has said 1, but this process, which is the "
+            f"only one of its job, acts for {now} ranks in this mode, one on each device. Set the mode before get_group_size() "
+            "is called."
+        )
 
 
 def get_auto_parallel_context(attr_key: str) -> Any:

@@ -174,6 +174,16 @@ def refuse_eager(where: str) -> None:
         )
 
 
+def note_single_device() -> None:
+    """Say once that one of several devices will work, to a script that counts its ranks in the mode STAND_ALONE."""
+    own = jax.local_device_count() if distributed.world() is not None else 1
+    if own > 1 and parallel_mode() == ParallelMode.STAND_ALONE and not dry_run.active():
+        _say_once(
+            f"For 'get_group_size', there is 1 rank, since one of the {own} devices of this process works in the parallel mode "
+            "'stand_alone'. Set another mode first to use all of them."
+        )
+
+
 @cache
 def _say_once(text: str) -> None:
     say(text)

@@ -75,5 +75,8 @@ def _device_lines() -> Iterator[str]:
     kinds = Counter((device.platform, device.device_kind) for device in jax.devices())
     for (device_platform, kind), count in kinds.items():
         yield f"devices: {count} x {kind} (platform {device_platform})"
+    own = len(jax.local_devices())
+    if own > 1:
+        yield f"  one process uses all {own} in data, semi-automatic and automatic parallelism, and one in STAND_ALONE"
     if jax.default_backend() == "cpu":
         yield "  `sporax run --local_devices 8 script.py` simulates eight devices on this CPU"

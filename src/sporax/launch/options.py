@@ -128,7 +128,11 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add = parser.add_argument
     one_process = " (default: one process, no launcher)" if defaults.worker_num is None else ""
     add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
-    add("--local_devices", type=int, help="devices each process simulates on the CPU (default: the real ones)")
+    add(
+        "--local_devices",
+        type=int,
+        help="devices each process simulates on the CPU (default: the real ones); one process uses all of them in parallel modes",
+    )
     add("--worker_num", type=int, default=defaults.worker_num, help=f"ranks of the whole job{one_process}")
     add("--local_worker_num", type=int, help="ranks on this node (default: all, for msrun at most 8)")
     add("--server_num", type=int, default=0, help="number of parameter servers to start, see docs/parameter_server.md")

@@ -20,7 +20,7 @@ from sporax.lowering.memory.read_marks import number_of_read
 EQUAL, DIFFERENT, GRADIENT = 0, 1, 2
 """Labels: the same on all ranks; different; different and computed from a gradient of weights."""
 
-_COMBINING = frozenset({"psum", "pmax", "pmin", "all_gather"})
+_COMBINING = frozenset({"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant"})
 _MIXING = frozenset({"axis_index", "ppermute", "all_to_all", "reduce_scatter"})
 
 

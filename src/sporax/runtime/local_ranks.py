@@ -33,6 +33,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.lowering.varying import DIFFERENT, EQUAL, GRADIENT, labels_of_results
 from sporax.runtime import distributed, exchanges, joint, state
 from sporax.runtime.discovery import Discovery
+from sporax.runtime.dry_run_report import say
 from sporax.runtime.order import AXIS
 
 _OWN = "own"
@@ -126,7 +127,14 @@ def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
                 f"the {count} ranks that this process acts for, but input {number} has shape {tuple(array.shape)}. Keep it as "
                 f"an attribute of the network, or {_START} {count}`."
             )
+    _tell(count, rows)
     return tuple(bool(array.ndim) and array.shape[0] == rows and not is_own(array) for array in arrays)
+
+
+@cache
+def _tell(count: int, rows: int) -> None:
+    """Say once what becomes of a batch: a script that reads a share by hand would see that it is smaller than it should be."""
+    say(f"this process acts for {count} ranks, one on each device: a batch of {rows} rows is divided between them.")
 
 
 def part_shape(array: Any) -> tuple[int, ...]:

@@ -64,6 +64,7 @@ class Session:
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
         acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
+        told_size: what the script has been told the number of ranks is, by the only process of a job; None before.
         seed: the global seed; None when it was never set.
         agreed: by identity the Parameters that have begun with rank 0's values.
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
@@ -84,6 +85,7 @@ class Session:
     version: int = 0
     job: tuple[int, int] = (1, 0)
     acts_for: Callable[[], int] = _one
+    told_size: int | None = None
     seed: int | None = None
     agreed: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
     fed_network: ref[Any] | None = None
