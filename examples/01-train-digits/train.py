@@ -3,10 +3,15 @@
     sporax run --local_devices 8 examples/01-train-digits/train.py [--epochs 15] [--out outputs/01-train-digits]
 
 The first run is semi-automatic parallel: the MLP's first layer is cut by columns and its second by rows, LeNet's batch is
-cut, and everything else follows. Prints the MLP's plan and the largest difference of a loss to the run on one device; writes
-the curves as curves.png, the plans, and a checkpoint of each network. Ends with an error when a network stays below 97 % on
-the test images, or a loss of the first three epochs differs by more than 1e-4 of its value: sums are rounded in another order
-on eight devices, and training makes such differences grow. With one device there is the second run alone.
+cut, and everything else follows. Prints the MLP's plan and how the run compares to the one on one device; writes the curves as
+curves.png, the plans, and a checkpoint of each network. Ends with an error when a network stays below 97 % on the test images,
+or a loss of the first three epochs differs by more than 1e-4 of its value. With one device there is the second run alone.
+
+Why only the first epochs are compared step by step: eight devices round their sums in another order, to the last bit of a
+float32. Each step multiplies such a difference, and after some hundred steps two runs are two different solutions that are
+equally good. Their losses are then close to 0 (0.0001 here, 0.0005 there), so the difference of a single step, relative to the
+loss, says nothing: it has been seen from 2e-4 to 6, depending on the processor, whose instructions decide how sums are rounded.
+What is comparable to the end is how good the networks are: their test accuracies.
 """
 
 import argparse
@@ -38,7 +43,7 @@ class Curve:
     accuracies: list[float] = field(default_factory=list)
     seconds: float = 0.0
 
-    def difference(self, other: "Curve", steps: int | None = None) -> float:
+    def difference(self, other: "Curve", steps: int) -> float:
         """The largest difference between losses of the same step, relative to the other's, over the first `steps`."""
         pairs = list(zip(self.losses, other.losses, strict=True))[:steps]
         return max(abs(mine - theirs) / abs(theirs) for mine, theirs in pairs)
@@ -144,8 +149,12 @@ def report(curves: dict[tuple[str, int], Curve]) -> bool:
             alone = curves[name, 1]
             first = curve.difference(alone, COMPARED_EPOCHS * len(curve.losses) // len(curve.accuracies))
             print(
-                f"{name}: largest difference of a loss to the run on one device: {first:.1e} of its value in the first "
-                f"{COMPARED_EPOCHS} epochs, {curve.difference(alone):.1e} over all"
+                f"{name}: first {COMPARED_EPOCHS} epochs: every loss is that of the run on one device up to {first:.1e} of its "
+                f"value (allowed: {TOLERANCE:.0e})"
+            )
+            print(
+                f"{name}: at the end: {curve.accuracies[-1]:.2%} of the test images right, on one device "
+                f"{alone.accuracies[-1]:.2%} (rounding makes long runs differ)"
             )
             good &= first <= TOLERANCE
     return good

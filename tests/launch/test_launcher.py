@@ -250,6 +250,22 @@ def test_a_failure_on_one_node_ends_the_other(write, start, joined: bool):
     assert "rank 3 (" in answers[1]
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
+def test_a_killed_rank_is_named_though_others_end_by_exceptions_before(write, run, seconds: float):
+    """The system needs a while to end a process; its connections are gone before, and the others see that at once."""
+    ending = f"""
+if os.environ["RANK_ID"] == "0":
+    time.sleep({seconds})
+    os.kill(os.getpid(), 9)
+raise RuntimeError("Connection reset by peer")
+"""
+    done = run("run", "--worker_num", "3", "--log_dir", "logs", write("script.py", JOIN + ending))
+    assert done.returncode == 137
+    headline = next(line for line in done.stderr.splitlines() if "rank " in line and "process" in line)
+    assert "rank 0 (process" in headline
+    assert "was killed by SIGKILL" in headline
+
+
 def test_a_cluster_started_by_hand(write, environ, tmp_path):
     script = write("script.py", """
 import os

@@ -11,6 +11,7 @@ from sporax.launch.supervision import (
     ELSEWHERE,
     GRACE_SECONDS,
     LAST_WORDS_SECONDS,
+    SIGNALS_SECONDS,
     BlameRank,
     ClusterEnded,
     ClusterFormed,
@@ -191,7 +192,8 @@ def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int)
 def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 ended with an exception", 1))
-    instructions = job.handle(RanksEnded({0: 1, 1: 1}))
+    assert job.handle(RanksEnded({0: 1, 1: 1})) == [StartGrace(SIGNALS_SECONDS)], "one more may have been killed"
+    instructions = job.handle(GraceOver())
     assert [item for item in instructions if isinstance(item, BlameRank)] == [BlameRank(1, 1)]
 
 
@@ -235,3 +237,55 @@ def test_nobody_is_innocent_where_nobody_is_blamed(job: Supervision):
     join_all(job)
     job.handle(SignalCame(signal.SIGTERM))
     assert not job.is_innocent(0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, killed: int):
+    """Exceptions and aborts of the others, and what they tell the scheduler, are seen before, after, or not at all."""
+    dice = random.Random(seed)
+    job = Supervision(running={0, 1, 2, 3})
+    join_all(job)
+    others = [rank for rank in range(4) if rank != killed]
+    events = [RanksEnded({rank: dice.choice([1, -signal.SIGABRT])}) for rank in others[: dice.randrange(4)]]
+    reporter = dice.choice(others)
+    events.append(
+        dice.choice(
+            [
+                ClusterEnded(f"rank {reporter} ended with an exception", reporter, is_own_word=True),
+                ClusterEnded(f"rank {killed} ended without saying goodbye", killed),
+            ]
+        )
+    )
+    events.append(RanksEnded({killed: -signal.SIGKILL}))
+    dice.shuffle(events)
+    instructions = []
+    for event in events:
+        instructions += job.handle(event)
+        job.validate()
+    # The scheduler's word is enough where it names the killed one before anything else has failed.
+    headlines = [item for item in instructions if isinstance(item, (BlameRank, Tell))]
+    assert headlines in (
+        [BlameRank(killed, -signal.SIGKILL)],
+        [Tell(f"rank {killed} ended without saying goodbye")],
+    )
+
+
+def test_an_exception_is_believed_after_a_moment(job: Supervision):
+    join_all(job)
+    assert job.handle(RanksEnded({2: 5})) == [StartGrace(SIGNALS_SECONDS)]
+    assert job.handle(ClusterEnded("rank 2 ended with an exception", 2)) == []
+    assert job.handle(GraceOver())[:2] == [BlameRank(2, 5), TellOthers()]
+
+
+def test_an_exception_is_believed_at_once_where_no_rank_is_left_that_could_have_been_killed(job: Supervision):
+    join_all(job)
+    job.handle(RanksEnded({0: 0}))
+    job.handle(RanksEnded({1: 5}))
+    assert BlameRank(1, 5) in job.handle(RanksEnded({2: 0}))
+
+
+def test_whoever_stops_a_job_whose_rank_has_failed_hears_of_it(job: Supervision):
+    join_all(job)
+    job.handle(RanksEnded({1: 5}))
+    assert job.handle(SignalCame(signal.SIGINT))[0] == BlameRank(1, 5)

@@ -82,12 +82,14 @@ class Left:
         failure: None after a proper leave, else what happened.
         accused: worker that is the cause, by its rank; None: the one that leaves.
         problem: what the accused one did, after its name.
+        is_own_word: it said so itself; False: its connection broke.
     """
 
     connection: int
     failure: str | None
     accused: int | None = None
     problem: str = ""
+    is_own_word: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class Cluster:
         failure: why it is FAILED.
         cause: name of the member that is the cause; "" where none is.
         is_accused: another member says so of it, and it may be alive.
+        is_own_word: the cause said itself that it failed, perhaps because of a member whose loss was not noticed yet.
         members: those taking part, by connection.
         ranks: the numbers given out, by connection; empty before RUNNING.
         left: workers that have left in good order, by rank.
@@ -173,6 +176,7 @@ class Cluster:
     failure: str = ""
     cause: str = ""
     is_accused: bool = False
+    is_own_word: bool = False
     members: dict[int, Member] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     left: dict[int, Member] = field(default_factory=dict)
@@ -189,8 +193,12 @@ class Cluster:
                 # A launcher that comes late must hear of the end that it missed.
                 self.watchers[connection] = node
                 return [Announce(connection, self.phase, self.failure, self.cause)] if self.has_ended else []
-            case Left(connection, failure, accused, problem):
-                return self._leave(connection, failure, accused, problem)
+            case Left(connection, failure, accused, problem, is_own_word):
+                before = self.phase
+                instructions = self._leave(connection, failure, accused, problem)
+                # Only the word that has ended the cluster counts.
+                self.is_own_word |= is_own_word and before is Phase.RUNNING and self.phase is Phase.FAILED
+                return instructions
             case Waiting(connection, waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)

@@ -172,7 +172,7 @@ class Scheduler:
         # The end of a connection without a word of leave is a loss.
         if not data:
             self._drop(connection)
-            self._feed(Left(connection.number, _VANISHED))
+            self._feed(Left(connection.number, _VANISHED, is_own_word=False))
             return
         connection.received += data
         # A message may have been the last one of this connection.

@@ -76,6 +76,7 @@ class SchedulerHere:
                 self._cluster.failure or None,
                 _local_cause(self._local_ranks, self._cluster.cause),
                 self._cluster.is_accused,
+                self._cluster.is_own_word and not self._cluster.is_accused,
             )
 
     def tell_failure(self, reason: str) -> None:

@@ -22,6 +22,10 @@ GRACE_SECONDS = 5.0
 GRACEFUL_SECONDS = 120.0
 """Ranks that were asked to save and leave finish their step, agree on it, and write."""
 LAST_WORDS_SECONDS = 3.0
+SIGNALS_SECONDS = 2.0
+"""For which an exception is not believed while other ranks run. A rank that is killed takes the others' collectives with it, and
+on a busy machine their exceptions are seen before its own end.
+"""
 FAILED = 1
 ELSEWHERE = -1
 """Stands for the local rank of a member of another node."""
@@ -58,12 +62,13 @@ class ClusterFormed:
 class ClusterEnded:
     """Event: all ranks of the job have left; `failure` says what went wrong with one that did not leave properly, and `cause` is
     that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
-    `is_accused`: other ranks say so of it; it has not failed itself.
+    `is_accused`: other ranks say so of it; it has not failed itself. `is_own_word`: it has said so itself, by an exception.
     """
 
     failure: str | None
     cause: int | None = None
     is_accused: bool = False
+    is_own_word: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +145,14 @@ class Supervision:
         cluster_failure: what the scheduler says went wrong, kept back while the rank concerned may still speak.
         cause: local rank that is the cause, as the scheduler says, or ELSEWHERE; None where no rank is.
         is_accused: whether it is only other ranks that say so.
+        is_own_word: whether it has said so itself, by an exception that may be a consequence.
         blamed: local ranks that were named as those that failed first.
         phase: where the job is.
         exit_code: what the launcher will end with.
         graceful: SIGTERM asks ranks to save and leave; if all of them end well, the job has.
         leaving: ranks were asked to.
         all_well: no rank has failed.
+        doubtful: exit codes of local ranks whose failure may be a consequence.
     """
 
     running: set[int]
@@ -157,12 +164,14 @@ class Supervision:
     cluster_failure: str | None = None
     cause: int | None = None
     is_accused: bool = False
+    is_own_word: bool = False
     blamed: frozenset[int] = frozenset()
     phase: Phase = Phase.RUNNING
     exit_code: int = 0
     graceful: bool = False
     leaving: bool = False
     all_well: bool = True
+    doubtful: dict[int, int] = field(default_factory=dict)
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event; returns what must be done, in order."""
@@ -176,8 +185,8 @@ class Supervision:
             case ClusterFormed():
                 self.gathering, self.formed, self.waits_for_others = False, True, True
                 return []
-            case ClusterEnded(failure, cause, is_accused):
-                self.is_accused = is_accused
+            case ClusterEnded(failure, cause, is_accused, is_own_word):
+                self.is_accused, self.is_own_word = is_accused, is_own_word
                 return self._cluster_ended(failure, cause)
             case SignalCame(signum):
                 return self._signal_came(signum)
@@ -204,12 +213,32 @@ class Supervision:
         failed = {local_rank: status for local_rank, status in sorted(statuses.items()) if status != 0}
         # The first failure counts; what follows is mostly a consequence.
         self.all_well = self.all_well and not failed
-        if not failed or self.phase is not Phase.RUNNING:
+        if self.phase is not Phase.RUNNING or not (failed or self.doubtful):
             return self._stop_if_hopeless() or self._finish_if_complete()
+        is_first = not self.doubtful
+        self.doubtful |= failed
+        if self._may_be_consequences():
+            return [StartGrace(SIGNALS_SECONDS)] if is_first else []
+        return self._believe()
+
+    def _may_be_consequences(self) -> bool:
+        """Whether a rank that is killed just now, and whose end was not seen yet, could be the cause of all failures so far."""
+        # Who is the cause is known where the scheduler names another rank.
+        is_named = self.cluster_failure is not None and not self.is_own_word
+        is_known = is_named and (self.is_accused or self.cause not in self.doubtful)
+        return bool(self.formed and self.running) and not is_known and not killed_of(self.doubtful)
+
+    def _believe(self) -> list[Instruction]:
+        """Name the ranks that failed, and stop the others."""
+        failed = dict(sorted(self.doubtful.items()))
+        self.doubtful = {}
         instructions: list[Instruction] = []
         blamed = failed
+        # The scheduler may have heard of a rank's exception before the end of the one that was killed.
+        if self.formed and not self.is_accused and self.cause != ELSEWHERE and (killed := killed_of(failed)):
+            blamed = killed
         # The rank that the scheduler names has also ended here, and its own end says more.
-        if self.cluster_failure is not None and self.formed and self.cause in failed and not self.is_accused:
+        elif self.cluster_failure is not None and self.formed and self.cause in failed and not self.is_accused:
             blamed = {
                 self.cause: failed[self.cause]
             }  # its own end says more than the scheduler; the others are innocent
@@ -238,11 +267,15 @@ class Supervision:
         if failure is None:
             return self._finish_if_complete()
         self.cluster_failure, self.cause = failure, cause
+        if self.doubtful:
+            return [] if self._may_be_consequences() else self._believe()
         # A moment for the rank's own error, which explains more than its loss.
         return [StartGrace(LAST_WORDS_SECONDS)]
 
     def _signal_came(self, signum: int) -> list[Instruction]:
         """Pass the signal on and wait for the ranks to end; whoever signals again does not want to wait."""
+        if self.phase is Phase.RUNNING and self.doubtful:
+            return self._believe()
         if self.phase is Phase.RUNNING and self.graceful and signum == signal.SIGTERM and self.running:
             # The others must not hear of a failure: ranks still exchange data to agree on the step that they save.
             self.phase, self.exit_code, self.gathering = Phase.STOPPING, exit_code_of(-signum), False
@@ -256,6 +289,8 @@ class Supervision:
 
     def _grace_over(self) -> list[Instruction]:
         """Go one step further in stopping the ranks."""
+        if self.phase is Phase.RUNNING and self.doubtful:
+            return self._believe()
         if self.phase is Phase.RUNNING and self.cluster_failure is not None:
             return [Tell(self.cluster_failure), *self._stop(FAILED, signal.SIGTERM)]
         # They have had their time to end by themselves.
@@ -287,6 +322,11 @@ class Supervision:
     def _still_running(self) -> tuple[int, ...]:
         """The running ranks in order."""
         return tuple(sorted(self.running))
+
+
+def killed_of(failed: Mapping[int, int]) -> dict[int, int]:
+    """Ranks that a signal has ended; not by their own `abort`, which is also JAX's answer to the end of its coordinator."""
+    return {rank: status for rank, status in failed.items() if status < 0 and status != -signal.SIGABRT}
 
 
 def exit_code_of(status: int) -> int:

@@ -1,10 +1,11 @@
 """What this process knows of its job, in one value: `SESSION`.
 
 Problem: a process takes part in one job at a time, and facts about it are requested from everywhere: which rank it is, whether
-it only imitates one, which groups there are, what the user has seeded, who listens to plans. Method: one mutable value, made
-when Sporax is loaded, changed by `runtime.distributed` (start and stop) and by the setters of the facade, and looked up here. No
-other module below the facade keeps state that is rebound. This module does not load JAX: `sporax plan` sets its listener before
-the user's script decides how JAX is loaded.
+it only imitates one, which groups there are, what the user has seeded, who listens to plans. Method: one value for all facts of
+the job, made when Sporax is loaded, changed by `runtime.distributed` (start and stop) and by the setters of the facade, and
+looked up here. Other modules keep only what belongs to them: tables that fill up once (rules, kinds of arrays), results that
+are kept to save work, and what is being done now (context variables, activities that are shown). This module does not load JAX:
+`sporax plan` sets its listener before the user's script decides how JAX is loaded.
 """
 
 from __future__ import annotations
@@ -100,6 +101,6 @@ class Session:
             listener(planned)
 
 
-# The one mutable value below the facade.
+# All facts of this process's job.
 SESSION = Session()
 """Of this process."""
