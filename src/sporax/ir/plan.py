@@ -76,6 +76,7 @@ class Plan:
         notes: what people should know: operators that could not be sharded, and why.
         alltoall: whether tensors may be moved by all-to-all and permute.
         graph: fingerprint of the graph it was made for.
+        overwritten: numbers of the facade's operators whose strategies a search has replaced by its own.
     """
 
     mesh: DeviceMatrix
@@ -86,6 +87,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     alltoall: bool = True
     graph: str = ""
+    overwritten: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         cut = sum(any(operator.assignment) for operator in self.operators)
@@ -140,6 +142,7 @@ def _document(plan: Plan) -> StepDocument:
         plan.notes,
         plan.alltoall,
         plan.graph,
+        plan.overwritten,
     )
 
 
@@ -178,6 +181,7 @@ def _plan(document: StepDocument) -> Plan:
         document.notes,
         document.alltoall,
         document.graph,
+        document.overwritten,
     )
 
 

@@ -104,3 +104,4 @@ class StepDocument(Struct, frozen=True):
     notes: tuple[str, ...]
     alltoall: bool
     graph: str
+    overwritten: tuple[int, ...] = ()  # files of before have none
