@@ -1,6 +1,7 @@
 """Automatic parallelism on eight devices: every search's plan trains to the losses of one device."""
 
 import dataclasses
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import sporax as ms
 from sporax import Tensor, context, nn, ops
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
+from sporax.ir.plan import Plan
 from sporax.parallel import Layout
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, Symbolic, cost_of
@@ -111,9 +113,17 @@ def test_losses_are_those_of_one_device(alone, search_mode, sharded_optimizer):
 
 @pytest.mark.parametrize("search_mode", SEARCHES)
 def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode):
-    losses, step = train(((2, 1), (1, 4)), search_mode=search_mode)
+    lost = search_mode == "recursive_programming"
+    with pytest.warns(UserWarning, match="the strategy of MatMul in .* is replaced") if lost else nullcontext():
+        losses, step = train(((2, 1), (1, 4)), search_mode=search_mode)
     np.testing.assert_allclose(losses, alone, rtol=2e-5)
     actual = planned(step)
+    summary = actual.summary()
+    assert [row.name for row in summary.operators if row.given and row.phase == "forward"] == (
+        [] if lost else ["MatMul"]
+    )
+    assert ["is replaced by the search's own" in warning for warning in summary.warnings] == [True] * lost
+    assert Plan.from_json(actual.plan.to_json()) == actual.plan
     placed = {item.name: place for item, place in zip(actual.graph.inputs, actual.plan.inputs, strict=True)}
     if search_mode != "recursive_programming":
         assert placed["weight"].parts(actual.plan.mesh) == (1, 4)

@@ -77,6 +77,7 @@ class Plan:
         alltoall: whether tensors may be moved by all-to-all and permute.
         graph: fingerprint of the graph it was made for.
         has_reduce_scatter: whether its devices scatter sums by one collective; without it an all-to-all trades the parts.
+        overwritten: numbers of the facade's operators whose strategies a search has replaced by its own.
     """
 
     mesh: DeviceMatrix
@@ -88,6 +89,7 @@ class Plan:
     alltoall: bool = True
     graph: str = ""
     has_reduce_scatter: bool = True
+    overwritten: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         cut = sum(any(operator.assignment) for operator in self.operators)
@@ -154,6 +156,7 @@ def _document(plan: Plan) -> StepDocument:
         plan.alltoall,
         plan.graph,
         plan.has_reduce_scatter,
+        plan.overwritten,
     )
 
 
@@ -193,6 +196,7 @@ def _plan(document: StepDocument) -> Plan:
         document.alltoall,
         document.graph,
         document.has_reduce_scatter,
+        document.overwritten,
     )
 
 

@@ -106,3 +106,4 @@ class StepDocument(Struct, frozen=True):
     graph: str
     has_reduce_scatter: bool = True
     """Files of plans that were made before the field existed lack it."""
+    overwritten: tuple[int, ...] = ()  # files of before have none

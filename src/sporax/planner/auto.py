@@ -71,11 +71,14 @@ def auto_plan(
     prices = price_list(settings, mesh, profile, merging=buffers == FusionIds())
     result = search(graph, mesh, prices, _mode(settings), options)
 
+    overwritten = overwritten_strategies(graph, policy)
+
     # Only the placements and shardings of the search are kept; the policy decides again what is stored and reduced
     # where.
     def finished(result: SearchResult) -> Plan:
         inputs, cuts = _inputs(graph, result.plan, data), _cuts(graph, result.plan, policy)
-        return plan_by_propagation(graph, mesh, inputs, policy, config.enable_alltoall, cuts, config.has_reduce_scatter)
+        plan = plan_by_propagation(graph, mesh, inputs, policy, config.enable_alltoall, cuts, config.has_reduce_scatter)
+        return replace(plan, overwritten=overwritten)
 
     return finished(result), replace(result, finish=finished)
 
@@ -231,6 +234,13 @@ def _user_cuts(
                 if given in parameters and isinstance(mark, LayoutMark):
                     places[given] = resharding.placement
     return places, cuts
+
+
+def overwritten_strategies(graph: OperatorGraph, policy: AutoPolicy) -> tuple[int, ...]:
+    """Numbers of the operators whose strategies the search replaces by its own."""
+    marks = (operator.mark for operator in graph.walk())
+    given = [mark for mark in marks if isinstance(mark, OperatorMark) and mark.in_strategy is not None]
+    return tuple(sorted({mark.number for mark in given if not policy.keeps(mark)}))
 
 
 def _is_kept(mark: Mark | None, policy: AutoPolicy) -> bool:

@@ -34,9 +34,9 @@ from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
+from sporax.planner.report.plan_warnings import plan_warnings
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers
-from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.runtime import distributed
 from sporax.runtime.defects import defects_told
@@ -184,7 +184,7 @@ def plan(
         planned = _planned(fn, args, devices, hardware, mode, fixed or {}, memory, carry or {}, overlap, saved)
     # Where plans are only shown, their heads say it.
     if not SESSION.plan_only and jax.process_index() == 0:
-        for text in unknown_primitives(planned.graph, planned.plan, planned.model):
+        for text in plan_warnings(planned.graph, planned.plan, planned.model):
             warnings.warn(text, stacklevel=2)
     SESSION.announce(planned)
     return planned

@@ -48,9 +48,9 @@ from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
+from sporax.planner.report.plan_warnings import plan_warnings
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
-from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.planner.search.result import SearchResult
 from sporax.runtime import blocked_variables, collectives, groups, joint, step_verification, strategy_files
 from sporax.runtime.argument import Argument
@@ -307,7 +307,7 @@ def plan_step(
         _warn_of(planned.warnings())
         SESSION.announce(replace(planned, remarks=SESSION.remarks))
     else:
-        _warn_of(unknown_primitives(planned.graph, planned.plan, planned.model))
+        _warn_of(plan_warnings(planned.graph, planned.plan, planned.model))
         step = planned.graph, planned.plan, planned.search, planned.model
         SESSION.announce(PlannedGraph(*step, SESSION.remarks))
     return planned

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import Tensor
+from sporax import Parameter, Tensor, context, nn
+from sporax.communication import init, release
 from sporax.ops.auto_generate import GroupedMatmul, GroupedMatmulV4
 
 RANDOM = np.random.RandomState(0)
@@ -70,3 +71,67 @@ def test_a_matrix_for_each_tensor():
 def test_wrong_arguments_are_refused(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+@pytest.fixture
+def _semi_auto():
+    mode = context.get_context("mode")
+    context.set_context(mode=ms.GRAPH_MODE)
+    init()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8)
+    yield
+    release()
+    context.set_context(mode=mode)
+    context.reset_auto_parallel_context()
+
+
+class Experts(nn.Cell):
+    def __init__(self, strategy, transpose_b=False, bias=False):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.arange(192).reshape(2, 12, 8) / 100, ms.float32), name="weight")
+        self.bias = Parameter(Tensor(np.arange(16).reshape(2, 8), ms.float32), name="bias") if bias else None
+        if transpose_b:
+            self.weight = Parameter(Tensor(self.weight.asnumpy().swapaxes(1, 2).copy()), name="weight")
+        self.grouped = GroupedMatmul(3, 0, transpose_b=transpose_b)
+        if strategy is not None:
+            self.grouped.shard(strategy)
+
+    def construct(self, x, ends):
+        return self.grouped([x], [self.weight], None if self.bias is None else [self.bias], group_list=ends)[0]
+
+
+FLAT = ((1, 2), (1, 2, 4), (1,))
+EMPTY = ((),)
+
+
+@pytest.mark.usefixtures("_semi_auto")
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        (FLAT, {}),
+        ((((1, 2),), ((1, 2, 4),), (1,)), {}),
+        ((((1, 2),), ((1, 2, 4),), EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, (1,)), {}),
+        ((((1, 2),), ((1, 2, 4),), ((1, 4),), EMPTY, EMPTY, EMPTY, EMPTY, (1,)), {"bias": True}),
+        ((((1, 2),), ((1, 4, 2),), (1,)), {"transpose_b": True}),
+    ],
+)
+def test_strategies_of_lists_shard_the_matrices(strategy, settings):
+    x, ends = Tensor(RANDOM.randn(4, 12).astype(np.float32)), Tensor([1, 4])
+    net = Experts(strategy, **settings)
+    planned = ms.parallel.plan_of(net, x, ends)
+    slices = {row.name: row.slice_shape for row in planned.summary().tensors}
+    cut = (2, 2, 6) if "transpose_b" in settings else (2, 6, 2)
+    assert slices["weight"] == cut
+    weight, bias = net.weight.asnumpy(), 0 if net.bias is None else net.bias.asnumpy()[[0, 1, 1, 1]]
+    weight = weight.swapaxes(1, 2) if "transpose_b" in settings else weight
+    expected = np.einsum("rk,rkn->rn", x.asnumpy(), weight[[0, 1, 1, 1]]) + bias
+    np.testing.assert_allclose(net(x, ends).asnumpy(), expected, rtol=1e-5)
+
+
+def test_strategies_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="must be equal for all Tensors of a list"):
+        GroupedMatmul(3, 0).shard((((1, 2),), ((2, 4), (4, 2))))
+    with pytest.raises(ValueError, match="must have one nested entry behind 'x' and 'weight'"):
+        GroupedMatmul(3, 0).shard((((1, 2),), ((1, 2, 4),), ((1, 4),), ((1, 4),)))
+    with pytest.raises(RuntimeError, match="a strategy is offered with 'group_type' 0"):
+        GroupedMatmul().shard((((1, 2),), ((2, 4),)))(tensors(X), tensors(WEIGHT[0]))

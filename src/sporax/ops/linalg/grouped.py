@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import FUNCTIONS, Array, Primitive, operator
 
@@ -63,6 +63,17 @@ class _Grouped(Primitive):
     def __init__(self) -> None:
         super().__init__(name=type(self).__name__)
 
+    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Self:
+        """As of every operator; entries of lists of Tensors may be nested, ``(((1, 2),), ((1, 2, 4),))``.
+
+        Behind `x` and `weight` come those of `bias` (nested) and `group_list`, and empty ones of what is None.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: as `Primitive.shard`; entries of one list differ, or there are too many.
+        """
+        given = _of_lists(self.name, in_strategy, getattr(self, "transpose_b", False))
+        return super().shard(given, out_strategy)
+
     def _product(
         self, x: Any, weight: Any, bias: Any, group_list: Any, split_item: int, group_type: int, counts_given: bool
     ) -> tuple[Tensor, ...]:
@@ -70,6 +81,11 @@ class _Grouped(Primitive):
         biases = None if bias is None else _listed(self.name, "bias", bias)
         check.one_of(self.name, split_item, (0, 1, *_ONE_RESULT), "split_item")
         if group_type == _APART:
+            if self.attrs.get("in_strategy") is not None:
+                raise SporaxNotImplementedError(
+                    f"For '{self.name}', a strategy is offered with 'group_type' 0, where all groups are one product, but it is "
+                    "-1. Shard products of their own with ops.MatMul."
+                )
             return _apart(self.name, x, weight, biases, split_item)
         check.only(self.name, group_type=(group_type, _BY_ROWS))
         if len(x) != 1 or split_item not in _ONE_RESULT or group_list is None:
@@ -82,6 +98,66 @@ class _Grouped(Primitive):
         numbers = group_list if isinstance(group_list, Tensor) else Tensor(np.asarray(group_list, np.int64))
         counts = numbers if counts_given else _counts_of(numbers)
         return (Primitive.__call__(self, x[0], matrices, counts, rows),)
+
+
+def _of_lists(name: str, strategy: Any, transposed: bool) -> Any:
+    """A strategy of lists of Tensors as one of the product: rows, matrices, numbers of rows, bias.
+
+    What is no tuple is for the general check to refuse.
+    """
+    if not isinstance(strategy, tuple) or len(strategy) < 2:
+        return strategy
+    nested = [isinstance(entry, tuple) and any(map(_is_entry, entry)) for entry in strategy]
+    if not any(nested):
+        rows, matrices, *rest = strategy
+        return (rows, _turned(name, matrices, transposed), *rest)
+    rows, matrices = (_one_of_list(name, entry) for entry in strategy[:2])
+    if isinstance(matrices, tuple) and len(matrices) == 2:
+        # Matrices one by one, which are stacked: every group is whole.
+        matrices = (1, *matrices)
+    counts: Any = (1,)
+    bias: Any = None
+    for entry, is_list in zip(strategy[2:], nested[2:], strict=True):
+        if is_list:
+            entry = _one_of_list(name, entry)
+            # Empty entries stand for inputs that are None.
+            if entry == ():
+                continue
+            if bias is not None:
+                raise SporaxValueError(
+                    f"For '{name}', 'in_strategy' must have one nested entry behind 'x' and 'weight', that of 'bias', but got "
+                    f"{strategy}: quantized matrices are not offered."
+                )
+            bias = (1, *entry) if isinstance(entry, tuple) and len(entry) == 1 else entry
+        elif entry != ():
+            counts = entry
+    product = (rows, _turned(name, matrices, transposed), counts)
+    return product if bias is None else (*product, bias)
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether something is the entry of one Tensor: a tuple or a Layout, and no number of slices."""
+    return isinstance(value, tuple) or hasattr(value, "tensor_map") or hasattr(value, "to_dict")
+
+
+def _one_of_list(name: str, entry: Any) -> Any:
+    """The entry of a list of Tensors, which are sharded equally."""
+    if not isinstance(entry, tuple) or not any(map(_is_entry, entry)):
+        return entry
+    if any(other != entry[0] for other in entry):
+        raise SporaxValueError(f"For '{name}', 'in_strategy' must be equal for all Tensors of a list, but got {entry}.")
+    return entry[0]
+
+
+def _turned(name: str, entry: Any, transposed: bool) -> Any:
+    """The entry of matrices that are given transposed, for matrices that are not."""
+    if not transposed:
+        return entry
+    if not isinstance(entry, tuple):
+        raise SporaxNotImplementedError(
+            f"For '{name}', 'in_strategy' must be a tuple of ints with 'transpose_b', but got {entry}."
+        )
+    return (*entry[:-2], entry[-1], entry[-2])
 
 
 def _apart(name: str, x: list[Tensor], weight: list[Tensor], bias: list[Tensor] | None, split_item: int) -> Any:

@@ -52,7 +52,7 @@ class OperatorGroup:
     Attributes:
         path, name: where it is and what it is; the name is "" for operators outside of all marks.
         phase: part of the step.
-        given: whether the user gave a strategy.
+        given: whether the user gave the strategy.
         inputs, results: where its tensors are at the entrance and at the exit; of the backward phase, the cotangents.
         transfers: what is moved for it, with the number of times per step.
         flops: floating-point operations of one device.
@@ -74,13 +74,15 @@ def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ..
     """The groups of a step, in the order in which their first operators run."""
     marked = any(isinstance(operator.mark, OperatorMark) for operator in graph.walk())
     # Without marks (plain JAX), heavy operators take the place of the facade's operators.
-    walk = _GroupCollector() if marked else _UnmarkedGroupCollector()
+    walk = _GroupCollector(frozenset(plan.overwritten)) if marked else _UnmarkedGroupCollector()
     walk.collect(graph, plan, 1, outermost=True)
     return tuple(walk.groups.values())
 
 
 class _GroupCollector:
-    def __init__(self) -> None:
+    def __init__(self, overwritten: frozenset[int] = frozenset()) -> None:
+        self.overwritten = overwritten
+        """Operators whose strategies are not the user's any more."""
         self.groups: dict[Hashable, OperatorGroup] = {}
         self.open: OperatorGroup | None = None
         self.updates = False
@@ -172,7 +174,9 @@ class _GroupCollector:
             self.open = None
         if isinstance(mark, DerivativeMark) and not mark.backward:
             return  # tangents, next to the tensors themselves
-        group.given = isinstance(about, LayoutMark) or about.in_strategy is not None
+        group.given = isinstance(about, LayoutMark) or (
+            about.in_strategy is not None and about.number not in self.overwritten
+        )
         if enters:
             group.inputs = planned.operands
         if exits:

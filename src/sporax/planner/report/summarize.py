@@ -19,8 +19,8 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import MemoryUse, Use, memory_of
 from sporax.planner.operators.groups import OperatorGroup, operator_groups
 from sporax.planner.report.axis_names import names_of
+from sporax.planner.report.plan_warnings import plan_warnings
 from sporax.planner.report.summary import Collective, OperatorRow, SearchRow, Summary, TensorRow, Totals, Traffic
-from sporax.planner.report.unknown_primitives import unknown_primitives
 from sporax.planner.search.result import SearchResult
 
 
@@ -35,7 +35,7 @@ def summarize(
     return dataclasses.replace(
         Summarizer(graph, plan).summary(),
         search=None if search is None else _search_row(search),
-        warnings=(*remarks, *(() if model is None else unknown_primitives(graph, plan, model))),
+        warnings=(*remarks, *(() if model is None else plan_warnings(graph, plan, model))),
     )
 
 

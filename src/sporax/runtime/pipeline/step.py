@@ -24,7 +24,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.pipeline.simulate import Outcome, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times, svg, times_of
-from sporax.planner.report.unknown_primitives import unknown_primitives
+from sporax.planner.report.plan_warnings import plan_warnings
 from sporax.runtime import joint
 from sporax.runtime.defects import defects_told
 from sporax.runtime.global_view import fitting_hardware
@@ -87,7 +87,7 @@ class PipelinedStep:
     def warnings(self) -> tuple[str, ...]:
         """What makes its plans worse than they need be."""
         chunks = self.pipeline.chunks
-        said = (unknown_primitives(chunk.chunk.step.graph, chunk.plan, self.model) for chunk in chunks)
+        said = (plan_warnings(chunk.chunk.step.graph, chunk.plan, self.model) for chunk in chunks)
         return tuple(dict.fromkeys(itertools.chain(*said)))
 
     def simulate(self) -> Outcome:
