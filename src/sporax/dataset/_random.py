@@ -30,6 +30,7 @@ class Pass:
         index: how many passes came before (epochs times repeats).
         epoch: number of the iterator's epoch, which repeats within it do not change.
         patch: which part of images cut in patches it reads.
+        readings: what the passes for all patches read together; None where there is one.
     """
 
     seed: int
@@ -37,6 +38,7 @@ class Pass:
     index: int = 0
     epoch: int = 0
     patch: int = 0
+    readings: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def at(self, index: int) -> Pass:
         """The pass number `index` within the same epoch."""
@@ -46,9 +48,9 @@ class Pass:
         """The first pass of epoch number `epoch` of the same iterator."""
         return dataclasses.replace(self, index=epoch, epoch=epoch)
 
-    def with_patch(self, patch: int) -> Pass:
-        """The same pass for another patch."""
-        return dataclasses.replace(self, patch=patch)
+    def with_patch(self, patch: int, readings: Any = None) -> Pass:
+        """The same pass for another patch; what it has in common with the others is read by `readings`."""
+        return dataclasses.replace(self, patch=patch, readings=readings)
 
     def shuffler(self, salt: int = 0, *, shared: bool = False) -> np.random.Generator:
         """Generator of this pass's permutations; with `shared`, the same one on all ranks."""
