@@ -39,6 +39,7 @@ def read(pipeline):
     [
         ((1, 4), ((1, 1, 1, 4), (1,))),
         ((2, 1), ((1, 1, 2, 1), (1,))),
+        ((2, 4), ((1, 1, 2, 4), (1,))),
         ((2, 4), (Layout((2, 4), ("a", "b"))("None", "None", "a", "b"), Layout((2, 4), ("a", "b"))("None"))),
     ],
 )
@@ -49,6 +50,35 @@ def test_images_are_whole_where_one_process_feeds_all_devices(grid, strategy, ge
     assert data.output_shapes() == [[3, 1, 4, 8], [3]]
     for images, labels in read(data):
         np.testing.assert_array_equal(images, IMAGES[labels].transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("generator", [False, True])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_comes_before_the_choice_is_read_once(generator, workers):
+    """In spite of eight patches; what follows the choice may change its rows in place, once for each patch."""
+    context.set_auto_parallel_context(
+        parallel_mode="semi_auto_parallel", device_num=8, dataset_strategy=((1, 1, 2, 4), (1,))
+    )
+    decoded = []
+
+    def decode(image):
+        decoded.append(float(image.ravel()[0]))
+        return image + np.float32(0.5)
+
+    def more(label):
+        label += 1
+        return label
+
+    names = [f"patch{number}" for number in range(8)]
+    if generator:
+        rows = ds.GeneratorDataset(lambda: iter(zip(IMAGES, LABELS, strict=True)), ["image", "label"])
+    else:
+        rows = ds.NumpySlicesDataset({"image": IMAGES, "label": LABELS}, shuffle=True)
+    data = rows.map(decode, "image", num_parallel_workers=workers).map(ds.vision.SlicePatches(2, 4), "image", names)
+    data = data.project([names[0], "label"]).map(ds.vision.HWC2CHW(), names[0]).map(more, "label").batch(3)
+    for images, labels in read(data):
+        np.testing.assert_array_equal(images, IMAGES[labels - 1].transpose(0, 3, 1, 2) + 0.5)
+    assert sorted(decoded) == sorted(IMAGES[:, 0, 0, 0].tolist())
 
 
 def test_parts_are_put_together_as_the_step_cuts_them_not_as_the_image_was_cut():

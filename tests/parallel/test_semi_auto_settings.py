@@ -486,3 +486,33 @@ def test_a_wrapped_network_keeps_to_its_own_settings(alone):
     np.testing.assert_allclose(run(wrapped), alone, rtol=2e-5)
     assert net.first.weight.array.addressable_shards[0].data.shape == (16, 16)
     assert net.middle.array.addressable_shards[0].data.shape == (4, 32)
+
+
+def test_images_sharded_over_height_and_width():
+    """Tuples do what Layouts do: numbers of one device, and an eighth of the image on each device."""
+    images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 8, 16)).astype(np.float32))
+    kinds = Tensor(np.array([1, 0], np.int32))
+
+    class Images(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def construct(self, x, labels):
+            return ops.cross_entropy(ops.relu(self.conv(x)).mean((2, 3)), labels)
+
+    def trained():
+        ms.set_seed(1)
+        net = Images()
+        step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1)).set_train()
+        return step, [float(step(images, kinds)) for _ in range(2)]
+
+    _, alone = trained()
+    grid = Layout((2, 4), ("a", "b"))
+    for strategy in (((1, 1, 2, 4), (1,)), (grid("None", "None", "a", "b"), grid("None"))):
+        context.reset_auto_parallel_context()
+        context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, dataset_strategy=strategy)
+        step, losses = trained()
+        np.testing.assert_allclose(losses, alone, rtol=1e-5)
+        image = step.program.planned.shardings[-2]
+        assert image.shard_shape(images.shape) == (2, 3, 4, 4)

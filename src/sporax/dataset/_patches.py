@@ -1,15 +1,19 @@
 """Images cut in patches, one for each rank, where one process is all ranks.
 
 Scripts that cut images give each rank its own patch: `map` with `SlicePatches`, then `project` to the patch that the rank's
-number picks. A process that drives all devices is rank 0 and picks the first; but it feeds inputs whole. So its pipeline is
-read once for each patch, and the results are put together as the step's `dataset_strategy` will cut them: every device
-gets what a rank of its own would have read.
+number picks. A process that drives all devices is rank 0 and picks the first; but it feeds inputs whole. So what follows
+`project` runs once for each patch, and the results are put together as the step's `dataset_strategy` will cut them: every
+device gets what a rank of its own would have read. What comes before `project` (reading files, decoding, cutting) runs once
+for all patches (`Readings`).
 """
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -41,11 +45,88 @@ class OnePatch(Select):
         """See Node."""
         # Under the name of the first patch, so that all passes have the same columns.
         taken = {self.patches[run.patch] if name == self.patches[0] else name: name for name in self.columns}
-        return Select(self.parent, taken).build(run)
+        return Select(_Together(self.parent), taken).build(run)
+
+
+class _Together(Node):
+    """A step of which the passes for all patches share one reading."""
+
+    def __init__(self, parent: Node) -> None:
+        super().__init__(parent.columns, [parent])
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        return self.parent.build(run) if run.readings is None else run.readings.stream(self.parent, run)
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+
+class Readings:
+    """Streams that several passes over one pipeline have in common, each read once.
+
+    Args:
+        count: how many passes there are; all of them read every stream.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._streams: dict[tuple[int, int, int], Stream] = {}
+
+    def stream(self, node: Node, run: Pass) -> Stream:
+        """What `node` gives in this pass, for one of the passes."""
+        key = (id(node), run.index, run.epoch)
+        if key not in self._streams:
+            stream = node.build(run)
+            self._streams[key] = (
+                _Remembered(stream) if isinstance(stream, Table) else _Divided(stream, self._count).flow()
+            )
+        return self._streams[key]
+
+
+class _Remembered(Table):
+    """A table that knows what each thread has requested last: the next pass will request the same."""
+
+    def __init__(self, parent: Table) -> None:
+        self._parent = parent
+        self._last: dict[int, tuple[bytes, Block]] = {}
+        self.size = parent.size
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        key, thread = indices.tobytes(), threading.get_ident()
+        known = self._last.get(thread)
+        if known is None or known[0] != key:
+            known = self._last[thread] = (key, self._parent.gather(indices))
+        # A copy: what follows may change its rows in place.
+        return copy.deepcopy(known[1])
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return self._parent.origin(index)
+
+
+class _Divided:
+    """A flow whose rows go to several readers, which are never far from each other."""
+
+    def __init__(self, flow: Flow, count: int) -> None:
+        self._flow = flow
+        self._count = count
+        self._left: list[Iterator[Row]] = []
+
+    def flow(self) -> Flow:
+        """The rows for the next reader, each time that it is started."""
+        return Flow(self._next)
+
+    def _next(self) -> Iterator[Row]:
+        # Readers start in turn, so the first of them after all have started begins another reading.
+        if not self._left:
+            self._left = list(itertools.tee(self._flow.rows(), self._count))
+        return map(copy.deepcopy, self._left.pop(0))
 
 
 class AllPatches(Node):
-    """A pipeline read once for each patch, its columns put together where a step cuts them into as many slices.
+    """A pipeline for each patch, their columns put together where a step cuts them into as many slices.
 
     Args:
         parent: the pipeline.
@@ -60,7 +141,8 @@ class AllPatches(Node):
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
-        streams = [self.parent.build(run.with_patch(number)) for number in range(self._num_patches)]
+        readings = Readings(self._num_patches)
+        streams = [self.parent.build(run.with_patch(number, readings)) for number in range(self._num_patches)]
         tables = [stream for stream in streams if isinstance(stream, Table)]
         if len(tables) == len(streams):
             return _Joined(tables, self.columns, self._cuts)

@@ -31,6 +31,7 @@ class Pass:
         epoch: number of the iterator's epoch, which repeats within it do not change.
         patch: which part of images cut in patches it reads.
         rank: whose share it reads, where this process reads the shares of all ranks.
+        readings: what the passes for all patches read together; None where there is one.
     """
 
     seed: int
@@ -39,6 +40,7 @@ class Pass:
     epoch: int = 0
     patch: int = 0
     rank: int = 0
+    readings: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def at(self, index: int) -> Pass:
         """The pass number `index` within the same epoch."""
@@ -48,9 +50,9 @@ class Pass:
         """The first pass of epoch number `epoch` of the same iterator."""
         return dataclasses.replace(self, index=epoch, epoch=epoch)
 
-    def with_patch(self, patch: int) -> Pass:
-        """The same pass for another patch."""
-        return dataclasses.replace(self, patch=patch)
+    def with_patch(self, patch: int, readings: Any = None) -> Pass:
+        """The same pass for another patch; what it has in common with the others is read by `readings`."""
+        return dataclasses.replace(self, patch=patch, readings=readings)
 
     def with_rank(self, rank: int) -> Pass:
         """The same pass over the share of another rank."""

@@ -24,7 +24,7 @@ def test_shardings_along_one_dimension_with_one_number_of_slices_are_accepted(st
         (((3, 1), (3,)), "power of 2"),
         (((16, 1), (16,)), "divide the 8 devices"),
         (((1, 8), (4,)), "one number of slices, but got 4 and 8"),
-        (((2, 4), (8,)), "one dimension at most, but the entry of input 0 shards 2"),
+        (((4, 4), (8,)), "divide the 8 devices"),
         (((1, 1), (8,)), r"most dimensions \(2\) must be sharded if any is, but only inputs \[1\]"),
         (((8, 1), (1, 8)), "must have 1 numbers"),
     ],
@@ -32,6 +32,11 @@ def test_shardings_along_one_dimension_with_one_number_of_slices_are_accepted(st
 def test_strategies_that_data_cannot_have_are_refused(strategy, words):
     with pytest.raises(SporaxRuntimeError, match=f"For 'dataset_strategy'.*{words}"):
         check_dataset_strategy(strategy, [(16, 8), (16,)], 8)
+
+
+@pytest.mark.parametrize("strategy", [((2, 4), (8,)), ((2, 4), (1,)), ((4, 2), (2,)), ((2, 2), (4,))])
+def test_shardings_along_several_dimensions_are_accepted_as_layouts_are(strategy):
+    assert check_dataset_strategy(strategy, [(16, 8), (16,)], 8) is None
 
 
 def test_layouts_may_shard_several_dimensions():

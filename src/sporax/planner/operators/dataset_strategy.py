@@ -20,7 +20,7 @@ _WHERE = "dataset_strategy"
 
 
 def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], num_devices: int) -> None:
-    """Check one entry per input. Layouts lift all limits but that on their number.
+    """Check one entry per input. Layouts, and tuples that shard several dimensions, lift all limits on what belongs together.
 
     Args:
         strategy: the entries.
@@ -28,8 +28,8 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
         num_devices: of one stage.
 
     Raises:
-        SporaxRuntimeError: another number of entries or dimensions, a sharding that does not divide, an input sharded in several
-            dimensions, inputs in different numbers of slices, or a sharded input next to a whole one with more dimensions.
+        SporaxRuntimeError: another number of entries or dimensions, a sharding that does not divide, inputs in different numbers
+            of slices, or a sharded input next to a whole one with more dimensions.
     """
     if len(strategy) != len(shapes):
         raise SporaxRuntimeError(
@@ -41,16 +41,10 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
     if len(tuples) != len(strategy):
         return
     Strategy(tuples).check(_WHERE, list(shapes), num_devices)
-    counts: dict[int, int] = {}
-    for number, entry in enumerate(tuples):
-        cuts = [cut for cut in entry if cut > 1]
-        if len(cuts) > 1:
-            raise SporaxRuntimeError(
-                f"For '{_WHERE}', an input must be sharded along one dimension at most, but the entry of input {number} shards "
-                f"{len(cuts)}: {entry}. Layouts may shard several."
-            )
-        if cuts:
-            counts[number] = cuts[0]
+    # Slices of images over height and width are no rows of a batch, so they say nothing of the other inputs.
+    if any(sum(cut > 1 for cut in entry) > 1 for entry in tuples):
+        return
+    counts = {number: max(entry) for number, entry in enumerate(tuples) if any(cut > 1 for cut in entry)}
     if len(set(counts.values())) > 1:
         raise SporaxRuntimeError(
             f"For '{_WHERE}', all inputs that are sharded must have one number of slices, but got "

@@ -1,0 +1,243 @@
+"""Random small networks, planned in every way for eight devices: no internal error, and the numbers of one device.
+
+Each case is drawn from the seed and its own number alone. What fails is made smaller as long as it fails in the same way, and
+printed as a program that can be run.
+
+Run: python tools/fuzz_plans.py [--seed 0] [--first 0] [--cases 300] [--run 0.3] [--longest 7] [--pipelines 0.1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import linecache
+import os
+import random
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+os.environ.setdefault("SPORAX_NO_CACHE", "1")
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = (
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true"
+    ).strip()
+
+import numpy as np
+from random_networks import Case, draw_case, is_valid, smaller, text
+
+import sporax as ms
+from sporax import context
+from sporax.context import reset_offload_context
+from sporax.ir.errors import SporaxError
+from sporax.planner.check import check_plan
+from sporax.runtime.planned import PlannedStep
+
+_TOLERANCE = 2e-3
+"""Of the largest value of an array: sums are added in another order."""
+_MOST_ATTEMPTS = 250
+"""Programs that are tried to make one failure smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What was found.
+
+    Attributes:
+        key: what is equal for one defect: kind, type and place.
+        message: for people.
+    """
+
+    key: tuple[str, ...]
+    message: str
+
+
+class Refused(Exception):
+    """The case is no finding: it was refused in our words, and such an answer is fair; or one device cannot run it."""
+
+
+@contextmanager
+def settings_of(case: Case) -> Iterator[None]:
+    """Settings are those of the case inside, and untouched afterwards."""
+    before = dict(os.environ)
+    context.reset_auto_parallel_context()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        context.reset_auto_parallel_context()
+        reset_offload_context()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ms.set_context(memory_offload="OFF")
+
+
+def _program(case: Case) -> dict[str, Any]:
+    source = text(case)
+    # Python's control flow is rewritten from source, which is looked up under the file's name.
+    name = f"<random network {hash(source)}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(source, name, "exec"), names)
+    return names
+
+
+def _arrays(results: object) -> list[np.ndarray]:
+    if isinstance(results, list | tuple):
+        return [array for result in results for array in _arrays(result)]
+    return [results.asnumpy().astype(np.float64)]  # type: ignore[attr-defined]
+
+
+def _results(case: Case) -> list[np.ndarray]:
+    """What the program of a case gives."""
+    with settings_of(case):
+        return _arrays(_program(case)["run"]())
+
+
+def _alone(case: Case) -> list[np.ndarray]:
+    """Results on one device."""
+    try:
+        return _results(replace(case, context=(), environment=(), recompute=(), stages=1))
+    except Exception as error:
+        raise Refused(f"one device: {type(error).__name__}: {error}") from error
+
+
+def tried(case: Case, runs: bool) -> Failure | None:
+    """Plan a case, trace its program and, where it `runs`, compare it with one device.
+
+    Raises:
+        Refused: an error of ours that is no finding.
+    """
+    expected = _alone(case) if runs else None
+    with settings_of(case):
+        try:
+            names = _program(case)
+            planned = names["step"].program.plan(*names["inputs"])
+            if isinstance(planned, PlannedStep):
+                check_plan(planned.graph, planned.plan)
+                planned.jitted.trace(*planned.structs())
+                str(planned.summary())
+                names["step"].program.memory(*names["inputs"])
+            results = _arrays(names["run"]()) if runs else None
+        except SporaxError as error:
+            inner = error.__cause__
+            if type(error).__name__ == "SporaxDefectError" and inner is not None:
+                return _crash(inner)
+            if case.may_be_refused:
+                raise Refused(str(error)) from error
+            return Failure(("refused", type(error).__name__, str(error)[:40]), str(error))
+        except Exception as error:
+            return _crash(error)
+    return _different(expected, results) if expected is not None and results is not None else None
+
+
+def _crash(error: BaseException) -> Failure:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "sporax" in frame.filename]
+    places = [f"{frame.filename.split('sporax/')[-1]}:{frame.name}" for frame in frames[-2:]]
+    told = "".join(traceback.format_exception(error)[-12:])
+    return Failure(("crash", type(error).__name__, *places), told)
+
+
+def _different(expected: list[np.ndarray], results: list[np.ndarray]) -> Failure | None:
+    for place, (alone, here) in enumerate(zip(expected, results, strict=True)):
+        if alone.shape != here.shape:
+            return Failure(("shape",), f"result {place} must have the shape {alone.shape}, but got {here.shape}")
+        largest = max(float(np.nanmax(np.abs(alone), initial=0.0, where=np.isfinite(alone))), 1e-3)
+        if not np.allclose(alone, here, rtol=_TOLERANCE, atol=_TOLERANCE * largest, equal_nan=True):
+            worst = float(np.nanmax(np.abs(alone - here)))
+            return Failure(("numbers",), f"result {place} differs by {worst:.3g} of {largest:.3g} from one device")
+    return None
+
+
+def shrunk(case: Case, failure: Failure, runs: bool) -> Case:
+    """The smallest case that fails in the same way."""
+    attempts = 0
+    seen = {text(case)}
+    progress = True
+    while progress and attempts < _MOST_ATTEMPTS:
+        progress = False
+        for candidate in smaller(case):
+            if not is_valid(candidate) or attempts >= _MOST_ATTEMPTS or text(candidate) in seen:
+                continue
+            seen.add(text(candidate))
+            attempts += 1
+            if _fails_alike(candidate, failure, runs):
+                case, progress = candidate, True
+                break
+    return case
+
+
+def _fails_alike(case: Case, failure: Failure, runs: bool) -> bool:
+    try:
+        found = tried(case, runs)
+    except Refused:
+        return False
+    return found is not None and found.key == failure.key
+
+
+def case_of(seed: int | str, number: int, longest: int, pipelines: float) -> Case:
+    """The case of this number."""
+    return draw_case(random.Random(f"{seed} {number}"), longest, pipelines)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the cases and print what was found; 1 where something was."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws other cases (0)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case (0)")
+    parser.add_argument("--cases", type=int, default=300, help="how many (300)")
+    parser.add_argument(
+        "--run", type=float, default=0.3, help="share of the cases that are compiled and compared (0.3)"
+    )
+    parser.add_argument("--longest", type=int, default=7, help="most lines of a network (7)")
+    parser.add_argument("--pipelines", type=float, default=0.1, help="share of pipelines (0.1)")
+    parser.add_argument("--show", action="store_true", help="print the programs instead of running them")
+    parser.add_argument("--no-shrink", action="store_true", help="print what fails as it was drawn")
+    arguments = parser.parse_args(words)
+    found: dict[tuple[str, ...], list[int]] = {}
+    counts: Counter[str] = Counter()
+    for number in range(arguments.first, arguments.first + arguments.cases):
+        case = case_of(arguments.seed, number, arguments.longest, arguments.pipelines)
+        runs = random.Random(f"run {arguments.seed} {number}").random() < arguments.run
+        if arguments.show:
+            print(text(case))
+            continue
+        started = time.monotonic()
+        try:
+            failure = tried(case, runs)
+        except Refused as refusal:
+            counts["one device cannot" if str(refusal).startswith("one device") else "refused"] += 1
+            if os.environ.get("FUZZ_REFUSED"):
+                print(number, str(refusal)[:300])
+            continue
+        if time.monotonic() - started > 10:
+            print(f"case {number} took {time.monotonic() - started:.0f} s", flush=True)
+        counts["run" if runs else "planned"] += 1
+        if failure is None:
+            continue
+        counts["failed"] += 1
+        known = failure.key in found
+        found.setdefault(failure.key, []).append(number)
+        if not known:
+            small = case if arguments.no_shrink else shrunk(case, failure, runs)
+            print(
+                f"==== case {number} {failure.key}\n{failure.message}\n---- the smallest program:\n{text(small)}",
+                flush=True,
+            )
+    for key, numbers in found.items():
+        print(f"{len(numbers)} x {key}: {numbers[:10]}")
+    print(dict(counts))
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
