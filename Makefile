@@ -29,6 +29,7 @@ quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
 soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against one, from a seed
 	$(BIN)/python tools/soak.py --cases 600
 	$(BIN)/python tools/soak_servers.py --kills 60
+	$(BIN)/python tools/soak_collectives.py --runs 2000
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
 
 CONTROL_PLANE ?= $(HOME)/.cache/sporax/control-plane
