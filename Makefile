@@ -42,6 +42,7 @@ soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against
 	$(BIN)/python tools/soak.py --cases 600
 	$(BIN)/python tools/soak_servers.py --kills 60
 	$(BIN)/python tools/soak_steps.py --runs 100
+	$(BIN)/python tools/soak_collectives.py --runs 2000
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
 
 CONTROL_PLANE ?= $(HOME)/.cache/sporax/control-plane

@@ -97,7 +97,8 @@ def pullback_of(call: Call) -> Pullback:
     if before is None:
         pullback = Pullback(call)
         calls = frame.calls.setdefault(id(call.fn), [])
-        calls.append(Made(call.fn, args, kwargs, call.fn.training, frame.writes, pullback))
+        training = bool(getattr(call.fn, "training", False))
+        calls.append(Made(call.fn, args, kwargs, training, frame.writes, pullback))
         return pullback
     # The trace that finds a step's variables is the first one; later ones know what it has found.
     if before.pullback is None and isinstance(frame, state.DiscoveryFrame):
