@@ -1,13 +1,11 @@
 """A compiled pipeline: the step of one device in instructions, which donate, free and overlap."""
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from small_pipelines import ARGUMENTS, MICRO, W0, assert_same, on, prediction, tied, training
 
 from sporax.ir.pipeline_schedule import Task, TaskKind
-from sporax.runtime.pipeline.runner import Instruction, _free, _Once, compile_pipeline
+from sporax.runtime.pipeline.runner import Instruction, _free, compile_pipeline
 
 
 def arguments():
@@ -107,26 +105,3 @@ def test_an_instruction_hands_values_on_and_forgets_them():
     assert values == [None, 2, 3, None]
     with pytest.raises(ValueError, match="zip"):
         Instruction(lambda: (1,), (), (2, 3)).execute(values)
-
-
-def test_an_array_that_no_step_changes_is_brought_once():
-    brought = []
-    once = _Once(lambda array: brought.append(array) or (jax.device_put(array, jax.devices()[1]),), 1)
-    first, second = jnp.ones(2), jnp.zeros(2)
-
-    def step(variable, array):
-        once.begin([None, variable])
-        return once(array)
-
-    assert step(first, first) is step(first, jnp.ones(2))  # the same variable, brought to its place once more
-    np.testing.assert_array_equal(step(second, second)[0], [0, 0])
-    assert [array is first for array in brought] == [True, False]
-
-
-def test_a_process_that_holds_nothing_of_a_variable_takes_part_whenever_it_is_sent():
-    received = []
-    once = _Once(lambda array: received.append(array) or (jnp.ones(2),), 0)
-    for placeholder in [first := object(), first, object()]:
-        once.begin([placeholder])
-        once(None)
-    assert received == [None, None]

@@ -34,6 +34,7 @@ from sporax.runtime.device_program import fusion_options
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.memory import MemoryWatch
+from sporax.runtime.pipeline.movers import InLine, Mover, Once
 from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
@@ -106,7 +107,7 @@ class CompiledPipeline:
     executables: dict[str, Any] = field(default_factory=dict)
     many: ManyProcesses | None = None
     measuring: bool = False
-    once: tuple[_Once, ...] = ()
+    once: tuple[Once, ...] = ()
     steps: Steps = field(default_factory=Steps)
     times: Times = field(default_factory=dict)
     peaks: dict[int, int] = field(default_factory=dict)
@@ -287,7 +288,7 @@ class _Compiler:
             executable = compile_program(program, self.planned.options, self.steps)
             # Programs of a stage that several processes drive contain collectives, so they keep the global order.
             if self.line is not None and len(self.drivers[chunk]) > 1:
-                executable = _InLine(executable, self.line)
+                executable = InLine(executable, self.line)
             self.executables[program.name] = executable
         self.instructions.append(
             Instruction(
@@ -331,7 +332,7 @@ class _Compiler:
 
     def _mover(self, spec: Any, source: NamedSharding, target: NamedSharding) -> Any:
         if self.line is None:
-            return _Mover(target)
+            return Mover(target)
         key = (tuple(spec.shape), str(spec.dtype), source, target)
         # Transfers of equal arrays between the same stages share one compiled program.
         if key not in self.transfers:
@@ -378,7 +379,7 @@ class _Compiler:
             self._copied(variables),
             self.executables,
             many,
-            once=tuple(instruction.run for instruction in self.instructions if isinstance(instruction.run, _Once)),
+            once=tuple(instruction.run for instruction in self.instructions if isinstance(instruction.run, Once)),
             steps=self.steps,
         )
 
@@ -457,7 +458,7 @@ class _Compiler:
             mover = self._mover(self._argument(position), storage, sharding)
             # Frozen weights do not change between steps.
             if position not in updated and mover is not _of_others:
-                mover = _Once(mover, position)
+                mover = Once(mover, position)
             arriving.append(Instruction(mover, (self.numbers[key],), (value,), label=("storage", position)))
         return ready, arriving
 
@@ -492,57 +493,6 @@ def _of_others(*_: Any) -> Sequence[Any]:
     """Stands for what other processes do."""
     # `_finished` removes such instructions, so this is never called.
     raise AssertionError("an instruction of other processes was kept")
-
-
-class _InLine:
-    """A program of a stage that several processes drive."""
-
-    def __init__(self, executable: Any, line: Line) -> None:
-        self.executable, self.line = executable, line
-
-    def __call__(self, *arrays: jax.Array) -> Any:
-        return self.line.next(self.executable, *arrays)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.executable, name)
-
-
-class _Once:
-    """Brings a variable again only when it has got another value than before.
-
-    Processes that receive it have nothing of it in their hands, and all must agree on whether it is sent. So what is compared is
-    the argument of the step, which every process has and which scripts set on all of them.
-    """
-
-    def __init__(self, mover: Any, position: int) -> None:
-        self.mover = mover
-        self.position = position
-        # A value that no argument is, so that the first call always moves.
-        self.last: Any = self
-        self.due = True
-        self.copy: Any = None
-
-    def begin(self, arguments: Sequence[Any]) -> None:
-        """A step begins with these arguments."""
-        self.due = arguments[self.position] is not self.last
-        self.last = arguments[self.position]
-
-    def __call__(self, array: jax.Array | None) -> Any:
-        if self.due:
-            self.copy = self.mover(array)
-        return self.copy
-
-
-class _Mover:
-    """Brings an array to the devices of another stage, cut as it is read there."""
-
-    __slots__ = ("sharding",)
-
-    def __init__(self, sharding: Any) -> None:
-        self.sharding = sharding
-
-    def __call__(self, array: jax.Array) -> tuple[jax.Array]:
-        return (jax.device_put(array, self.sharding),)
 
 
 def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
