@@ -15,9 +15,11 @@ class Journal(msgspec.Struct):
     Attributes:
         job: a name that tells this job's files from others'.
         worker_num, server_num: requested numbers.
+        most_workers: the largest number of workers that was ever requested.
         epoch, slots, members: of the newest view.
         servers, server_nodes: newest start of every server, and who it was.
         workers: rank -> (node, incarnation, whether it has ended well).
+        worker_senders: rank -> transport address of its newest start, by which a repeated registration is recognised.
         initialised: variables exist in all slots.
         draining: servers that should become empty.
         retired: nodes that have left for good.
@@ -48,6 +50,8 @@ class Journal(msgspec.Struct):
     error: str = ""
     checkpoint: str = ""
     checkpoints: int = 0
+    most_workers: int = 0
+    worker_senders: dict[int, bytes] = {}
 
 
 @dataclass(slots=True)

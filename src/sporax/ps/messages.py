@@ -264,6 +264,13 @@ class Resend(Message, frozen=True, array_like=True, tag=8):
     expected: int
 
 
+class Uncounted(Message, frozen=True, array_like=True, tag=11):
+    """A synchronous push of a rank that is no member at its clock: the update of that clock is made without it."""
+
+    request: int
+    slot: int
+
+
 class Refused(Message, frozen=True, array_like=True, tag=9):
     """The request cannot be served, now or later."""
 
@@ -372,12 +379,16 @@ class Heartbeat(Message, frozen=True, array_like=True, tag=43):
 
 
 class HeartbeatReply(Message, frozen=True, array_like=True, tag=44):
-    """The lease is renewed from `sent` on; `view` when the sender's epoch is old."""
+    """The lease is renewed from `sent` on; `view` when the sender's epoch is old.
+
+    `dismissed`: the job became smaller than this worker's rank, so it may leave where it is no member.
+    """
 
     sent: float
     epoch: int
     view: View | None = None
     unknown: bool = False
+    dismissed: bool = False
 
 
 class GetView(Message, frozen=True, array_like=True, tag=45):
@@ -406,7 +417,7 @@ class Exited(Message, frozen=True, array_like=True, tag=51):
 
 
 class Leave(Message, frozen=True, array_like=True, tag=52):
-    """A worker wants to leave at the next boundary; or it has finished (`done`) and pushes nothing from `clock` on."""
+    """A worker pushes nothing from `clock` on: it has finished (`done`), or it was dismissed, if it still is."""
 
     rank: int
     incarnation: int
@@ -422,13 +433,22 @@ class Scale(Message, frozen=True, array_like=True, tag=53):
 
 
 class Wanted(Message, frozen=True, array_like=True, tag=54):
-    """What the supervisor should have running."""
+    """What the supervisor should have running.
+
+    Attributes:
+        workers, servers: numbers of processes.
+        retired: nodes that have left for good, and need not be started again.
+        finished: all workers have.
+        error: why the job cannot go on.
+        joined: nodes of all workers that have ever taken part.
+    """
 
     workers: int
     servers: int
     retired: list[str]
     finished: bool
     error: str
+    joined: list[str] = []
 
 
 class GetStatus(Message, frozen=True, array_like=True, tag=55):
@@ -517,8 +537,8 @@ class CheckpointIs(Message, frozen=True, array_like=True, tag=66):
 
 
 AnyMessage = (
-    Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
-    | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
+    Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Uncounted | Refused | Record | Replicated
+    | SlotImage | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
     | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
     | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs
 )  # fmt: skip
