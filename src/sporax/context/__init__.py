@@ -51,6 +51,7 @@ from sporax.context._search import (
 from sporax.context._supported import (
     check_step,
     check_supported,
+    check_with_servers,
     cuts_compiled_steps,
     enter_step,
     plan_settings,
@@ -70,6 +71,7 @@ __all__ = [
     "ParallelMode",
     "changed",
     "check_step",
+    "check_with_servers",
     "check_supported",
     "cuts_compiled_steps",
     "enter_step",
