@@ -15,7 +15,7 @@ class Journal(msgspec.Struct):
     Attributes:
         job: a name that tells this job's files from others'.
         worker_num, server_num: requested numbers.
-        most_workers: the largest number of workers that was ever requested.
+        first_workers, most_workers: number of workers that the job began with, and the largest that was ever requested.
         epoch, slots, members: of the newest view.
         servers, server_nodes: newest start of every server, and who it was.
         workers: rank -> (node, incarnation, whether it has ended well).
@@ -50,6 +50,7 @@ class Journal(msgspec.Struct):
     error: str = ""
     checkpoint: str = ""
     checkpoints: int = 0
+    first_workers: int = 0
     most_workers: int = 0
     worker_senders: dict[int, bytes] = {}
 

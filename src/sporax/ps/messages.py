@@ -347,13 +347,14 @@ class Register(Message, frozen=True, array_like=True, tag=40):
 
 
 class Welcome(Message, frozen=True, array_like=True, tag=41):
-    """The place a process got."""
+    """The place a process got; `first_workers`: how many the job began with."""
 
     node: str
     index: int
     incarnation: int
     job: str
     options: Options
+    first_workers: int = 0
 
 
 class Ready(Message, frozen=True, array_like=True, tag=42):

@@ -80,6 +80,7 @@ class SchedulerState:
             if journal.server_nodes[index] not in journal.retired
         }
         self.workers: dict[int, Peer] = {rank: Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
+        journal.first_workers = journal.first_workers or journal.worker_num
         journal.most_workers = max(journal.most_workers, journal.worker_num)
         # What was being agreed on is forgotten, and servers that still wait for it must hear so.
         journal.epoch += bool(journal.slots)
@@ -214,7 +215,8 @@ class SchedulerState:
         self._leases.take_back(rank, incarnation)
         # On disk before the answer: the rank must stay this process's after a restart.
         self._actions.append(Keep())
-        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, self._options_now()))
+        options, first = self._options_now(), journal.first_workers
+        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, options, first))
         if self.finished:
             self._reply(sender, Stop(_FINISHED, done=True))
         elif journal.slots:

@@ -173,6 +173,7 @@ class Store:
         self._client = Client(self.link, keys, timeout)
         assert self.link.welcome is not None
         self.options = self.link.welcome.options
+        self.first_workers = self.link.welcome.first_workers
         self.rank = self.link.rank
         self.clock = 0
         self.members: tuple[int, ...] = ()
