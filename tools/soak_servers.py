@@ -8,8 +8,10 @@ in the middle of a record of the log, before an acknowledgement, after half of t
   value must be the number of its samples exactly: less is a lost update, more is one that counted twice.
 * ``synchronous``: Adam on weights and a table, gradients that depend on the pulled values. The end must have the bits of
   the run without kills.
+* ``removals``: workers and servers are added and removed while the job trains (`soak_removals.py`).
 
-Run: python tools/soak_servers.py [--seed 0] [--kills 60] [--only asynchronous|synchronous|points] [--json FILE]
+Run: python tools/soak_servers.py [--seed 0] [--kills 60] [--removals 200] [--json FILE]
+     [--only asynchronous|synchronous|points|removals]
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soak_removals
 
 from sporax.cluster import ports
 from sporax.launch.ps_cluster import Child, LocalCluster
@@ -420,17 +423,22 @@ def run(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other kills (0)")
     parser.add_argument("--kills", type=int, default=60, help="random kills in each of the two modes (60)")
+    parser.add_argument("--removals", type=int, default=200, help="workers that are removed from jobs (200)")
     parser.add_argument("--first", type=int, default=0, help="number of the first random job")
-    parser.add_argument("--only", choices=("asynchronous", "synchronous", "points"), default="", help="one part alone")
+    parts = ("asynchronous", "synchronous", "points", "removals")
+    parser.add_argument("--only", choices=parts, default="", help="one part alone")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args(words)
-    figures = trial(
-        arguments.seed,
-        arguments.kills,
-        arguments.only,
-        lambda line: print(line, file=sys.stderr, flush=True),
-        arguments.first,
-    )
+
+    def show(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    figures: dict[str, Any] = {"failures": []}
+    if arguments.only != "removals":
+        figures = trial(arguments.seed, arguments.kills, arguments.only, show, arguments.first)
+    if arguments.only in ("", "removals"):
+        removals = soak_removals.trial(arguments.seed, arguments.removals, show, arguments.first)
+        figures = {**figures, "removals": removals, "failures": figures["failures"] + removals["failures"]}
     text = json.dumps(figures, indent=1)
     print(text)
     if arguments.json is not None:

@@ -3,12 +3,12 @@
     sporax k8s submit examples/08-kubernetes/4-parameter-server.yaml         on a cluster
     sporax run --worker_num 2 --server_num 1 examples/08-kubernetes/train.py [--steps 60]
 
-Each worker takes its share of every batch; servers average the gradients and move the weights. With synchronous training (the
-default) the losses do not depend on who was restarted meanwhile.
+Each worker takes its share of every batch; servers average the gradients and move the weights. Which samples a step is for,
+`sporax.sample_ranges` says: a worker that takes the place of a killed one goes on at the step in which that one died. So every
+sample counts once, and with synchronous training (the default) the losses do not depend on who was restarted meanwhile.
 """
 
 import argparse
-import itertools
 import math
 import sys
 import time
@@ -16,9 +16,12 @@ from pathlib import Path
 
 import mindspore as ms
 import mindspore.dataset as ds
+import numpy as np
 from mindspore import nn
 from mindspore.communication import get_group_size, get_rank, init
 from mindspore.dataset import transforms, vision
+
+import sporax
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "digits"
 
@@ -27,6 +30,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Training with parameter servers on handwritten digits.")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=16, help="images of each worker in a step")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="workers at the start, for a job whose number of workers changes"
+    )
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between steps, to watch a job")
     options = parser.parse_args()
 
@@ -41,18 +47,19 @@ def main() -> int:
     optimizer = nn.Momentum(net.trainable_params(), 0.05, 0.9)
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
 
-    data = ds.MnistDataset(str(DATA), usage="train", shuffle=False, num_shards=num_ranks, shard_id=rank)
+    data = ds.MnistDataset(str(DATA), usage="train", shuffle=False)
     scale = [vision.Rescale(1.0 / 255.0, 0.0), vision.Normalize(mean=(0.31,), std=(0.38,)), vision.HWC2CHW()]
     data = data.map(scale, input_columns="image").map(transforms.TypeCast(ms.int32), input_columns="label")
-    epochs = data.batch(options.batch, drop_remainder=True).create_tuple_iterator(num_epochs=-1)
-    batches = itertools.chain.from_iterable(iter(lambda: epochs, None))  # epoch after epoch
+    images, labels = map(np.stack, zip(*data.create_tuple_iterator(num_epochs=1, output_numpy=True), strict=True))
 
+    workers = options.workers or num_ranks
     first = last = 0.0
-    for number in range(options.steps):
-        image, label = next(batches)
-        last = float(step(image, label))
+    # Epoch after epoch: sample n is image n modulo their number. The total must be the same in all workers.
+    for samples in sporax.sample_ranges(options.steps * options.batch * workers, options.batch):
+        places = np.array(samples) % len(images)
+        last = float(step(ms.Tensor(images[places]), ms.Tensor(labels[places])))
         first = first or last
-        print(f"step {number + 1} loss {last:.9g}", flush=True)
+        print(f"step {samples.start // (options.batch * workers) + 1} loss {last:.9g}", flush=True)
         time.sleep(options.pause)
     print(f"rank {rank} of {num_ranks}: loss {first:.3f} -> {last:.4f}")
     return 0 if last < math.log(10) else 1  # better than guessing one of ten digits

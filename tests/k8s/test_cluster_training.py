@@ -35,7 +35,17 @@ def served_training(
     script = "/opt/sporax/examples/08-kubernetes/train.py"
     for part in body["spec"]["msReplicaSpecs"].values():
         container = part["template"]["spec"]["containers"][0]
-        container["command"] = ["sporax", "run", script, "--steps", str(steps), "--pause", str(pause)]
+        container["command"] = [
+            "sporax",
+            "run",
+            script,
+            "--steps",
+            str(steps),
+            "--pause",
+            str(pause),
+            "--workers",
+            str(workers),
+        ]
         container["env"] = [{"name": "MS_PS_LEASE", "value": "2"}]
     return body
 

@@ -20,6 +20,7 @@ from sporax.ps.journal import Journal
 from sporax.ps.messages import (
     Heartbeat,
     HeartbeatReply,
+    Leave,
     OptimizerSpec,
     Options,
     Ready,
@@ -164,22 +165,50 @@ def test_servers_join_and_leave_while_pushes_go_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("staleness", "rank", "members", "was_member", "is_retired"),
+    ("staleness", "members", "leaves"),
     [
-        (0, 1, (0, 2), False, True),  # members of a clock are agreed on
-        (-1, 1, (0, 2), True, False),  # it was away, and will be a member again
-        (-1, 2, (0, 1), False, False),  # it has just started
-        (-1, 2, (0, 1), True, True),
-        (3, 2, (0, 1), True, True),
-        (-1, 1, (0, 1), True, False),
-        (-1, 1, (), False, False),
+        (0, (0, 2), True),  # the members of this clock are without it
+        (0, (0, 1), False),  # its last steps before the change
+        (0, (), True),  # it was never a member
+        (-1, (0, 1), True),  # without a common clock it may leave at once
+        (3, (0,), True),
     ],
 )
-def test_a_worker_leaves_only_a_job_that_has_become_smaller(staleness, rank, members, was_member, is_retired) -> None:
-    store = SimpleNamespace(
-        options=Options(staleness), rank=rank, members=members, _was_member=was_member
-    )  # what the answers of servers have told a worker
-    assert Store.is_retired.fget(store) is is_retired
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_dismissed_worker_leaves_where_it_is_no_member_and_the_scheduler_agrees(
+    staleness: int, members: tuple[int, ...], leaves: bool, agrees: bool
+) -> None:
+    store = object.__new__(Store)
+    store.options, store.rank, store.members, store.clock = Options(staleness), 1, members, 7
+    asked: list[object] = []
+    store.link = SimpleNamespace(
+        incarnation=1, has_left=False, is_over=False, leave_if_dismissed=lambda message: asked.append(message) or agrees
+    )
+    assert store.leave_if_dismissed() is (leaves and agrees)
+    assert asked == ([Leave(1, 1, 7, False)] if leaves else [])
+
+
+def test_a_worker_that_is_wanted_again_cannot_leave() -> None:
+    """The others may have read already that it is among them."""
+    state = SchedulerState(Options(-1, "memory", 2), Journal("job", 2, 1), 0.0)
+
+    def tell(sender: bytes, message: object) -> list[object]:
+        return [
+            action.message for action in state.handle(Received(sender, message, ()), 0.0) if isinstance(action, Reply)
+        ]
+
+    tell(b"s", Register("server", "s", 0, "h", "1"))
+    tell(b"s", Ready(0, 1, {}))
+    for rank in (0, 1):
+        tell(b"w%d" % rank, Register("worker", f"w{rank}", rank))
+    tell(b"somebody", Scale(1, -1))
+    assert any(message.dismissed for message in tell(b"w1", Heartbeat("worker", 1, 1, 0.0, 1)))
+    tell(b"somebody", Scale(2, -1))
+    assert tell(b"w1", Leave(1, 1, 0, False)) == [HeartbeatReply(-1.0, state.journal.epoch)]
+    assert state.journal.members[-1].ranks == [0, 1]
+    tell(b"somebody", Scale(1, -1))
+    assert Stop("left") in tell(b"w1", Leave(1, 1, 0, False))
+    assert state.journal.retired == ["w1"]
 
 
 def curve(plan: dict[int, int], steps: int = 24, servers: dict[int, int] | None = None) -> list[float]:
@@ -199,8 +228,10 @@ def curve(plan: dict[int, int], steps: int = 24, servers: dict[int, int] | None 
             store.initialise([np.zeros(5)] if rank == 0 else None)
             while store.clock < steps:
                 (value,), _ = store.pull()
-                if store.is_retired:
-                    break
+                if not store.is_member:
+                    if not store.rejoin():
+                        break
+                    continue
                 position, count = store.members.index(rank), len(store.members)
                 x = data[store.clock][position * 12 // count : (position + 1) * 12 // count]
                 gradient = 2 * x.T @ (x @ (value - truth)) / len(x)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sporax as ms
+from compiler_flags import COMPILER
 from sporax import nn
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
@@ -185,6 +186,50 @@ def test_an_optimizer_refuses_marked_parameters_outside_of_a_job(monkeypatch: py
     net.set_param_ps()
     with pytest.raises(SporaxRuntimeError, match="not a worker of a job with parameter servers"):
         nn.Momentum(net.trainable_params(), 0.1, 0.9)
+
+
+REFUSED = """
+import sys
+import numpy as np
+import mindspore as ms
+from mindspore import nn
+from mindspore.communication import init
+from sporax.ir.errors import SporaxRuntimeError
+ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_ps_context(enable_ps=True)
+init()
+for stages in (1, 2):
+    for when in ("before", "after"):
+        ms.reset_auto_parallel_context()
+        settings = dict(parallel_mode="semi_auto_parallel", device_num=8, pipeline_stages=stages)
+        net = nn.Dense(8, 8)
+        net.pipeline_stage = 0
+        net.weight.set_param_ps()
+        try:
+            if when == "before":
+                ms.set_auto_parallel_context(**settings)
+            optimizer = nn.Momentum(net.trainable_params(), 0.05, 0.9)
+            ms.set_auto_parallel_context(**settings)
+            step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
+            step(ms.Tensor(np.ones((8, 8), np.float32)), ms.Tensor(np.ones((8, 8), np.float32)))
+            print("trained", stages, when)
+        except SporaxRuntimeError as error:
+            print(stages, when, str(error).splitlines()[0])
+"""
+
+
+@pytest.mark.slow
+def test_what_does_not_go_with_servers_is_refused_at_once(tmp_path: Path, run_job: Callable[..., str]) -> None:
+    """A pipeline waited for ever, and each device of a process pushed the gradient of the whole step."""
+    flags = "--xla_force_host_platform_device_count=8"
+    lines = run_job(REFUSED, tmp_path, servers=1, workers=1, XLA_FLAGS=f"{COMPILER} {flags}").splitlines()
+    several = "For 'set_param_ps', a worker must have one device in the parallel mode 'semi_auto_parallel'"
+    stages = "For 'set_param_ps', 'pipeline_stages' must be 1, but got 2"
+    assert [line[: len("1 before ") + 40] for line in lines if line[:1] in "12t"] == [
+        f"{number} {when} {text}"[: len("1 before ") + 40]
+        for number, text in ((1, several), (2, stages))
+        for when in ("before", "after")
+    ]
 
 
 @pytest.mark.usefixtures("_clean")

@@ -134,8 +134,8 @@ class LateStore:
 
     def __init__(self, staleness, events):
         self.options = SimpleNamespace(staleness=staleness)
-        self.link = SimpleNamespace(incarnation=1)
-        self.rank, self.clock, self.is_retired, self.events = 0, 0, False, events
+        self.link = SimpleNamespace(incarnation=1, dismissed=False)
+        self.rank, self.clock, self.is_retired, self.is_member, self.events = 0, 0, False, True, events
 
     def push(self, gradients, rates, rows, part, dense=True, lease=-1, weight=1.0):
         self.events.append(f"push {self.clock}")
@@ -144,6 +144,7 @@ class LateStore:
 
     def wait(self, ticket):
         self.events.append(f"acknowledged {ticket}")
+        return True
 
     def start_pull(self, rows=None, dense=True, part=0, ahead=0):
         self.events.append(f"ask {'rows' if rows else 'values'} {self.clock + ahead}")

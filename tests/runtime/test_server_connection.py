@@ -18,8 +18,8 @@ class Store:
 
     def __init__(self, staleness=0, rank=0):
         self.options = SimpleNamespace(staleness=staleness)
-        self.link = SimpleNamespace(incarnation=1)
-        self.rank, self.clock, self.is_retired = rank, 0, False
+        self.link = SimpleNamespace(incarnation=1, dismissed=False)
+        self.rank, self.clock, self.is_retired, self.is_member = rank, 0, False, True
         self.declared, self.initial, self.log, self.sums = [], [], [], {}
 
     def declare(self, dense, optimizers, specs):
@@ -54,6 +54,7 @@ class Store:
 
     def wait(self, ticket):
         self.log.append(("wait", ticket))
+        return self.is_member
 
     def close(self, finished):
         self.log.append(("close", finished))
@@ -271,6 +272,30 @@ def test_a_process_that_continues_another_one_skips_the_parts_that_have_made_the
     assert connection.store.log == [("ask", 0, 1)]
     exchange(connection, connection.parts[1])
     assert connection.store.log[1] == ("push", 1, 1)
+
+
+def test_a_worker_that_the_others_went_on_without_goes_on_where_it_is_a_member_again():
+    connection = ServerConnection(Store())
+    connection.parts += [Part(0, [(2, 2)], []), Part(1, [(2, 2)], [])]
+    store = connection.store
+
+    def rejoin():
+        store.log.append(("rejoin", store.clock))
+        store.clock, store.is_member = 7, True
+
+    store.rejoin = rejoin
+    exchange(connection, connection.parts[0])
+    store.is_member = False  # silent for longer than its lease
+    assert exchange(connection, connection.parts[1]) == [7]
+    # It is the second optimizer's turn at clock 7, so the first one has nothing to push.
+    assert exchange(connection, connection.parts[0]) == [7]
+    assert exchange(connection, connection.parts[1]) == [8]
+    assert [entry for entry in store.log if entry[0] in ("push", "rejoin")] == [
+        ("push", 0, 0),
+        ("push", 1, 1),
+        ("rejoin", 2),
+        ("push", 1, 7),
+    ]
 
 
 def test_ranges_of_samples_need_one_optimizer():

@@ -53,6 +53,7 @@ from sporax.context._search import (
 from sporax.context._supported import (
     check_step,
     check_supported,
+    check_with_servers,
     cuts_compiled_steps,
     enter_step,
     note_single_device,
@@ -74,6 +75,7 @@ __all__ = [
     "ParallelMode",
     "changed",
     "check_step",
+    "check_with_servers",
     "check_supported",
     "cuts_compiled_steps",
     "enter_step",

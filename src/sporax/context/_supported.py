@@ -62,6 +62,27 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
         )
 
 
+def check_with_servers() -> None:
+    """Check that a step with Parameters on servers can be compiled under the present settings.
+
+    Raises:
+        SporaxRuntimeError: pipeline stages, or a step over several devices of this process.
+    """
+    config = snapshot()
+    # A stage is a program of its own, and a worker makes one exchange a step.
+    if config.pipeline_stages > 1:
+        raise SporaxRuntimeError(
+            f"For 'set_param_ps', 'pipeline_stages' must be 1, but got {config.pipeline_stages}: Parameters on servers are "
+            "exchanged by the whole step of a worker. Keep the Parameters of a pipeline on the devices."
+        )
+    # The exchange is part of the program of every device, so each one would push the gradient.
+    if config.in_global_view and config.device_num > 1 and jax.local_device_count() > 1:
+        raise SporaxRuntimeError(
+            f"For 'set_param_ps', a worker must have one device in the parallel mode '{config.parallel_mode}', but this process "
+            f"has {jax.local_device_count()}. Start one worker per device, or leave Parameters on the devices."
+        )
+
+
 def plan_settings() -> PlanSettings | None:
     """The settings under which a step is sharded by a plan; None when it is not."""
     config = snapshot()

@@ -134,6 +134,8 @@ class LocalCluster:
         if now >= self._asked:
             self._asked = now + _ASK_SECONDS
             self._follow(self._asker.ask(GetWanted(), Wanted, 0.05))
+        if self.wanted is not None and (self.wanted.finished or self.children[("scheduler", 0)].exit_code == 0):
+            self._end_latecomers(self.wanted)
         return not self.failure and not self._is_over(now)
 
     def _is_over(self, now: float) -> bool:
@@ -260,6 +262,13 @@ class LocalCluster:
                     self.children[(role, index)].node = generation + "+"
                     self.children[(role, index)].environ["MS_NODE_ID"] = generation + "+"
 
+    def _end_latecomers(self, target: Wanted) -> None:
+        """End workers that were added so late that the job was over before they could join: no scheduler would answer them."""
+        for child in self.children.values():
+            if child.role == "worker" and child.exit_code is None and child.node not in target.joined:
+                self._end(child)
+                child.exit_code = 0
+
     def _fail(self, reason: str) -> None:
         self.failure = self.failure or reason
 
@@ -285,19 +294,23 @@ class LocalCluster:
     def close(self) -> None:
         """End everything that still runs."""
         for child in self.children.values():
-            if child.process is not None and child.process.poll() is None:
-                with_group = child.process.pid
-                # A stopped process must be continued before it can be ended.
-                for signum in (signal.SIGCONT, signal.SIGKILL):
-                    try:
-                        os.killpg(with_group, signum)
-                    except ProcessLookupError:
-                        break
-                child.process.wait()
-            if child.process is not None:
-                os.close(child.held)
-                child.process = None
+            self._end(child)
         self._asker.close()
+
+    def _end(self, child: Child) -> None:
+        """End a process, if it runs."""
+        if child.process is None:
+            return
+        if child.process.poll() is None:
+            # A stopped process must be continued before it can be ended.
+            for signum in (signal.SIGCONT, signal.SIGKILL):
+                try:
+                    os.killpg(child.process.pid, signum)
+                except ProcessLookupError:
+                    break
+            child.process.wait()
+        os.close(child.held)
+        child.process = None
 
 
 @dataclass(slots=True)

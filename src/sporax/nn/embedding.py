@@ -144,6 +144,7 @@ class EmbeddingLookup(Cell):
                 "For 'EmbeddingLookup', a table on parameter servers must belong to an optimizer before it is looked up: "
                 "call init(), then make the optimizer with its parameter."
             )
+        context.check_with_servers()
         ids = indices.array
         # Ids outside are looked up as 0, and their rows dropped.
         inside = (ids >= 0) & (ids < self.vocab_size)

@@ -22,6 +22,7 @@ from sporax.ps.messages import (
     Refused,
     Resend,
     ServerAddress,
+    Uncounted,
     View,
 )
 from sporax.ps.wire import Frame
@@ -163,7 +164,7 @@ class ClientState:
         if entry is None:
             return  # an answer to something that was sent twice
         match message:
-            case Acked() | Pulled():
+            case Acked() | Pulled() | Uncounted():
                 del self.open[message.request]
                 self._note(entry.submit, message.clock)
                 self._actions.append(Done(message.request, message, frames))

@@ -21,9 +21,11 @@ class Journal(msgspec.Struct):
     Attributes:
         job: a name that tells this job's files from others'.
         worker_num, server_num: requested numbers.
+        first_workers, most_workers: number of workers that the job began with, and the largest that was ever requested.
         epoch, slots, members: of the newest view.
         servers, server_nodes: newest start of every server, and who it was.
         workers: rank -> (node, incarnation, whether it has ended well).
+        worker_senders: rank -> transport address of its newest start, by which a repeated registration is recognised.
         initialised: variables exist in all slots.
         draining: servers that should become empty.
         retired: nodes that have left for good.
@@ -54,6 +56,9 @@ class Journal(msgspec.Struct):
     error: str = ""
     checkpoint: str = ""
     checkpoints: int = 0
+    first_workers: int = 0
+    most_workers: int = 0
+    worker_senders: dict[int, bytes] = {}
 
 
 _HEAD = struct.Struct("<4sI")  # magic, CRC-32 of what follows

@@ -264,6 +264,13 @@ class Resend(Message, frozen=True, array_like=True, tag=8):
     expected: int
 
 
+class Uncounted(Message, frozen=True, array_like=True, tag=11):
+    """A synchronous push of a rank that is no member at its clock: the update of that clock is made without it."""
+
+    request: int
+    slot: int
+
+
 class Refused(Message, frozen=True, array_like=True, tag=9):
     """The request cannot be served, now or later."""
 
@@ -348,13 +355,14 @@ class Register(Message, frozen=True, array_like=True, tag=40):
 
 
 class Welcome(Message, frozen=True, array_like=True, tag=41):
-    """The place a process got."""
+    """The place a process got; `first_workers`: how many the job began with."""
 
     node: str
     index: int
     incarnation: int
     job: str
     options: Options
+    first_workers: int = 0
 
 
 class Ready(Message, frozen=True, array_like=True, tag=42):
@@ -389,12 +397,16 @@ class Heartbeat(Message, frozen=True, array_like=True, tag=43):
 
 
 class HeartbeatReply(Message, frozen=True, array_like=True, tag=44):
-    """The lease is renewed from `sent` on; `view` when the sender's epoch is old."""
+    """The lease is renewed from `sent` on; `view` when the sender's epoch is old.
+
+    `dismissed`: the job became smaller than this worker's rank, so it may leave where it is no member.
+    """
 
     sent: float
     epoch: int
     view: View | None = None
     unknown: bool = False
+    dismissed: bool = False
 
 
 class GetView(Message, frozen=True, array_like=True, tag=45):
@@ -423,7 +435,7 @@ class Exited(Message, frozen=True, array_like=True, tag=51):
 
 
 class Leave(Message, frozen=True, array_like=True, tag=52):
-    """A worker wants to leave at the next boundary; or it has finished (`done`) and pushes nothing from `clock` on."""
+    """A worker pushes nothing from `clock` on: it has finished (`done`), or it was dismissed, if it still is."""
 
     rank: int
     incarnation: int
@@ -439,7 +451,16 @@ class Scale(Message, frozen=True, array_like=True, tag=53):
 
 
 class Wanted(Message, frozen=True, array_like=True, tag=54):
-    """What the supervisor should have running, and what people should hear of."""
+    """What the supervisor should have running, and what people should hear of.
+
+    Attributes:
+        workers, servers: numbers of processes.
+        retired: nodes that have left for good, and need not be started again.
+        finished: all workers have.
+        error: why the job cannot go on.
+        notices: what people should hear of.
+        joined: nodes of all workers that have ever taken part.
+    """
 
     workers: int
     servers: int
@@ -447,6 +468,7 @@ class Wanted(Message, frozen=True, array_like=True, tag=54):
     finished: bool
     error: str
     notices: list[str] = []
+    joined: list[str] = []
 
 
 class GetStatus(Message, frozen=True, array_like=True, tag=55):
@@ -551,8 +573,8 @@ class UpdatesLost(Message, frozen=True, array_like=True, tag=68):
 
 
 AnyMessage = (
-    Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
-    | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
+    Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Uncounted | Refused | Record | Replicated
+    | SlotImage | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
     | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
     | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs | Behind | Broken
     | UpdatesLost

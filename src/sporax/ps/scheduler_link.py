@@ -58,6 +58,8 @@ class SchedulerLink:
         self.view: View | None = None
         self.welcome: Welcome | None = None
         self.stopped = ""
+        self.is_over = False
+        self.dismissed = False
         self.meanwhile: Callable[[], bool] | None = None
         self.clocks: dict[int, int] = {}
         self.gauges: dict[str, float] = {}
@@ -117,9 +119,21 @@ class SchedulerLink:
         """Tell that this worker leaves, until the scheduler has noted it."""
         ends = time.monotonic() + wait_seconds
         # Repeated, since a message may be lost with a scheduler that restarts.
-        while time.monotonic() < ends and not self._left.is_set():
+        while time.monotonic() < ends and not self.has_left and not self.is_over:
             self._outgoing.put(message)
             self._left.wait(0.5)
+
+    def leave_if_dismissed(self, message: Message) -> bool:
+        """Leave, unless the job has grown again and counts on this worker; gives whether the scheduler has agreed."""
+        while self.dismissed and not self.has_left and not self.is_over and not self.stopped:
+            self._outgoing.put(message)
+            self._left.wait(0.1)
+        return self.has_left or self.is_over
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the scheduler has noted that this worker left."""
+        return self._left.is_set()
 
     def initialised(self) -> None:
         """Tell that all slots have their variables."""
@@ -183,6 +197,7 @@ class SchedulerLink:
             case HeartbeatReply():
                 if message.view is not None:
                     self._take_view(message.view)
+                self.dismissed = message.dismissed
                 if message.unknown:
                     self.stopped = "this worker has been replaced by another process"
             case SampleRange():
@@ -192,6 +207,7 @@ class SchedulerLink:
                     self._left.set()
                 elif reason != "noted":
                     # "noted" only confirms a message.
+                    self.is_over = message.done
                     self.stopped = reason
                     self._joined.set()
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from sporax.ps import placement
 from sporax.ps.events import End, Keep, ManifestWritten, Received, Tick
-from sporax.ps.journal import Journal, Peer, without
+from sporax.ps.journal import Journal, Peer
 from sporax.ps.lost_slots import RestartedCopies, lost_reason, not_whole, slots_without_server
+from sporax.ps.members_state import MembersState
 from sporax.ps.messages import (
     Broken,
     Checkpoint,
@@ -28,7 +28,6 @@ from sporax.ps.messages import (
     GetWanted,
     Heartbeat,
     HeartbeatReply,
-    Hold,
     Holders,
     Initialised,
     LeaseSamples,
@@ -58,6 +57,7 @@ from sporax.ps.status import status_of
 _MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's sending and its receipt
 
 _LET_GO = Stop("the job needs fewer servers", done=True)
+_FINISHED = "all workers have finished"
 
 
 class SchedulerState(CheckpointingScheduler):
@@ -78,17 +78,17 @@ class SchedulerState(CheckpointingScheduler):
         }
         super().__init__(options, journal, servers, now)
         self.workers: dict[int, Peer] = {rank: Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
-        self.hold: Hold | None = None
+        journal.first_workers = journal.first_workers or journal.worker_num
+        journal.most_workers = max(journal.most_workers, journal.worker_num)
+        # What was being agreed on is forgotten, and servers that still wait for it must hear so.
+        journal.epoch += bool(journal.slots)
+        self.members = MembersState(options, journal, self.servers, self.workers)
         self.finished = False
-        self.note = ""
         self._starting: dict[int, ServerAddress] = {}
         self._starting_nodes: dict[int, str] = {}
         self._starting_senders: dict[int, bytes] = {}
         # A number that was given out is never given to another start.
         self._incarnations = {index: address.incarnation for index, address in journal.servers.items()}
-        self._change: list[int] | None = None
-        self._margin = 1
-        self._changes = 0
         self._leases = SampleLeases(journal)
         self._restarted = RestartedCopies()
         self.notices: list[str] = []
@@ -103,7 +103,7 @@ class SchedulerState(CheckpointingScheduler):
         """The newest view."""
         journal = self.journal
         servers = [journal.servers[index] for index in sorted(self.servers) if index in journal.servers]
-        return View(journal.epoch, servers, journal.slots, journal.members, self.hold)
+        return View(journal.epoch, servers, journal.slots, journal.members, self.members.hold)
 
     def handle(self, event: Received | ManifestWritten | Tick, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
@@ -218,16 +218,19 @@ class SchedulerState(CheckpointingScheduler):
             rank = next(at for at in range(len(journal.workers) + 1) if self._rank_is_free(at))
         node, incarnation, _ = journal.workers.get(rank, ("", 0, False))
         # Another start of the rank: its old messages are recognised by the number.
-        if node != message.node or rank not in self.workers or self.workers[rank].sender != sender:
+        if node != message.node or rank not in self.workers or journal.worker_senders.get(rank) != sender:
             incarnation += 1
-        journal.workers[rank] = (message.node, incarnation, False)
+        journal.workers[rank], journal.worker_senders[rank] = (message.node, incarnation, False), sender
         self.workers[rank] = Peer(self._now, sender)
         # A rank that starts again has not finished what it had.
         self._leases.take_back(rank, incarnation)
         # On disk before the answer: the rank must stay this process's after a restart.
         self._actions.append(Keep())
-        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, self._options_now()))
-        if journal.slots:
+        options, first = self._options_now(), journal.first_workers
+        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, options, first))
+        if self.finished:
+            self._reply(sender, Stop(_FINISHED, done=True))
+        elif journal.slots:
             self._reply(sender, ViewIs(self.view))
             self._begin_change()
 
@@ -245,7 +248,7 @@ class SchedulerState(CheckpointingScheduler):
     def _lose_server(self, index: int) -> None:
         self.servers[index].live = False
         if self.journal.slots:
-            self._abort_change()
+            self.members.abort()
             self._restarted.note(self.journal.slots, index, self.servers)
             self._rebalance(placement.after_loss(self.journal.slots, index))
 
@@ -255,10 +258,18 @@ class SchedulerState(CheckpointingScheduler):
         # A message of an earlier start of this rank.
         if entry is None or entry[1] != message.incarnation:
             return
+        if not entry[2] and not message.done and not self.members.is_dismissed(message.rank):
+            # The job has grown again, and others may have read already that this worker is among them.
+            self._reply(sender, HeartbeatReply(-1.0, journal.epoch))
+            return
         if not entry[2]:
             journal.workers[message.rank] = (entry[0], entry[1], True)
             self.workers.pop(message.rank, None)
-            journal.members = without(journal.members, message.rank, message.clock)
+            self.members.leave(message.rank, message.clock)
+            # Samples that it asked for and will not use.
+            self._leases.take_back(message.rank, message.incarnation + 1)
+            if not message.done and entry[0] not in journal.retired:
+                journal.retired.append(entry[0])
             if journal.slots:
                 self._new_epoch(journal.slots)
             self._actions.append(Keep())
@@ -269,10 +280,10 @@ class SchedulerState(CheckpointingScheduler):
         journal = self.journal
         # A job without workers yet has not finished.
         enough = len(journal.workers) >= journal.worker_num and (0 in journal.workers or not journal.worker_num)
-        ended = journal.workers and all(entry[2] for entry in journal.workers.values())
+        ended = journal.workers and all(self.members.is_over(rank) for rank in journal.workers)
         if ended and enough and not self.finished:
             self.finished = True
-            self._actions.append(End("all workers have finished"))
+            self._actions.append(End(_FINISHED))
 
     def _fail_lost(self, slots: list[int], what: str) -> None:
         """End the job: no copy of some slots is left."""
@@ -313,6 +324,7 @@ class SchedulerState(CheckpointingScheduler):
         # Backups that are new are dated, so that old confirmations do not count for them.
         journal.slots = placement.dated(journal.slots, slots, journal.epoch)
         self._actions.append(Keep())
+        self.members.forget_answers()
         view = ViewIs(self.view)
         # Those that are away get the view with their next heartbeat.
         for peer in [*self.servers.values(), *self.workers.values()]:
@@ -354,82 +366,24 @@ class SchedulerState(CheckpointingScheduler):
 
     # ------------------------------------------------------------------------------------------------------- members
 
-    def _target_ranks(self) -> list[int]:
-        """Ranks that should be members: present members that have not ended, and joined workers, without the superfluous."""
-        journal = self.journal
-        members = journal.members[-1].ranks if journal.members else []
-        # Members that have not registered yet are expected.
-        ranks = {rank for rank in members if rank not in journal.workers or not journal.workers[rank][2]}
-        ranks |= {rank for rank, peer in self.workers.items() if peer.live}
-        ranks -= {rank for rank, peer in self.workers.items() if not peer.live}
-        return sorted(ranks)[: journal.worker_num] if len(ranks) > journal.worker_num else sorted(ranks)
-
     def _begin_change(self) -> None:
         """Begin to change the members if they are not those that are requested."""
-        journal = self.journal
-        # One change at a time: the clock of a second one would not be known.
-        if self.hold is not None or not journal.slots or not journal.members:
-            return
-        target = self._target_ranks()
-        present = journal.members[-1].ranks
-        if not target or target == present:
-            return
-        # Without a common clock members count at once.
-        if self.options.staleness != 0:
-            journal.members = [*journal.members, Members(journal.members[-1].clock, target)]
-            self._new_epoch(journal.slots)
-            return
-        dead = [rank for rank in present if rank in self.workers and not self.workers[rank].live]
-        clocks = [clock for index in self._live() for clock in self.servers[index].clocks.values()]
-        self._changes += 1
-        self._change = target
-        # A dead worker's step is left out only if no slot has made it; everything else begins at a clock not yet reached.
-        clock = min(clocks, default=0) if dead else max([*clocks, journal.members[-1].clock], default=0) + self._margin
-        self.hold = Hold(self._changes, clock, not dead)
-        for peer in self.servers.values():
-            # Answers to an earlier hold must not count for this one.
-            peer.gauges.pop("held", None)
-        self._new_epoch(journal.slots)
-
-    def _held(self) -> None:
-        """End a change once all leaders have answered."""
-        # A change is made only if no slot has passed the clock.
-        assert self.hold is not None
-        leaders = {holders.primary for holders in self.journal.slots}
-        answers = [self.servers[index].gauges.get("held") if index in self.servers else None for index in leaders]
-        if any(answer is None for answer in answers):
-            return
-        hold, self.hold = self.hold, None
-        if all(answers) and self._change is not None:
-            self._margin = 1
-            kept = [members for members in self.journal.members if members.clock < hold.clock]
-            # Later entries were for a change that this one replaces.
-            self.journal.members = [*kept, Members(hold.clock, self._change)]
-            self.note = ""
-        else:
-            # Slots move on while they are asked, so the next try begins further ahead.
-            self._margin = min(2 * self._margin, 1024)
-            self.note = "" if hold.strict else "waiting for a dead worker's successor: its last step is half done"
-        self._change = None
-        self._new_epoch(self.journal.slots)
-
-    def _abort_change(self) -> None:
-        self.hold, self._change = None, None
+        if self.members.begin():
+            self._new_epoch(self.journal.slots)
 
     def _scale(self, sender: bytes, message: Scale) -> None:
         journal = self.journal
         if message.workers > 0:
             journal.worker_num = message.workers
-            # Nodes beyond the new number leave and are not started again.
-            for rank, (node, _, ended) in journal.workers.items():
-                if rank >= message.workers and not ended and node not in journal.retired:
-                    journal.retired.append(node)
+            journal.most_workers = max(journal.most_workers, message.workers)
             self._begin_change()
+            # Superfluous workers that were silent for long are not waited for.
+            self._check_finished()
         if message.servers > 0:
             journal.server_num = message.servers
-            present = sorted(index for index in self._live())
-            journal.draining = present[message.servers :]
-            if journal.draining:
+            # With those that are away at the moment: they may come back.
+            journal.draining = sorted(journal.servers)[message.servers :]
+            if journal.slots:
                 self._rebalance()
         self._actions.append(Keep())
         self._get_wanted(sender, GetWanted())
@@ -437,8 +391,16 @@ class SchedulerState(CheckpointingScheduler):
     def _get_wanted(self, sender: bytes, message: GetWanted) -> None:
         journal = self.journal
         servers = journal.server_num
-        retired, notices = list(journal.retired), list(self.notices)
-        target = Wanted(journal.worker_num, servers, retired, self.finished, journal.error, notices)
+        joined = [node for node, _, _ in journal.workers.values()]
+        target = Wanted(
+            journal.worker_num,
+            servers,
+            list(journal.retired),
+            self.finished,
+            journal.error,
+            list(self.notices),
+            joined,
+        )
         self._reply(sender, target)
 
     def _initialised(self, sender: bytes, message: Initialised) -> None:
@@ -461,6 +423,9 @@ class SchedulerState(CheckpointingScheduler):
             if message.role == "server" and (message.index, message.incarnation) in journal.retired_starts:
                 self._reply(sender, _LET_GO)  # it has not heard it yet
                 return
+            if message.role == "worker" and newest == message.incarnation:
+                self._reply(sender, Stop("left"))  # noted, but the answer was lost
+                return
             starting = self._starting.get(message.index) if message.role == "server" else None
             if starting is None or starting.incarnation != message.incarnation:
                 self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=True))
@@ -468,35 +433,32 @@ class SchedulerState(CheckpointingScheduler):
         came_back = not peer.live
         peer.seen, peer.sender, peer.live, peer.epoch = self._now, sender, True, message.epoch
         peer.clocks, peer.lsns = message.clocks, message.lsns
-        # The answer to a hold stays until the hold ends.
-        held = peer.gauges.get("held")
-        peer.gauges = dict(message.gauges)
-        if message.held is not None and self.hold is not None and message.held.change == self.hold.change:
-            held = float(message.held.held)
-        if held is not None:
-            peer.gauges["held"] = held
-        if self.hold is not None and message.role == "server":
-            self._held()
+        peer.gauges = message.gauges
+        if message.role == "server" and self.members.answered(message.index, message.held, message.epoch):
+            self._new_epoch(journal.slots)
         # It may lead again what only it has.
         if came_back and message.role == "server" and journal.slots:
             self._rebalance()
         if came_back and message.role == "worker":
             self._begin_change()
         view = self.view if message.epoch != journal.epoch else None
-        self._reply(sender, HeartbeatReply(message.sent, journal.epoch, view))
+        dismissed = message.role == "worker" and self.members.is_dismissed(message.index)
+        self._reply(sender, HeartbeatReply(message.sent, journal.epoch, view, dismissed=dismissed))
 
     def _tick(self) -> None:
-        limit = self.options.lease_seconds + _MARGIN_SECONDS
+        journal, limit = self.journal, self.options.lease_seconds + _MARGIN_SECONDS
         for index, peer in list(self.servers.items()):
             if peer.live and self._now - peer.seen > limit:
                 self._lose_server(index)
         limit = (self.options.worker_lease_seconds or self.options.lease_seconds) + _MARGIN_SECONDS
-        for peer in self.workers.values():
+        for rank, peer in self.workers.items():
             if peer.live and self._now - peer.seen > limit:
                 peer.live = False
-        if self.hold is None:
-            # A change that found no agreement is tried again.
-            self._begin_change()
+                # Others may use its samples; slots pass over those that it has pushed already.
+                self._leases.take_back(rank, journal.workers[rank][1] + 1)
+                self._check_finished()
+        # A change that found no agreement is tried again.
+        self._begin_change()
         self._look_for_lost_slots()
         self.go_on_with_checkpoint()
 
@@ -513,6 +475,10 @@ class SchedulerState(CheckpointingScheduler):
     # ------------------------------------------------------------------------------------------------- samples, status
 
     def _lease_samples(self, sender: bytes, message: LeaseSamples) -> None:
+        entry = self.journal.workers.get(message.rank)
+        # It has left, or another start has taken its rank: it would keep the samples for ever.
+        if entry is None or entry[2] or entry[1] != message.incarnation:
+            return
         lease = self._leases.lend(message)
         if lease is not None:
             self._reply(sender, SampleRange(message.request, lease, *self._leases.samples_of(lease)))
@@ -527,7 +493,7 @@ class SchedulerState(CheckpointingScheduler):
         self._reply(sender, Stop("noted"))
 
     def _status(self, sender: bytes, message: GetStatus) -> None:
-        status = status_of(self.journal, self.options, self.servers, self.workers, self.note)
+        status = status_of(self.journal, self.options, self.servers, self.workers, self.members.note)
         self._reply(sender, StatusIs(json.dumps(status)))
 
     def validate_state(self) -> None:
@@ -537,8 +503,7 @@ class SchedulerState(CheckpointingScheduler):
             assert holders.primary >= 0
             assert holders.primary != holders.backup
             assert holders.backup >= 0 or not holders.synced
-        assert sorted(journal.members, key=attrgetter("clock")) == journal.members
-        assert (self.hold is None) == (self._change is None)
+        self.members.validate_state()
 
 
 _HANDLERS: dict[type[Message], Callable[[SchedulerState, bytes, Any], None]] = {

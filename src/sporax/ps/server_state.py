@@ -37,9 +37,8 @@ from sporax.ps.events import (
     ToServer,
 )
 from sporax.ps.follower_state import GET_VIEW
-from sporax.ps.lead import Contribution, Flight, Lead
+from sporax.ps.lead import Flight, Lead
 from sporax.ps.messages import (
-    Accepted,
     Acked,
     Behind,
     Entry,
@@ -69,14 +68,14 @@ from sporax.ps.messages import (
     View,
     ViewIs,
 )
-from sporax.ps.slot import SlotState, check_first_values, combined
-from sporax.ps.slot_checkpoints import CheckpointedState
+from sporax.ps.slot import SlotState, check_first_values
+from sporax.ps.synchronous_state import SynchronousState
 from sporax.ps.wire import Frame, WireError, check_sizes
 
 RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
 
 
-class ServerState(CheckpointedState):
+class ServerState(SynchronousState):
     """The protocol state of one server; arguments as for `CheckpointedState`."""
 
     def __init__(
@@ -209,57 +208,6 @@ class ServerState(CheckpointedState):
                     return
         self._reply(sender, Acked(request, slot, self.states[slot].clock))
 
-    def _push_together(
-        self, sender: bytes, message: Push, frames: tuple[Frame, ...], lead: Lead, state: SlotState
-    ) -> None:
-        """A synchronous push: rank and clock name it, whichever start of the worker sends it."""
-        source = message.source
-        if source.clock < state.clock:
-            self.counts["duplicate_pushes"] += 1
-            self._reply(sender, Acked(message.request, message.slot, state.clock))
-            return
-        for flight in lead.flights:
-            if any(other.clock == source.clock for other in flight.record.sources):
-                self.counts["duplicate_pushes"] += 1
-                flight.waiting.append((sender, message.request))
-                return
-        # The worker knows whether its earlier pushes are on their way.
-        if source.clock > state.clock:
-            self._reply(sender, Behind(message.request, message.slot, state.clock))
-            return
-        if source.rank not in state.ranks_at(source.clock):
-            reason = f"rank {source.rank} is not a member at clock {source.clock}"
-            self._reply(sender, Refused(message.request, message.slot, reason))
-            return
-        # Sent twice: the newest sender gets the answer.
-        if source.rank in lead.pending:
-            self.counts["duplicate_pushes"] += 1
-            lead.pending[source.rank].waiting = [(sender, message.request)]
-        else:
-            lead.pending[source.rank] = Contribution(message, frames, [(sender, message.request)])
-        self._combine(message.slot)
-        if source.rank in lead.pending or lead.needs_backup:  # else its acknowledgement comes as soon
-            self._reply(sender, Accepted(message.request, message.slot))
-
-    def _combine(self, slot: int) -> None:
-        """Make the update of a clock once all its ranks have pushed."""
-        lead, state = self.leads[slot], self.states[slot]
-        ranks = state.ranks_at(state.clock)
-        hold = self.view.hold if self.view is not None else None
-        # One update at a time: the next one must see the values of this one.
-        if lead.flights or not ranks or any(rank not in lead.pending for rank in ranks):
-            return
-        # Members of this clock are being agreed on.
-        if hold is not None and state.clock >= hold.clock:
-            return
-        # Sorted by rank, so that the sum has the same bits everywhere.
-        parts = [lead.pending[rank] for rank in sorted(ranks)]
-        entries, frames = combined(state, [(part.push.weight, part.push.entries, list(part.frames)) for part in parts])
-        sources = tuple(part.push.source for part in parts)
-        lead.pending = {}
-        waiting = [peer for part in parts for peer in part.waiting]
-        self._launch(slot, tuple(frames), waiting, [], sources, entries, None)
-
     def _pull(self, sender: bytes, message: Pull, frames: tuple[Frame, ...]) -> None:
         if (lead := self._lead_of(sender, message)) is None:
             return
@@ -300,9 +248,8 @@ class ServerState(CheckpointedState):
         if pull.clock < 0 or self.options.staleness < 0:
             return True
         if self.options.staleness == 0:
-            hold = self.view.hold if self.view is not None else None
-            # Values of a clock that may change its members must not be read.
-            return state.clock >= pull.clock and (hold is None or pull.clock < hold.clock)
+            # Who reads the values of a clock must be told its members.
+            return state.clock > pull.clock or (state.clock == pull.clock and self._is_decided(state, pull.clock))
         ranks = state.members[-1].ranks if state.members else []
         # The slowest member limits everybody with bounded staleness.
         slowest = min((state.clocks.get(rank, 0) for rank in ranks), default=pull.clock)
@@ -376,18 +323,13 @@ class ServerState(CheckpointedState):
             self.counts["records"] += 1
             self._acknowledge(slot, flight, state.clock)
             self.write_at_clock(slot)
-        if lead.pending:
-            self._drop_stale(lead, state)
+        # First values may have begun with members of an older view.
+        self._renew_members(slot)
+        self._drop_uncounted(slot)
         if lead.pulls:
             self._answer_pulls(slot)
         if self.options.staleness == 0:
             self._combine(slot)
-
-    def _drop_stale(self, lead: Lead, state: SlotState) -> None:
-        """Forget contributions of ranks that are no longer members."""
-        ranks = state.ranks_at(state.clock)
-        for rank in [rank for rank in lead.pending if rank not in ranks]:
-            del lead.pending[rank]
 
     # ------------------------------------------------------------------------------------------- values of checkpoints
 
@@ -496,12 +438,13 @@ class ServerState(CheckpointedState):
         # A new map may have removed a backup, for which records have waited.
         for slot in list(self.leads):
             self._advance(slot)
+            self._drop_uncounted(slot)
             self._answer_pulls(slot)
             if self.options.staleness == 0:
                 self._combine(slot)
 
     def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
-        state = self.states.setdefault(slot, SlotState(slot, self.options.staleness))
+        self.states.setdefault(slot, SlotState(slot, self.options.staleness))
         lead = self.leads.setdefault(slot, Lead())
         # Another follower, or a new start of it, begins from a whole slot.
         if (lead.backup, lead.since) != (backup, since):
@@ -510,13 +453,14 @@ class ServerState(CheckpointedState):
             wanting = self._wanting.pop(slot, b"")
             if backup is not None and self._sender_is(wanting, backup):
                 self._send_image(slot, lead)
-        assert self.view is not None
-        if (
-            state.lsn
-            and state.members != self.view.members
-            and not any(flight.record.members == self.view.members for flight in lead.flights)
-        ):
-            # The schedule of members is part of the slot's history, so that copies agree on it.
+        self._renew_members(slot)
+
+    def _renew_members(self, slot: int) -> None:
+        """Bring the view's schedule of members into the slot's history, so that copies agree on it."""
+        lead, state = self.leads[slot], self.states[slot]
+        coming = [flight.record.members for flight in lead.flights if flight.record.members is not None]
+        newest = coming[-1] if coming else state.members
+        if state.lsn and self.view is not None and newest != self.view.members:
             self._launch(slot, (), [], [], (), [], self.view.members)
 
     def _stop_leading(self, slot: int) -> None:

@@ -106,6 +106,10 @@ class SlotState:
                 ranks = entry.ranks
         return ranks
 
+    def counts_at(self, rank: int, clock: int) -> bool:
+        """Whether a rank is a member at a clock; also where that is so long ago that it is forgotten."""
+        return rank in self.ranks_at(clock) or (bool(self.members) and clock < self.members[0].clock)
+
     def conflict(self, specs: Sequence[VariableSpec]) -> str:
         """Why variables of these names and sizes cannot be created here; "" if they can."""
         for spec in specs:
@@ -188,7 +192,16 @@ class SlotState:
             self.clock += 1
         if record.members is not None:
             self.members = record.members
+        if self.staleness == 0:
+            self._pass_over_deserted()
         self.lsn, self.epoch = record.lsn, record.epoch
+
+    def _pass_over_deserted(self) -> None:
+        """Go to the clock of the next members where those of the present clock have all left: nobody makes its update."""
+        if not self.ranks_at(self.clock):
+            self.clock = min(
+                (entry.clock for entry in self.members if entry.ranks and entry.clock > self.clock), default=self.clock
+            )
 
     def _create(self, record: Record, reader: EntryReader) -> None:
         first = {entry.key: reader.take(entry)[1] for entry in record.entries}

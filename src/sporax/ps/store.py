@@ -21,6 +21,7 @@ from sporax.ps.messages import (
     Init,
     LeaseSamples,
     Leave,
+    Members,
     Message,
     OptimizerSpec,
     Pull,
@@ -28,6 +29,7 @@ from sporax.ps.messages import (
     Push,
     SamplesDone,
     Source,
+    Uncounted,
     VariableSpec,
 )
 from sporax.ps.placement import SegmentPlan, dense_layout
@@ -38,6 +40,7 @@ from sporax.ps.wire import EntryReader, Floats, Frame, Ids, chunks
 
 # Room for dense groups and tables of one optimizer among the keys of the job.
 KEYS_PER_PART = 64
+_JOIN_SECONDS = 0.05  # between two looks at whether this worker has become a member
 _NO_VALUES = np.empty((0, 1), np.float32)
 
 
@@ -148,6 +151,7 @@ class _PullPlan:
     rows: dict[tuple[int, int], _Rows] = field(default_factory=dict)
     widths: dict[int, tuple[int, int]] = field(default_factory=dict)
     part: _Part | None = None
+    clock: int = -1
     dense: _DenseValues = field(default_factory=lambda: _DenseValues([]))
 
 
@@ -169,10 +173,10 @@ class Store:
         self._client = Client(self.link, keys, timeout)
         assert self.link.welcome is not None
         self.options = self.link.welcome.options
+        self.first_workers = self.link.welcome.first_workers
         self.rank = self.link.rank
         self.clock = 0
         self.members: tuple[int, ...] = ()
-        self._was_member = False
         self._parts: list[_Part] = []
         self._tables: dict[int, VariableSpec] = {}
         self._seq = [0] * self.options.num_slots
@@ -216,7 +220,7 @@ class Store:
             self.link.initialised()
         if part == 0:
             # The clock belongs to the worker, not to a part.
-            self._continue()
+            self.rejoin()
 
     def _submit_init(self, slot: int, part: _Part, flat: Sequence[Floats]) -> int:
         plans = part.of_slot(slot)
@@ -232,28 +236,33 @@ class Store:
 
         return self._client.submit(slot, make, frames)
 
-    def _continue(self) -> None:
-        """Find the clock at which this worker goes on: the lowest of all slots (they differ by one at most).
+    def rejoin(self) -> bool:
+        """Find the clock at which this worker goes on; False where the job goes on, or has ended, without it.
 
-        A worker that joins begins at the clock at which it is a member.
+        It is the lowest of all slots (they differ by one at most), or the one from which on this worker is a member.
         """
-        while True:
-            requests = [self._submit_pull(slot, -1, [], []) for slot in range(self.options.num_slots)]
-            # The lowest clock: a slot that is ahead keeps its values of one clock ago.
-            answers = [message for message, _ in self._client.wait_all(requests) if isinstance(message, Pulled)]
-            self.clock = min((answer.clock for answer in answers), default=0)
+        self.members = ()
+        while not self.link.is_over:
+            try:
+                requests = [self._submit_pull(slot, -1, [], []) for slot in range(self.options.num_slots)]
+                # The lowest clock: a slot that is ahead keeps its values of one clock ago.
+                answers = [message for message, _ in self._client.wait_all(requests) if isinstance(message, Pulled)]
+            except SporaxRuntimeError:
+                if self.link.is_over:
+                    break
+                raise
+            lowest = min((answer.clock for answer in answers), default=0)
             view = self.link.view
             if self.options.staleness != 0 or view is None:
-                return
-            begins = [entry.clock for entry in view.members if self.rank in entry.ranks and entry.clock >= self.clock]
-            present = [entry for entry in view.members if entry.clock <= self.clock]
-            # A member already: it goes on at this clock.
-            if present and self.rank in present[-1].ranks:
-                return
-            if begins:
-                self.clock = min(begins)
-                return
-            time.sleep(0.02)
+                self.clock = lowest
+                return True
+            if (place := _place(view.members, self.rank, lowest)) is not None:
+                self.clock, self.members = place.clock, tuple(place.ranks)
+                return True
+            if self.leave_if_dismissed():
+                break
+            time.sleep(_JOIN_SECONDS)
+        return False
 
     # ----------------------------------------------------------------------------------------------------------- push
 
@@ -325,12 +334,17 @@ class Store:
                     result.setdefault(slot, []).append((key, ids[part], values[part], rate))
         return result
 
-    def wait(self, ticket: Ticket) -> None:
-        """Return when every slot has acknowledged: from then on the push is not lost, whatever ends."""
-        self._client.wait_all(ticket.requests)
+    def wait(self, ticket: Ticket) -> bool:
+        """Return when every slot has acknowledged: from then on the push is not lost, whatever ends.
+
+        False in synchronous mode where the others have made that step without this worker, which was silent for longer than
+        its lease: its gradients do not count, and `rejoin` tells where it goes on.
+        """
+        answers = self._client.wait_all(ticket.requests)
         if ticket.lease >= 0:
             # Only after all slots have acknowledged: the lease is then done whatever ends.
             self.link.tell(SamplesDone(self.rank, ticket.lease))
+        return not any(isinstance(message, Uncounted) for message, _ in answers)
 
     # ----------------------------------------------------------------------------------------------------------- pull
 
@@ -353,8 +367,9 @@ class Store:
             ahead: ask for the values of so many clocks later; the servers answer once they are there.
         """
         owner = self._parts[part] if dense else None
-        plan = _PullPlan(part=owner, dense=_DenseValues([entry.size for entry in owner.dense] if owner else []))
         clock = -1 if newest else self.clock + ahead
+        dense_values = _DenseValues([entry.size for entry in owner.dense] if owner else [])
+        plan = _PullPlan(part=owner, dense=dense_values, clock=clock)
         requests: dict[int, list[tuple[int, Ids]]] = {}
         for key, ids in (tables or {}).items():
             ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
@@ -386,13 +401,15 @@ class Store:
         """Values of the dense parameters (flat) and rows of the tables, in the order they were requested."""
         dense = plan.dense
         rows = {key: np.empty(shape, np.float32) for key, shape in plan.widths.items()}
+        has_all = True
         for slot, request in plan.requests:
             message, frames = self._client.wait(request)
             if not isinstance(message, Pulled):
                 raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
-            self.members = tuple(message.ranks)
-            # A worker that has never been a member is still waiting to join.
-            self._was_member = self._was_member or self.rank in self.members
+            # A slot that is further than a member lets it come has gone on without this worker.
+            has_gone_on = self.options.staleness == 0 and message.clock > plan.clock >= 0
+            self.members = () if has_gone_on else tuple(message.ranks)
+            has_all = has_all and not has_gone_on
             if dense.has_taken(slot, frames):
                 continue
             reader = EntryReader(frames)
@@ -404,6 +421,7 @@ class Store:
                     table, width = plan.rows[(slot, entry.key)], plan.widths[entry.key][1]
                     _, values = reader.take(entry)
                     rows[entry.key][table.positions] = _NO_VALUES if values is None else values.reshape(-1, width)
+        self.members = self.members if has_all else ()
         return dense.arrays(), rows
 
     def pull(
@@ -413,15 +431,24 @@ class Store:
         return self.finish_pull(self.start_pull(tables, dense=dense, newest=newest, part=part))
 
     @property
-    def is_retired(self) -> bool:
-        """Whether the job goes on without this worker from this clock on.
+    def is_member(self) -> bool:
+        """Whether this worker's gradients count at its clock, as its last pull has told; else `rejoin` tells what to do."""
+        return self.options.staleness != 0 or self.rank in self.members
 
-        In the asynchronous modes servers hear of members late, so a worker that was away may miss itself among them for a
-        moment. Those that a smaller job lets go have been members and have the highest ranks.
+    @property
+    def is_retired(self) -> bool:
+        """Whether the job goes on without this worker, or has ended."""
+        return self.link.has_left or self.link.is_over
+
+    def leave_if_dismissed(self) -> bool:
+        """Leave where the job became smaller, or has ended; gives whether that is so.
+
+        Between two steps and with nothing on its way: what a worker pushes after it has left need not count.
         """
-        if not self.members or self.rank in self.members:
-            return False
-        return self.options.staleness == 0 or (self._was_member and self.rank > max(self.members))
+        # A member goes on to the clock from which it is none: the slots wait for its gradients until then.
+        if self.is_retired or (self.options.staleness == 0 and self.is_member):
+            return self.is_retired
+        return self.link.leave_if_dismissed(Leave(self.rank, self.link.incarnation, self.clock, False))
 
     # -------------------------------------------------------------------------------------------------------- samples
 
@@ -437,7 +464,9 @@ class Store:
             (lease, range of sample numbers); give the lease to `push` and wait for the ticket.
         """
         request = 0
-        while not stop():
+        while not stop() and not self.is_retired:
+            if self.link.stopped:
+                raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
             request += 1
             message = LeaseSamples(request, self.rank, self.link.incarnation, total, size)
             answer = self.link.ask_samples(message, 1.0)
@@ -467,6 +496,13 @@ class Store:
             self.link.leave(Leave(self.rank, self.link.incarnation, self.clock, True), 5.0)
         self.link.close()
         self._client.close()
+
+
+def _place(members: Sequence[Members], rank: int, clock: int) -> Members | None:
+    """The first clock, from `clock` on, at which a rank is a member, and all members of it; None if there is none yet."""
+    present = [Members(clock, entry.ranks) for entry in members if entry.clock <= clock][-1:]
+    coming = [entry for entry in members if entry.clock > clock]
+    return next((entry for entry in (*present, *coming) if rank in entry.ranks), None)
 
 
 def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:

@@ -80,7 +80,9 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     timeout = place.receive_timeout
     store = Store(place.scheduler, node=place.node, rank=rank, keys=keys_for(place.host, environ), timeout=timeout)
     _check_agrees(config, store)
-    SESSION.servers = ServerConnection(store, first_workers=max(1, place.worker_num), step_seconds=timeout)
+    # The scheduler knows with how many the job began; a pod that is made later has the job's present size in its environment.
+    first_workers = store.first_workers or max(1, place.worker_num)
+    SESSION.servers = ServerConnection(store, first_workers=first_workers, step_seconds=timeout)
     atexit.register(SESSION.servers.close)
     return store.rank, _workers(environ)
 

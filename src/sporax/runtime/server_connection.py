@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime.row_cache import NextBatches, RowCache, lifetime
 from sporax.runtime.step_leases import StepLeases
 
@@ -70,6 +71,7 @@ class ServerConnection:
         self.next_batches = NextBatches()
         self.leases = StepLeases(self)
         self._steps_done = 0
+        self._has_rejoined = self._is_in_turn = False
         self._closed = False
 
     @property
@@ -105,11 +107,12 @@ class ServerConnection:
         self.store.declare(dense, optimizers, specs)
         # All ranks declare, but only rank 0's first values count.
         self.store.initialise(values if self.store.rank == 0 else None, part=number)
+        self._end_retired()  # while it waited to become a member
         caches, table_groups = [table for table, _ in tables], [group for _, group in tables]
         part = Part(number, [value.shape for value in values], caches, table_groups)
         self.parts.append(part)
-        # A process that continues a killed one starts at the clock that the servers have.
-        if self.store.link.incarnation > 1:
+        # A process that continues a killed one, or joins, starts at the clock that the servers have.
+        if self._joins:
             self._steps_done = self.store.clock // len(self.parts)
         return part
 
@@ -122,10 +125,7 @@ class ServerConnection:
     def values(self, part: Part) -> list[Floats]:
         """The dense parameters of a part at this worker's clock."""
         with self.lock:
-            flat, _ = self.store.pull(part=part.number)
-            # Every answer of the servers may say that this worker has left the job.
-            self._check_retired()
-            return self._shaped(part, flat)
+            return self._values_as_member(part)
 
     def fetch(self, rows: Mapping[int, npt.NDArray[np.int64]]) -> Any:
         """Rows of tables at this worker's clock."""
@@ -156,13 +156,15 @@ class ServerConnection:
             )
             # The first exchange of a part has no earlier values, so it waits as in synchronous mode.
             if self.store.options.staleness == 0 or not part.values:
-                flat, _ = self.store.pull(part=part.number)
-                self.store.wait(ticket)
-                part.values = self._shaped(part, flat)
+                part.values = self._values_as_member(part, ticket)
             else:
                 part.values = self._earlier_values(part, ticket)
+            # Nothing may be on its way when it leaves.
+            if self.store.link.dismissed and self.store.options.staleness != 0:
+                self.write_back()
+                self.store.leave_if_dismissed()
+            self._end_retired()
             self.leases.pushed()
-            self._check_retired()
             return part.values
 
     def write_back(self) -> None:
@@ -194,6 +196,24 @@ class ServerConnection:
             ]
             return np.concatenate(parts)
 
+    def _values_as_member(self, part: Part, ticket: Ticket | None = None) -> list[Floats]:
+        """The values of this worker's clock, after its push is acknowledged; where it is no member, of its next clock.
+
+        Every answer of the servers may say that the job goes on without this worker, or has gone on while it was silent.
+        """
+        try:
+            flat, _ = self.store.pull(part=part.number)
+            counted = ticket is None or self.store.wait(ticket)
+        except SporaxRuntimeError:
+            self._end_retired()  # it was away for so long that the job has ended meanwhile
+            raise
+        while not (counted and self.store.is_member):
+            self.store.rejoin()
+            self._end_retired()
+            self._has_rejoined, self._is_in_turn = True, False
+            (flat, _), counted = self.store.pull(part=part.number), True
+        return self._shaped(part, flat)
+
     def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
         """Values requested a step ago; this step's push and pull stay on their way."""
         values = part.values
@@ -208,18 +228,26 @@ class ServerConnection:
         part.pull = self.store.start_pull(part=part.number)
         return values
 
-    def _is_done_already(self, part: Part) -> bool:
-        """Whether this step of this part was made by a process that this one continues.
+    @property
+    def _joins(self) -> bool:
+        """Whether others have made steps of the job before this process's first one, or meanwhile."""
+        return self.store.link.incarnation > 1 or self.store.rank >= self.first_workers or self._has_rejoined
 
-        With several optimizers the steps of a clock go round: clock c is a step of part c modulo their number.
+    def _is_done_already(self, part: Part) -> bool:
+        """Whether this step of this part was made by a process that this one continues, or before this one joined.
+
+        With several optimizers the steps of a clock go round: clock c is a step of part c modulo their number. So a process
+        that comes in the middle of a round passes over parts until it is the turn of the one that it is at.
         """
-        turn = self.store.clock % len(self.parts)
-        return self.store.options.staleness == 0 and part.number < turn and self.store.link.incarnation > 1
+        if self.store.options.staleness != 0 or self._is_in_turn or not self._joins:
+            return False
+        self._is_in_turn = part.number == self.store.clock % len(self.parts)
+        return not self._is_in_turn
 
     def _shaped(self, part: Part, flat: Sequence[Floats]) -> list[Floats]:
         return [value.reshape(shape) for value, shape in zip(flat, part.shapes, strict=True)]
 
-    def _check_retired(self) -> None:
+    def _end_retired(self) -> None:
         """End this process well if the job goes on without it."""
         if self.store.is_retired:
             print(f"sporax: rank {self.store.rank} leaves the job, which needs fewer workers", flush=True)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import parameter_server, row_cache, server_connection, state
@@ -95,6 +96,8 @@ class ServedParameters:
 
     def step(self, gradients: Sequence[jax.Array], rates: Sequence[jax.Array]) -> None:
         """Exchange gradients for values, as part of the running program."""
+        # Again, as settings may have changed since the optimizer was made.
+        context.check_with_servers()
         pushed = [gradients[index].astype(jnp.float32) for index in (*self.dense, *self.tables)]
         by_group = jnp.stack([jnp.asarray(rates[rate], jnp.float32).reshape(()) for rate in self._rates])
         *values, number = parameter_server.exchange_in_program(self._servers, self._part, by_group, pushed)
@@ -115,6 +118,7 @@ def served(optimizer: ServedOptimizer) -> ServedParameters | None:
     """What of an optimizer is done by servers; None without such Parameters."""
     if not any(parameter.is_param_ps for parameter in optimizer.parameters):
         return None
+    context.check_with_servers()
     servers = parameter_server.connection()
     if servers is None:
         raise SporaxRuntimeError(
