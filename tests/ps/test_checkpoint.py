@@ -129,7 +129,8 @@ def test_losing_every_copy_names_the_slots_and_the_last_checkpoint(tmp_path: Pat
     cluster = background(1, 1, MS_PS_STALENESS="-1", MS_PS_CHECKPOINT_PATH=str(tmp_path), **variables)
     with cluster:
         store = store_of(cluster)
-        while not json.loads(cluster.cluster.status().text)["checkpoint"]:
+        # A busy scheduler may not answer in time, and is asked again.
+        while (status := cluster.cluster.status()) is None or not json.loads(status.text)["checkpoint"]:
             time.sleep(0.05)
         cluster.cluster.kill("server", 0)
         reason = fails(cluster)

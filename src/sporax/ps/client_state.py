@@ -166,7 +166,9 @@ class ClientState:
         match message:
             case Acked() | Pulled() | Uncounted():
                 del self.open[message.request]
-                self._note(entry.submit, message.clock)
+                # A push that does not count says nothing of the slot's clock.
+                if not isinstance(message, Uncounted):
+                    self._note(entry.submit, message.clock)
                 self._actions.append(Done(message.request, message, frames))
             case Refused():
                 del self.open[message.request]

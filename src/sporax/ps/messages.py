@@ -264,7 +264,7 @@ class Resend(Message, frozen=True, array_like=True, tag=8):
     expected: int
 
 
-class Uncounted(Message, frozen=True, array_like=True, tag=11):
+class Uncounted(Message, frozen=True, array_like=True, tag=69):
     """A synchronous push of a rank that is no member at its clock: the update of that clock is made without it."""
 
     request: int
