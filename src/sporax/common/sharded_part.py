@@ -43,7 +43,7 @@ def run_part(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
     Raises:
         SporaxRuntimeError: the function uses Tensors that are differentiated and are not its inputs.
-        SporaxNotImplementedError: integers are differentiated.
+        SporaxNotImplementedError: integers are differentiated, or inputs of which each process has its own rows.
     """
     if program.part is None:
         program.part = _Part(program.function, program.name)
@@ -191,6 +191,15 @@ class _Once:
         pull = self.part.pull(self.variables, *self._wanted)
         given = dict(zip(self.variables, values, strict=True))
         gradients, _ = state.isolate(lambda: pull((*self.call(arrays), starts), {}), given)
+        chosen = [array for array, wanted in zip(arrays, self._wanted[1], strict=True) if wanted]
+        for gradient, array in zip(gradients[len(gradients) - len(chosen) :], chosen, strict=True):
+            # Each process would go on with the gradient of its own rows, and its weights would differ from the others'.
+            if gradient.shape != array.shape:
+                raise SporaxNotImplementedError(
+                    f"For '{self.part.name}', 'shard' inside of a derivative by inputs of which each process has its own rows is "
+                    "not offered in PYNATIVE_MODE. Give all rows to each with dataset_strategy='full_batch', or compile the "
+                    "step with jit."
+                )
         remaining = iter(gradients)
         of_variables, of_arrays = ([next(remaining).array if each else None for each in part] for part in self._wanted)
         return of_variables, of_arrays

@@ -187,7 +187,8 @@ class Program:
         found = self._found.get(signature)
         if found is not None and found.fresh():
             return (*found.written, *found.read), False
-        found, trace = _discovered(self.function, self.name, signature, list(filter(is_array, leaves)), False)
+        arrays = _described(list(filter(is_array, leaves)), self.settings())
+        found, trace = _discovered(self.function, self.name, signature, arrays, False)
         constants = [] if trace.traced is None else trace.traced.consts
         if any(isinstance(constant, jax.core.Tracer) for constant in constants):
             return (*found.written, *found.read), True
