@@ -30,3 +30,7 @@ def compare_checkpoints(one, many):
     assert {name: item.shape for name, item in saved.items()} == {"up": (16, 32), "down": (32, 8)}
     for name, parameter in expected.items():
         np.testing.assert_allclose(saved[name].asnumpy(), parameter.asnumpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_sharded_parts_of_eager_code_have_the_gradients_of_one_process(check_ranks):
+    check_ranks("sharded_part.py", 2, JAX_PLATFORMS="cpu")

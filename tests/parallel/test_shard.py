@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from program_text import planned_bytes, read_collectives
 
 import sporax as ms
-from sporax import Tensor, context, grad, nn, ops
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax import Parameter, Tensor, context, grad, nn, ops, value_and_grad
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.parallel import Layout, shard
 
 X = np.random.default_rng(2).normal(size=(8, 16)).astype(np.float32)
@@ -67,13 +68,167 @@ def test_an_eager_network_runs_its_sharded_part_on_all_devices():
     assert held(function(x)) == (4, 4)
 
 
-def test_derivatives_of_eager_code_are_whole_and_say_so():
+class Eager(nn.Cell):
+    """Sharded parts, a Cell and a function, between parts that are not."""
+
+    def __init__(self, is_cut):
+        super().__init__()
+        self.first = nn.Dense(16, 16)
+        self.block = nn.SequentialCell(nn.Dense(16, 32), nn.ReLU(), nn.Dense(32, 16))
+        self.rest = nn.Dense(16, 4)
+        draw = np.random.default_rng(0)
+        for parameter in self.get_parameters():
+            parameter.set_data(Tensor(draw.normal(size=parameter.shape).astype(np.float32) * 0.2))
+        self.gate = gated
+        if is_cut:
+            self.block.shard(((1, 8),), parameter_plan={"self.block.0.weight": (8, 1)})
+            self.gate = shard(gated, in_strategy=((2, 4), (2, 4)))
+
+    def construct(self, x):
+        x = self.first(x)
+        return self.rest(self.gate(self.block(x), x))
+
+
+def gated(a, b):
+    return ops.tanh(a) * b
+
+
+def train(is_cut):
+    net, target = Eager(is_cut), Tensor(X[:, :4] * 0.5)
+    optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+    step = value_and_grad(lambda x: ops.square(net(x) - target).mean(), None, optimizer.parameters)
+    history = []
+    for _ in range(3):
+        loss, gradients = step(Tensor(X))
+        optimizer(gradients)
+        history.append([loss.asnumpy(), *(gradient.asnumpy() for gradient in gradients)])
+    return net, history
+
+
+def eager_auto_parallel():
     context.set_context(mode=context.PYNATIVE_MODE)
     context.set_auto_parallel_context(**AUTO)
-    square = shard(lambda a: ops.square(a), in_strategy=((2, 4),))
-    with pytest.warns(UserWarning, match="has no effect inside of a derivative in PYNATIVE_MODE"):
-        actual = grad(lambda x: square(x).sum())(Tensor(X))
-    np.testing.assert_allclose(actual.asnumpy(), 2 * X, rtol=1e-6)
+
+
+def test_eager_training_runs_its_sharded_parts_in_slices_forward_and_backward():
+    context.set_context(mode=context.PYNATIVE_MODE)
+    _, alone = train(False)
+    eager_auto_parallel()
+    net, history = train(True)
+    for step, expected in zip(history, alone, strict=True):
+        for actual, value in zip(step, expected, strict=True):
+            np.testing.assert_allclose(actual, value, rtol=1e-5, atol=1e-6)
+    forward, backward = net.block.program.part.programs()
+    assert [len(program.compilations) for program in (forward, backward)] == [1, 1]  # and not at every step
+    for program in (forward, backward):
+        layouts = program.planned.parameter_layouts()
+        assert layouts["block.0.weight"][2] == (4, 16)
+        sent = read_collectives(program.executable.as_text())
+        assert sent and sent == planned_bytes(program.planned)
+    assert held(net.block[0].weight) == (4, 16)
+
+
+DERIVATIVES = {
+    "grad": lambda f, x: [grad(lambda x: f(x).sum())(x)],
+    "of second order": lambda f, x: [grad(lambda x: (grad(lambda y: f(y).sum())(x) * x).sum())(x)],
+    "jvp": lambda f, x: ms.jvp(lambda x: f(x) * 2, x, x + 1),
+    "jacfwd": lambda f, x: [ms.jacfwd(f)(x[:, :4])],
+    "jacrev": lambda f, x: [ms.jacrev(f)(x[:, :4])],
+    "vmap": lambda f, x: [grad(lambda x: ms.vmap(f)(x).sum())(ops.stack([x, x * 2]))],
+    "branch": lambda f, x: [grad(lambda x: ops.cond(x.sum() > -1000.0, f, lambda a: a, x).sum())(x)],
+    "vjp twice": lambda f, x: [ms.vjp(f, x)[1](x)[0], ms.vjp(f, x)[1](x * 2)[0]],
+    "two calls": lambda f, x: value_and_grad(lambda x: f(f(x) + x).sum())(x),
+    "sensitivity": lambda f, x: [grad(f, sens_param=True)(x, x)],
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES)
+def test_all_derivatives_of_eager_code_go_through_sharded_parts(derivative):
+    def wave(a):
+        return ops.sin(a) * a
+
+    alone = [value.asnumpy() for value in derivative(wave, Tensor(X))]
+    eager_auto_parallel()
+    actual = derivative(shard(wave, in_strategy=((2, 4),)), Tensor(X))
+    for value, expected in zip(actual, alone, strict=True):
+        np.testing.assert_allclose(value.asnumpy(), expected, rtol=1e-5, atol=1e-5)
+    assert all(value.array.sharding.num_devices == 8 for value in actual)
+
+
+def written_in_parts(wrap):
+    scale = Parameter(Tensor(X + 2), name="scale")
+    frozen = Parameter(Tensor(X + 1), name="frozen", requires_grad=False)
+
+    def part(a, index, factor=1):
+        b = a * scale * frozen * factor
+        ops.assign(frozen, frozen + 1)
+        return b, [ops.argmax(b, 1), index], "name"
+
+    function = wrap(part)
+
+    def forward(x, frozen):
+        first, (rows, _), name = function(x, Tensor([1, 2]), factor=2)
+        assert name == "name"
+        second, _, _ = function(x, Tensor([1, 2]), factor=2)  # sees what the first call has written
+        return (first * second).sum() + rows.sum()
+
+    loss, (inputs, weights) = value_and_grad(forward, (0, 1), [scale])(Tensor(X), frozen)
+    return [item.asnumpy() for item in (loss, *inputs, *weights, frozen)]
+
+
+def test_what_a_sharded_part_writes_is_seen_by_the_next_call_and_kept():
+    alone = written_in_parts(lambda part: part)
+    eager_auto_parallel()
+    actual = written_in_parts(lambda part: shard(part, in_strategy=((2, 4), (1,))))
+    for value, expected in zip(actual, alone, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_a_sharded_part_draws_the_same_numbers_forward_and_backward():
+    eager_auto_parallel()
+    net = nn.SequentialCell(nn.Dropout(p=0.5)).set_train().shard(((8, 1),))
+    output, backward = ms.vjp(net, Tensor(X))
+    np.testing.assert_allclose(backward(Tensor(X))[0].asnumpy(), output.asnumpy(), rtol=1e-6)
+    again = ms.vjp(net, Tensor(X))[0].asnumpy()
+    assert ((again != 0) != (output.asnumpy() != 0)).any()
+
+
+def test_tensors_from_outside_that_are_differentiated_are_refused():
+    eager_auto_parallel()
+
+    def forward(x):
+        scale = x * 2
+        return shard(lambda a: a * scale, in_strategy=((2, 4),))(x).sum()
+
+    with pytest.raises(SporaxRuntimeError, match="must get all Tensors that are differentiated as inputs"):
+        grad(forward)(Tensor(X))
+
+
+def test_derivatives_by_integers_are_refused_in_sharded_parts():
+    eager_auto_parallel()
+    square = shard(lambda a: a * a, in_strategy=((2, 4),))
+    with pytest.raises(SporaxNotImplementedError, match="'shard' inside of a derivative by integers"):
+        grad(lambda x: square(x).sum())(Tensor(np.arange(32).reshape(8, 4)))
+
+
+def recomputed(is_cut):
+    block = nn.SequentialCell(nn.Dense(16, 16, weight_init="ones", bias_init="ones"))
+    if is_cut:
+        block.shard(((1, 8),), parameter_plan={"0.weight": (8, 1)})
+    net = nn.SequentialCell(nn.Tanh(), block, nn.Tanh())
+    net.recompute()
+    loss, (inputs, weights) = value_and_grad(lambda x: net(net(x)).sum(), 0, net.trainable_params())(Tensor(X))
+    return [item.asnumpy() for item in (loss, inputs, *weights)], block
+
+
+def test_a_sharded_part_inside_of_recompute_runs_in_slices():
+    alone, _ = recomputed(False)
+    eager_auto_parallel()
+    actual, block = recomputed(True)
+    for value, expected in zip(actual, alone, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+    forward, backward = block.program.part.programs()
+    assert [program.planned.plan.mesh.num_devices for program in (forward, backward)] == [8, 8]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Call:
     @property
     def by_integers(self) -> bool:
         """Whether an integer is among what is differentiated."""
-        return not all(map(_is_inexact, [*self.inputs, *self.parameters]))
+        return not all(map(is_inexact, [*self.inputs, *self.parameters]))
 
     @property
     def inputs(self) -> list[jax.Array]:
@@ -201,7 +201,7 @@ class Pullback:
     def _run_with_slopes(self) -> Any:
         """As without integers, but these, and integer outputs, are differentiated through their slopes."""
         arrays = [*self._inputs, *self._parameters]
-        places = [place for place, array in enumerate(arrays) if not _is_inexact(array)]
+        places = [place for place, array in enumerate(arrays) if not is_inexact(array)]
 
         def function(
             inputs: list[jax.Array], parameters: list[jax.Array], slopes: list[jax.Array]
@@ -243,7 +243,7 @@ class Pullback:
             cotangents = self._parts.sensitivity(cotangents)
         starts = _matched(self._leaves, cotangents)
         # Only a plan needs to know where the backward pass begins.
-        starts = _marked(self._leaves, starts) if state.planning() else starts
+        starts = loss_marked(self._leaves, starts) if state.planning() else starts
         with _explained():
             by_input, by_parameter = self._pull(
                 starts if not self.call.by_integers else (starts, self._of_slopes(cotangents))
@@ -274,10 +274,10 @@ class Pullback:
         }
 
 
-def _marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:
+def loss_marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:
     """The same cotangents; the plan knows that these are where the backward pass starts."""
     marked = list(cotangents)
-    places = [number for number, output in enumerate(outputs) if _is_inexact(output)]
+    places = [number for number, output in enumerate(outputs) if is_inexact(output)]
     # Cotangents are marked together with their outputs, so that the plan can tell which belong together.
     pairs = [*(outputs[position] for position in places), *(marked[position] for position in places)]
     for place, array in zip(places, apply_mark(pairs, LossMark())[len(places) :], strict=True):
@@ -314,7 +314,7 @@ def _pushed_in_reverse(
 ) -> tuple[list[jax.Array], list[Any], Any]:
     """As `jax.jvp` with ``has_aux``, by the reverse mode of the reverse mode: that is linear, and its transpose is requested."""
     # Integers have no tangents.
-    smooth = [number for number, array in enumerate(inputs) if _is_inexact(array)]
+    smooth = [number for number, array in enumerate(inputs) if is_inexact(array)]
 
     def of_smooth(*arrays: jax.Array) -> Any:
         given = list(inputs)
@@ -324,19 +324,19 @@ def _pushed_in_reverse(
 
     outputs, pull, aux = jax.vjp(of_smooth, *(inputs[number] for number in smooth), has_aux=True)
     # The pullback is linear, so the point at which it is transposed does not matter.
-    starts = [jnp.zeros_like(output) for output in outputs if _is_inexact(output)]
+    starts = [jnp.zeros_like(output) for output in outputs if is_inexact(output)]
 
     def backward(starts: Sequence[jax.Array]) -> Any:
         # JAX wants float0 for integers.
         remaining = iter(starts)
-        return pull([next(remaining) if _is_inexact(output) else _nothing(output) for output in outputs])
+        return pull([next(remaining) if is_inexact(output) else nothing(output) for output in outputs])
 
     (result,) = jax.vjp(backward, starts)[1](tuple(tangents[number] for number in smooth))
     remaining = iter(result)
-    return outputs, [next(remaining) if _is_inexact(output) else _nothing(output) for output in outputs], aux
+    return outputs, [next(remaining) if is_inexact(output) else nothing(output) for output in outputs], aux
 
 
-def _nothing(array: jax.Array) -> Any:
+def nothing(array: jax.Array) -> Any:
     """The derivative of integers."""
     return np.zeros(array.shape, jax.dtypes.float0)
 
@@ -386,7 +386,8 @@ def is_differentiable(value: Any) -> bool:
     return isinstance(value, Tensor | COOTensor | CSRTensor)
 
 
-def _is_inexact(array: Any) -> bool:
+def is_inexact(array: Any) -> bool:
+    """Whether JAX differentiates by it."""
     return bool(jnp.issubdtype(array.dtype, jnp.inexact))
 
 
@@ -408,7 +409,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
             raise SporaxValueError(
                 f"For 'grad', the sensitivity must have the output's shape {output.shape}, but got {value.shape}."
             )
-        if not _is_inexact(output):
+        if not is_inexact(output):
             # JAX wants cotangents without a dtype for integers.
             return np.zeros(output.shape, jax.dtypes.float0)
         return jnp.ones_like(output) if value is None else jnp.asarray(value, output.dtype)
@@ -417,7 +418,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
 
 
 def _tangent(array: jax.Array, direction: jax.Array) -> Any:
-    return direction.astype(array.dtype) if _is_inexact(array) else np.zeros(array.shape, jax.dtypes.float0)
+    return direction.astype(array.dtype) if is_inexact(array) else np.zeros(array.shape, jax.dtypes.float0)
 
 
 def _dense(gradient: Any, like: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ JAX's transformation of the same name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from sporax.common.jit import compiled_in_graph_mode, returning_values
 from sporax.common.tensor import wrap
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import state
+from sporax.runtime.collectives import ReverseModeNeeded, forward_mode_refused
 
 
 def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -121,8 +123,16 @@ def _jacobian(
             )
         # All inputs of the call are to be differentiated.
         numbers = tuple(range(len(positions)))
-        slopes = transform(lambda *inputs: call.pure(inputs, []), argnums=numbers, has_aux=True)
-        by_output, (updates, _, rest) = slopes(*call.inputs)
+
+        def pure(*inputs: jax.Array) -> tuple[list[jax.Array], Any]:
+            return call.pure(inputs, [])
+
+        try:
+            # Some operators, such as collectives, have a reverse mode only; the Jacobian is the same.
+            with forward_mode_refused() if transform is jax.jacfwd else nullcontext():
+                by_output, (updates, _, rest) = transform(pure, argnums=numbers, has_aux=True)(*call.inputs)
+        except ReverseModeNeeded:
+            by_output, (updates, _, rest) = jax.jacrev(pure, argnums=numbers, has_aux=True)(*call.inputs)
         state.commit(updates)
         rows = _shaped([_shaped([wrap(column) for column in by_input]) for by_input in by_output])
         return (rows, _shaped(rest[1].fill(rest[0]))) if has_aux else rows

@@ -22,6 +22,7 @@ from sporax.common.jit import returning_values, run_program
 from sporax.common.one_forward import run_once
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.recompute import offloading, run_recomputed
+from sporax.common.sharded_part import is_inside_eager_code, run_part
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
@@ -126,6 +127,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
             return self._run(*args, **kwargs)
+        if "shard" in self._marks and is_inside_eager_code():
+            return run_part(self.program, args, kwargs)
         return run_once(self, args, kwargs, self._run)
 
     _is_optimizer = False

@@ -143,10 +143,19 @@ def check_mode() -> None:
         ReverseModeNeeded: inside `forward_mode_refused`.
         SporaxRuntimeError: inside `refused`.
     """
-    if _forward_mode.get():
-        raise ReverseModeNeeded
+    check_reverse()
     if _refused.get():
         raise SporaxRuntimeError(f"For '{_refused.get()}', communication operators must stand outside of it.")
+
+
+def check_reverse() -> None:
+    """Check that what comes is not differentiated in forward mode.
+
+    Raises:
+        ReverseModeNeeded: inside `forward_mode_refused`.
+    """
+    if _forward_mode.get():
+        raise ReverseModeNeeded
 
 
 _forward_mode = ContextVar("forward_mode", default=False)

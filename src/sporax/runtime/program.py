@@ -116,7 +116,7 @@ class Program:
     """
 
     # Slots, because attributes are read at every step.
-    __slots__ = ("_recent", "_variants", "compilations", "function", "name", "needed", "settings")
+    __slots__ = ("_found", "_recent", "_variants", "compilations", "function", "name", "needed", "part", "settings")
 
     def __init__(
         self, function: Callable[..., Any], name: str, settings: Callable[[], PlanSettings | None] = no_plan
@@ -126,6 +126,8 @@ class Program:
         self.settings = settings
         self._variants: dict[Signature, list[_Variant]] = {}
         self._recent: _Variant | None = None
+        self._found: dict[Signature, _Variant] = {}
+        self.part: Any = None  # its form inside of eager code that is differentiated, once that has been met
         self.compilations: list[Compilation] = []
         self.needed: state.ValueNeededError | None = None  # why the function cannot be compiled, once that is known
 
@@ -177,6 +179,36 @@ class Program:
             devices = joint.all_devices()
             return variant.lower(*_joint_values(variant, arrays, devices), joint.zero(devices))
         return variant.lower(*_values(variant, arrays))
+
+    def variables(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], bool]:
+        """The variables that a call reads or writes, without compiling it; and whether it uses tracers that are no arguments."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        signature = sign(leaves, tree, self.name)
+        found = self._found.get(signature)
+        if found is not None and found.fresh():
+            return (*found.written, *found.read), False
+        arrays = _described(list(filter(is_array, leaves)), self.settings())
+        found, trace = _discovered(self.function, self.name, signature, arrays, False)
+        constants = [] if trace.traced is None else trace.traced.consts
+        if any(isinstance(constant, jax.core.Tracer) for constant in constants):
+            return (*found.written, *found.read), True
+        self._found[signature] = found
+        return (*found.written, *found.read), False
+
+    def part_of_trace(self, values: Mapping[Any, jax.Array], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The program as a part of what JAX traces, for these values of the variables that it reads; it writes none.
+
+        Raises:
+            SporaxNotImplementedError: no plan of one pipeline stage shards it, or it reads tables in uneven parts.
+        """
+        variant, arrays = self._select(args, kwargs)
+        jitted = getattr(variant.planned, "jitted", None)
+        if jitted is None or getattr(variant.planned, "blocked", None):
+            raise SporaxNotImplementedError(
+                f"For '{self.name}', 'shard' inside of recompute, vmap and branches of eager code is not offered with pipeline "
+                "stages and tables in uneven parts. Compile the step with jit, or call set_context(mode=GRAPH_MODE)."
+            )
+        return _assemble(variant, jitted(*map(values.__getitem__, variant.read), *arrays))
 
     def plan(self, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep | None:
         """How the program for these arguments is sharded, without running it; None when it is not sharded by a plan."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from sporax.common.jit import Compiled
+from sporax.common.sharded_part import is_inside_eager_code, run_part
 from sporax.ir.errors import SporaxTypeError
 from sporax.ops._core.primitive import strategy_form
 from sporax.ops._core.sharded_call import check_options, sharded_call
@@ -63,6 +64,8 @@ def shard(
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if is_inside_eager_code():
+            return run_part(compiled.program, args, kwargs)
         return inside(*args, **kwargs) if state.current_frame() is not None else compiled(*args, **kwargs)
 
     return call

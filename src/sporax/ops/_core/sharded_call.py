@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 
-from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -41,13 +40,6 @@ def sharded_call(
         SporaxRuntimeError: not one entry per Tensor.
     """
     if not state.planning():
-        # In PYNATIVE_MODE the call itself would be planned; only inside a derivative is it part of nothing that is.
-        if context.cuts_compiled_steps() and not state.compiling():
-            warnings.warn(
-                f"For '{name}', 'shard' has no effect inside of a derivative in PYNATIVE_MODE: values are the same, computed "
-                "whole. Compile the step with jit, or call set_context(mode=GRAPH_MODE).",
-                stacklevel=2,
-            )
         return function(*args, **kwargs)
     # A strategy of one operator is its own and is not passed on as marks around a function.
     if is_operator(function):
