@@ -7,6 +7,7 @@ import pytest
 
 import sporax as ms
 from sporax import Parameter, Tensor, jit, nn, ops
+from sporax.dataset import NumpySlicesDataset
 
 X = Tensor([1.0, 2.0])
 MESSAGE = r"runs operator by operator .* it assigns the global variable '{}' \(.*test_jit_globals.py, line \d+\)"
@@ -100,6 +101,17 @@ def test_a_training_step_counts_its_calls():
     np.testing.assert_allclose(losses[1], 2.5, rtol=1e-6)
 
 
+@pytest.mark.parametrize("sink", [True, False])
+def test_a_training_counts_its_steps(sink):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = Counting()
+    data = NumpySlicesDataset((np.ones((8, 2), np.float32), np.ones((8, 2), np.float32))).batch(2)
+    model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))
+    with pytest.warns(UserWarning, match=MESSAGE.format("count")):
+        model.train(1, data, dataset_sink_mode=sink)
+    assert count == 4
+
+
 def test_a_branch_on_a_tensor_assigns_only_where_it_is_taken():
     @jit
     def step(x):
@@ -158,3 +170,54 @@ def test_it_is_refused_where_the_syntax_is_strict_or_the_step_is_cut():
     finally:
         ms.reset_auto_parallel_context()
     assert count == 0
+
+
+def adds(x):
+    for i in range(limit):
+        count += i  # noqa: F823  # a local variable that Python does not find
+    return x + count
+
+
+def adds_to_rows(x):
+    if x.sum() > 0:
+        count += 1  # noqa: F823
+    return x + count
+
+
+def appends(x):
+    names += ["new"]  # noqa: F823
+    return x, len(names)
+
+
+names = ["old"]
+
+
+def test_a_local_variable_that_is_not_bound_starts_as_the_global_one_which_stays():
+    global count
+    step = jit(adds)
+    assert [step(X).asnumpy().tolist() for _ in range(2)] == [[4.0, 5.0]] * 2
+    assert count == 0
+    count = 10
+    assert step(X).asnumpy().tolist() == [14.0, 15.0]
+    assert count == 10
+
+
+def test_so_it_does_in_branches_on_tensors():
+    step = jit(adds_to_rows)
+    assert step(X).asnumpy().tolist() == [2.0, 3.0]
+    assert step(-X).asnumpy().tolist() == [-1.0, -2.0]
+    assert count == 0
+
+
+def test_what_is_changed_in_place_is_a_copy():
+    assert jit(appends)(X)[1] == 2
+    assert names == ["old"]
+
+
+def test_without_a_global_python_says_what_is_wrong():
+    def step(x):
+        nowhere += 1  # noqa: F821
+        return x + nowhere
+
+    with pytest.raises(UnboundLocalError, match="nowhere"):
+        jit(step)(X)

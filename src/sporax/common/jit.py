@@ -79,6 +79,14 @@ class Compiled:
                 )
 
 
+_handlers: list[Callable[[UnboundLocalError], None]] = []
+
+
+def when_unbound(handler: Callable[[UnboundLocalError], None]) -> None:
+    """Have `handler` called when a trace reads a local variable that is not bound."""
+    _handlers.append(handler)
+
+
 def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as the body of a program: entered under the present context, and with results that can leave it.
 
@@ -91,7 +99,13 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         context.enter_step()
         if state.compiling():
-            return assigned.run(lambda: _result(function(*args, **kwargs)))
+            try:
+                return assigned.run(lambda: _result(function(*args, **kwargs)))
+            except UnboundLocalError as error:
+                # May have the function rewritten and traced again.
+                for handler in _handlers:
+                    handler(error)
+                raise
         return _result(function(*args, **kwargs))
 
     call.assigned = assigned  # type: ignore[attr-defined]  # functions carry what belongs to them

@@ -23,6 +23,9 @@ _LIBRARIES = (
     str(Path(__file__).parent.parent),
     *{sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")},
 )
+STARTED_AS_GLOBALS: dict[types.CodeType, frozenset[str]] = {}
+"""Local variables that start with the values of global ones (`sporax.autograph`): these are watched, too."""
+
 _UNSET = object()
 _WRAPPERS = (staticmethod, classmethod)
 
@@ -117,7 +120,8 @@ def _assigned(function: Any) -> Iterator[tuple[dict[str, Any], str, types.CodeTy
         seen[id(current)] = current  # kept, so that its id stays its own
         if isinstance(current, types.FunctionType) and not _of_library(current.__code__.co_filename):
             for code in _codes(current.__code__):
-                yield from ((current.__globals__, name, code) for name in _stores(code))
+                names = (*_stores(code), *STARTED_AS_GLOBALS.get(code, ()))
+                yield from ((current.__globals__, name, code) for name in names)
         pending.extend(_followed(current))
 
 
