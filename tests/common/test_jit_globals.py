@@ -154,6 +154,21 @@ def test_a_trace_that_fails_leaves_names_as_they_were():
     assert last is None
 
 
+def test_what_is_known_only_inside_of_a_gradient_is_refused_and_does_not_stay():
+    def loss(x):
+        global last
+        last = [x * 2]
+        return (x * x).sum()
+
+    step = jit(ms.value_and_grad(loss))
+    with (
+        pytest.warns(UserWarning, match=MESSAGE.format("last")),
+        pytest.raises(TypeError, match="For 'jit', the function 'loss' assigns to the global variable 'last'"),
+    ):
+        step(X)
+    assert last is None
+
+
 def test_it_is_refused_where_the_syntax_is_strict_or_the_step_is_cut():
     ms.set_context(jit_syntax_level=ms.STRICT)
     message = r"For 'jit', the function 'bump' assigns the global variable 'count'"

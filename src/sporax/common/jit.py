@@ -106,7 +106,7 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
                 for handler in _handlers:
                     handler(error)
                 raise
-        return _result(function(*args, **kwargs))
+        return assigned.run_openly(lambda: _result(function(*args, **kwargs)))
 
     call.assigned = assigned  # type: ignore[attr-defined]  # functions carry what belongs to them
     return call

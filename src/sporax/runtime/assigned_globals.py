@@ -16,6 +16,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+
+from sporax.ir.errors import SporaxTypeError
 from sporax.ir.identity import ByIdentity
 from sporax.runtime import state
 
@@ -94,6 +97,28 @@ class AssignedGlobals:
             )
         return result
 
+    def run_openly(self, call: Callable[[], Any]) -> Any:
+        """The result of `call`, which runs operator by operator and assigns the names for good.
+
+        Raises:
+            SporaxTypeError: a name was assigned what is known only inside of a gradient, a loop or a branch; all are put back.
+        """
+        before = self._values()
+        try:
+            result = call()
+        finally:
+            leaked = next(filter(_holds_tracer, self._names.values()), None)
+            if leaked is not None:
+                self._put_back(before)
+        if leaked is not None:
+            _, name, code = leaked
+            raise SporaxTypeError(
+                f"For 'jit', the function '{code.co_name}' assigns to the global variable '{name}' a tensor whose value is known "
+                f"only inside of a gradient, a loop or a branch.\n  In file {code.co_filename}, line {code.co_firstlineno}; "
+                "return it (see 'has_aux' of value_and_grad), or keep it in a Parameter."
+            )
+        return result
+
     def _values(self) -> list[Any]:
         return [space.get(name, _UNSET) for space, name, _ in self._names.values()]
 
@@ -108,6 +133,11 @@ class AssignedGlobals:
             else:
                 space[name] = value
         return changed
+
+
+def _holds_tracer(place: tuple[dict[str, Any], str, types.CodeType]) -> bool:
+    space, name, _ = place
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(space.get(name)))
 
 
 def _assigned(function: Any) -> Iterator[tuple[dict[str, Any], str, types.CodeType]]:
