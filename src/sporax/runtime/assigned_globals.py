@@ -188,10 +188,10 @@ def _followed(value: Any) -> Iterator[Any]:
         yield value.fget
     elif isinstance(value, type):
         yield from (entry for kind in value.__mro__ if kind.__module__ != "builtins" for entry in _methods(kind))
-    elif isinstance(value, list | tuple):
-        yield from value
-    elif isinstance(value, dict):
-        yield from value.values()
+    elif isinstance(value, list | tuple | dict):
+        entries = value.values() if isinstance(value, dict) else value
+        # Long lists of numbers hold nothing to call.
+        yield from (entry for entry in entries if callable(entry) or isinstance(entry, list | tuple | dict))
     elif callable(value) and hasattr(value, "__dict__"):
         # Cells, compiled functions, and callable objects of the user.
         yield from (type(value), *vars(value).values())
