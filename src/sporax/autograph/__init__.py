@@ -11,12 +11,14 @@ rewritten (`_rewriter`, `_source`), and the step is traced again. A function in 
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import FrameType
 
 from sporax.autograph import _source, flow
 from sporax.common import tensor
+from sporax.common.jit import when_unbound
 from sporax.ir.errors import SporaxTypeError
 from sporax.runtime import state
 
@@ -70,4 +72,31 @@ def _asking() -> FrameType | None:
     return frame
 
 
+_UNBOUND = re.compile(r"local variable '(\w+)'")
+
+
+def start_as_global(error: UnboundLocalError) -> None:
+    """A local variable was read before it was bound: where there is a global of its name, it starts with that one's value.
+
+    MindSpore reads the global, too; the global stays what it is.
+
+    Args:
+        error: what Python has raised.
+
+    Raises:
+        Retrace: the function has been rewritten so.
+    """
+    trace, match = error.__traceback__, _UNBOUND.search(str(error))
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or match is None:
+        return
+    frame, name = trace.tb_frame, match[1]
+    if name not in frame.f_globals or frame.f_code.co_filename.startswith(_PACKAGE):
+        return
+    if _source.start_as_global(frame.f_code, name, flow):
+        raise state.Retrace(frame.f_code.co_qualname)
+
+
 tensor.when_unknown(meet)
+when_unbound(start_as_global)

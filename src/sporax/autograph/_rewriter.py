@@ -83,6 +83,34 @@ def rewrite(function: ast.FunctionDef | ast.Lambda, local_names: frozenset[str])
     ast.fix_missing_locations(function)
 
 
+def never_bound(function: ast.AST) -> frozenset[str]:
+    """Names that ``x += …`` alone binds: it would find nothing to add to."""
+    if isinstance(function, ast.Lambda):
+        return frozenset()
+    body = list(inner_nodes(function.body))  # type: ignore[attr-defined]  # a function here
+    added = {id(node.target) for node in body if isinstance(node, ast.AugAssign)}
+    names = {node.target.id for node in body if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
+    stored = {
+        node.id
+        for node in body
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in added
+    }
+    declared = {name for node in body if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return frozenset(names - stored - declared - set(_parameters(function.args)))  # type: ignore[attr-defined]
+
+
+def starts(names: Iterable[str]) -> list[ast.stmt]:
+    """Statements that give local variables the values of global ones, where there are such."""
+    return [
+        ast.If(
+            _call("is_global", ast.Constant(name)),
+            [ast.Assign([_store(name)], _call("of_global", ast.Constant(name)))],
+            [],
+        )
+        for name in sorted(names)
+    ]
+
+
 def _declared(names: list[str]) -> list[ast.stmt]:
     """Statements that never run, by which the compiler learns that these are variables of the function."""
     if not names:
@@ -490,4 +518,4 @@ def _at(node: Any, at: Any) -> Any:
     return node
 
 
-__all__ = ["FLOW", "PREFIX", "reads", "rewrite"]
+__all__ = ["FLOW", "PREFIX", "never_bound", "reads", "rewrite", "starts"]

@@ -16,10 +16,12 @@ from typing import Any
 
 from sporax.autograph import _rewriter
 from sporax.ir.errors import SporaxNotImplementedError
+from sporax.runtime import assigned_globals
 from sporax.runtime.living_objects import living_objects
 
 # By identity of code, which all functions made from one definition share.
 _rewritten: set[types.CodeType] = set()
+_STARTED_AS_GLOBALS = assigned_globals.STARTED_AS_GLOBALS
 
 
 def is_rewritten(code: types.CodeType) -> bool:
@@ -41,8 +43,46 @@ def rewrite(code: types.CodeType, flow: Any) -> None:
     node = _definition(tree, code)
     if isinstance(node, ast.AsyncFunctionDef) or code.co_flags & 0x20:  # a generator
         raise SporaxNotImplementedError(_refusal(code, "it is a generator or a coroutine"))
+    local_names = frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+    started = _STARTED_AS_GLOBALS.get(code, frozenset()) | _rewriter.never_bound(node) & local_names
     # Only the names of the original code are local variables.
-    _rewriter.rewrite(node, frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
+    _rewriter.rewrite(node, local_names)
+    new = _compiled(tree, node, code, started, flow)
+    # Pieces of the rewritten function count, too: a tensor met there must not rewrite again.
+    _rewritten.update((new, *_nested(new)))
+    _replace(code, new)
+
+
+def start_as_global(code: types.CodeType, name: str, flow: Any) -> bool:
+    """Give every function that runs `code` a form whose local variable `name` starts with the value of the global one.
+
+    Args:
+        code: what a frame runs.
+        name: a local variable that was read before it was bound.
+        flow: the module that rewritten code calls.
+
+    Returns:
+        Whether that could be done; not where the function has been rewritten already, or has no source.
+    """
+    started = _STARTED_AS_GLOBALS.get(code, frozenset())
+    if is_rewritten(code) or name in started or name not in (*code.co_varnames, *code.co_cellvars):
+        return False
+    try:
+        tree = _parsed(code)
+        node = _definition(tree, code)
+        if isinstance(node, ast.Lambda):
+            return False
+        new = _compiled(tree, node, code, started | {name}, flow)
+    except SporaxNotImplementedError:
+        return False
+    _replace(code, new)
+    return True
+
+
+def _compiled(tree: ast.Module, node: Any, code: types.CodeType, started: frozenset[str], flow: Any) -> types.CodeType:
+    """The code of the function `node`, which is that of `code` in a new form; `started` start as the global names do."""
+    if started:
+        node.body = [*_rewriter.starts(started), *node.body]
     ast.fix_missing_locations(tree)
     # The whole file, so that names, closures and private names mean what they meant.
     module = compile(tree, code.co_filename, "exec", dont_inherit=True, flags=code.co_flags & _FUTURES)
@@ -51,9 +91,9 @@ def rewrite(code: types.CodeType, flow: Any) -> None:
     if new is None or new.co_freevars != code.co_freevars:
         raise SporaxNotImplementedError(_refusal(code, "its source has changed since it was loaded"))
     new = _with_flow(new, flow)
-    # Pieces of the rewritten function count, too: a tensor met there must not rewrite again.
-    _rewritten.update((new, *_nested(new)))
-    _replace(code, new)
+    if started:
+        _STARTED_AS_GLOBALS[new] = started
+    return new
 
 
 # The flag of ``from __future__ import annotations``.

@@ -7,7 +7,9 @@ that is being compiled.
 from __future__ import annotations
 
 import builtins
+import copy
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +46,19 @@ def unknown(value: Any) -> bool:
         # Outside of compiled steps every value is known.
         return False
     return not constants.is_constant(value.array)
+
+
+def is_global(name: str) -> bool:
+    """Whether the calling function's module has a global of this name."""
+    return name in sys._getframe(1).f_globals
+
+
+def of_global(name: str) -> Any:
+    """The value of a global of the calling function's module; a copy of what could be changed in place."""
+    value = sys._getframe(1).f_globals[name]
+    if type(value) is Tensor:
+        return wrap(value.array)
+    return copy.deepcopy(value) if isinstance(value, list | dict | set) else value
 
 
 def _where(what: str, function: Any, line: int) -> str:

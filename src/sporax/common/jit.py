@@ -20,6 +20,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import distributed, postponed, state
+from sporax.runtime.assigned_globals import AssignedGlobals
 from sporax.runtime.program import HOLDERS, Program
 
 # Calls whose arguments are all Tensors take a quicker path through `Program`.
@@ -78,17 +79,36 @@ class Compiled:
                 )
 
 
+_handlers: list[Callable[[UnboundLocalError], None]] = []
+
+
+def when_unbound(handler: Callable[[UnboundLocalError], None]) -> None:
+    """Have `handler` called when a trace reads a local variable that is not bound."""
+    _handlers.append(handler)
+
+
 def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as the body of a program: entered under the present context, and with results that can leave it.
 
     A program returns values, so Parameters become Tensors. What is read one by one, such as ``zip(x, y)``, is read before the
     step ends: as in MindSpore, filters and generators become lists, the others tuples. Dicts keep the order of their keys.
+    Global names that it assigns are as before after a trace, which is no call of the user's.
     """
+    assigned = AssignedGlobals(function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         context.enter_step()
-        return _result(function(*args, **kwargs))
+        if state.compiling():
+            try:
+                return assigned.run(lambda: _result(function(*args, **kwargs)))
+            except UnboundLocalError as error:
+                # May have the function rewritten and traced again.
+                for handler in _handlers:
+                    handler(error)
+                raise
+        return assigned.run_openly(lambda: _result(function(*args, **kwargs)))
 
+    call.assigned = assigned  # type: ignore[attr-defined]  # functions carry what belongs to them
     return call
 
 
@@ -122,11 +142,15 @@ def _result(value: Any) -> Any:
 def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a program; where its function asks for values as numpy arrays, run that operator by operator, with a warning.
 
+    The same where it assigns global names, which a compiled program cannot do at each call.
     MindSpore at its default ``jit_syntax_level`` (LAX) does the same with such parts of a function.
 
     Raises:
         SporaxTypeError: values are asked for, and the level is STRICT, or a plan cuts the step, or ranks work on it together.
     """
+    assigned = getattr(program.function, "assigned", None)
+    if assigned is not None:
+        assigned.look()
     try:
         # Gradients may be computed here and used by an optimizer in a call of its own.
         return postponed.run(program, args, kwargs) if context.plans_only() else program(*args, **kwargs)
@@ -136,10 +160,10 @@ def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any])
             raise
         # Warned of once per program.
         if program.needed is None:
-            place = _place_of(needed)
+            place = needed.place or _place_of(needed)
             warnings.warn(
-                f"For '{program.name}', the step runs operator by operator instead of as one compiled program, because it asks "
-                f"for the values of a tensor{place}.",
+                f"For '{program.name}', the step runs operator by operator instead of as one compiled program, because "
+                f"{needed.reason}{place}.",
                 stacklevel=3,
             )
             # The traceback would keep all frames of the step alive.

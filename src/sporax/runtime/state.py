@@ -66,6 +66,9 @@ class Retrace(BaseException):
 class ValueNeededError(SporaxTypeError):
     """Code asked for the values of a tensor, as a numpy array, that are not known while the step is being compiled."""
 
+    reason = "it asks for the values of a tensor"
+    place = ""  # in the user's files; where it is empty, the traceback tells
+
 
 class _Current(threading.local):
     frame: Frame | None = None

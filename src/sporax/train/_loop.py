@@ -18,7 +18,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.plan_settings import PlanSettings
 from sporax.nn.cell import Cell
-from sporax.runtime import distributed
+from sporax.runtime import distributed, state
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.program import Program
 from sporax.runtime.session import SESSION
@@ -52,13 +52,20 @@ class GroupedSteps:
         if context.plans_only() or distributed.num_ranks_here() > 1:
             return False
         if self._groupable is None:
-            on_host = jax.default_backend() == "cpu"
-            if isinstance(self.network.program.plan(*batch), PipelinedStep):  # its steps are many programs already
+            try:
+                self._groupable = self._is_one_program(batch)
+            except state.ValueNeededError:
+                # It runs operator by operator, with a warning.
                 self._groupable = False
-                return False
-            # The text is made once per Model; lowering does not compile.
-            self._groupable = not on_host or _CONVOLUTION not in self.network.program.lower(*batch).as_text()
         return self._groupable
+
+    def _is_one_program(self, batch: Batch) -> bool:
+        """Whether the step for `batch` is one program that runs well inside a loop."""
+        if isinstance(self.network.program.plan(*batch), PipelinedStep):  # its steps are many programs already
+            return False
+        on_host = jax.default_backend() == "cpu"
+        # The text is made once per Model; lowering does not compile.
+        return not on_host or _CONVOLUTION not in self.network.program.lower(*batch).as_text()
 
     def __call__(self, group: Group) -> Any:
         """Run the steps of `group`; gives the outputs of the last one."""
