@@ -3,8 +3,8 @@
 XLA runs the collectives of CPUs through gloo once `jax.distributed` is initialized. Every program here is run again and again
 from the same input, with ranks that arrive together or after random sleeps, while other processes keep the cores busy. The
 collectives are those that Sporax's operators are lowered to. The control is gloo's reduce-scatter, which Sporax does not use:
-it is known to be wrong (https://github.com/jax-ml/jax/issues/40830). If it shows no difference in many runs, jaxlib has been
-mended: see `KNOWN_BAD` and `sporax.runtime.distributed.has_reduce_scatter`.
+it is known to be wrong (https://github.com/jax-ml/jax/issues/40830), but seldom in so small a program: a difference proves the
+defect, no difference proves nothing. See `KNOWN_BAD` and `sporax.runtime.distributed.has_reduce_scatter`.
 
 Run: python tools/soak_collectives.py [--runs 10000] [--processes 1,2,3,4] [--only all_reduce,…] [--load 2] [--json FILE]
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 KNOWN_BAD = ("0.10", "0.12")
-"""Versions of jaxlib, from and below, in which the control has been seen to be wrong."""
+"""Versions of jaxlib, from and below, whose reduce-scatter between CPU processes is known to be wrong."""
 CONTROL = "control: psum_scatter"
 COLLECTIVES = ("all_reduce", "pairs", "all_gather", "all_to_all", "permute", "broadcast", "reduce_scatter", CONTROL)
 SIZES = {"small": 64, "middle": 4096, "large": 131_072, "huge": 1_048_576}
@@ -82,7 +82,7 @@ def _verdict(total: dict[str, dict[str, list[int]]]) -> int:
         print(f"| {name} | " + " | ".join(cells) + f" | {different} of {tried} |")
         failed |= name != CONTROL and different > 0
         if name == CONTROL and not different:
-            print("The control shows no difference: with more runs, does jaxlib still have the defect?")
+            print("The control shows no difference in so many runs, which does not prove that jaxlib has been mended.")
     return int(failed)
 
 

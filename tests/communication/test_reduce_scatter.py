@@ -13,8 +13,8 @@ from compiler_flags import COMPILER
 TOOL = Path(__file__).parents[2] / "tools" / "soak_collectives.py"
 ADVICE = (
     "jaxlib {} is newer than those whose reduce-scatter between CPU processes is known to be wrong (jax-ml/jax issue 40830). Run "
-    "`python tools/soak_collectives.py --only 'control: psum_scatter' --runs 100000`. If runs differ, raise KNOWN_BAD there; if none "
-    "does, `has_reduce_scatter` in src/sporax/runtime/distributed.py may allow it for this jaxlib."
+    "`python tools/soak_collectives.py --only 'control: psum_scatter' --runs 100000`. Read the issue for its mending, too: differences are rare. If it is not mended, raise KNOWN_BAD there; if it "
+    "is, `has_reduce_scatter` in src/sporax/runtime/distributed.py may allow it for this jaxlib."
 )
 
 

@@ -375,7 +375,7 @@ def test_numbers_of_the_command_line_are_checked(flag, value, capsys):
 
 @pytest.mark.parametrize("action", flags(), ids=lambda action: action.dest)
 def test_flags_of_the_launcher_are_refused_where_nothing_is_launched(action):
-    if action.dest in ("worker_num", "local_devices", "no_cache"):
+    if action.dest in ("worker_num", "local_devices", "no_cache", "verify_steps"):
         pytest.skip("has a meaning for one process")
     values = {int: "3", options._switch: "False", options._binding: "True"}
     value = (

@@ -60,3 +60,12 @@ def test_spread_values_that_are_handed_out():
     np.testing.assert_allclose(loss.asnumpy(), expected.asnumpy(), rtol=1e-5)
     for here, there in zip(gradients, alone, strict=True):
         np.testing.assert_allclose(here.asnumpy(), there.asnumpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_slices_without_elements(mode):
+    """They are cut and gathered as others are."""
+    context.set_auto_parallel_context(parallel_mode=mode, device_num=8)
+    cut = ops.StridedSlice().shard(((1, 8),))
+    step = ms.jit(ms.grad(lambda x: (cut(x, (4, 0), (4, 16), (1, 1)) ** 2).sum() + x.sum()))
+    np.testing.assert_array_equal(step(value(8, 16)).asnumpy(), np.ones((8, 16)))

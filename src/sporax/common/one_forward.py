@@ -88,23 +88,24 @@ def pullback_of(call: Call) -> Pullback:
     Raises:
         Retrace: the Cell has been called already, and the trace of the step must begin again.
     """
+    cell: Any = call.fn
     frame = state.current_frame()
-    if frame is None or not frame.compiled or call.has_aux or not hasattr(call.fn, "construct"):
+    is_cell = hasattr(cell, "construct") and hasattr(cell, "training")
+    if frame is None or not frame.compiled or call.has_aux or not is_cell:
         return Pullback(call)
     split = len(call.values) - len(call.names)
     args, kwargs = tuple(call.values[:split]), dict(zip(call.names, call.values[split:], strict=True))
-    before = _find(frame, call.fn, args, kwargs)
+    before = _find(frame, cell, args, kwargs)
     if before is None:
         pullback = Pullback(call)
-        calls = frame.calls.setdefault(id(call.fn), [])
-        training = bool(getattr(call.fn, "training", False))
-        calls.append(Made(call.fn, args, kwargs, training, frame.writes, pullback))
+        calls = frame.calls.setdefault(id(cell), [])
+        calls.append(Made(cell, args, kwargs, cell.training, frame.writes, pullback))
         return pullback
     # The trace that finds a step's variables is the first one; later ones know what it has found.
     if before.pullback is None and isinstance(frame, state.DiscoveryFrame):
-        number = len(frame.calls[id(call.fn)]) - 1
-        frame.requests[id(call.fn), number] = Request(call.fn, call.positions, call.weights)
-        raise state.Retrace(type(call.fn).__name__)
+        number = len(frame.calls[id(cell)]) - 1
+        frame.requests[id(cell), number] = Request(cell, call.positions, call.weights)
+        raise state.Retrace(type(cell).__name__)
     # Another gradient of the same call has a forward pass of its own.
     if before.pullback is None or _wish(before.pullback.call) != _wish(call):
         return Pullback(call)

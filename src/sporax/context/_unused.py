@@ -69,6 +69,7 @@ _NORMS: Condition = (_norms, f"dump_local_norm=True and {_VIEW}")
 PARALLEL: Mapping[str, Condition] = {
     "device_num": (lambda config: _ranked(config) or config.device_num == SESSION.job[0], _MODE[1]),
     "global_rank": (lambda config: _ranked(config) or config.global_rank == SESSION.job[1], _MODE[1]),
+    "has_reduce_scatter": _ALWAYS,  # a fact about the devices, which nobody sets
     "parallel_mode": _ALWAYS,
     "gradients_mean": _MODE,
     "gradient_fp32_sync": (_GLOBAL[0], f"{_VIEW}; between ranks gradients are always summed in float32"),

@@ -156,4 +156,4 @@ class KeptMark:
         return "results of a recomputed Cell"
 
 
-Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | RowsMark | WeightMark
+Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark

@@ -36,7 +36,7 @@ def next_number() -> int:
     return next(_numbers)
 
 
-def apply_mark(arrays: Sequence[Array], mark: Mark | KeptMark) -> list[Array]:
+def apply_mark(arrays: Sequence[Array], mark: Mark | KeptMark | RowsMark) -> list[Array]:
     """The same arrays, marked."""
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 

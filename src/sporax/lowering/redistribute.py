@@ -29,7 +29,8 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
         The slice of shape `plan.local_target`; a part of it where the target is partial.
     """
     if not plan.moves:
-        return x
+        # An array without elements has another slice without any move.
+        return x if x.shape == plan.local_target else jnp.zeros(plan.local_target, x.dtype)
     # A dimension that several axes cut is split, so that each move sees a dimension of its own.
     x = jnp.reshape(x, plan.factored)
     for move in plan.moves:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from sporax.ir.errors import SporaxRuntimeError
 
+_UNKNOWN_BYTES = 1 << 62  # as if there were no limit
+
 
 class StorageError(SporaxRuntimeError):
     """A file that a job cannot do without cannot be written."""
@@ -15,7 +17,8 @@ class StorageError(SporaxRuntimeError):
 def free_bytes(directory: Path) -> int:
     """Bytes that this user may still write below a directory."""
     facts = os.statvfs(directory)
-    return facts.f_bavail * facts.f_frsize
+    # Some network file systems do not tell their size.
+    return facts.f_bavail * facts.f_frsize if facts.f_blocks else _UNKNOWN_BYTES
 
 
 def storage_error(what: str, path: Path, num_bytes: int, error: OSError | None = None) -> StorageError:

@@ -54,7 +54,7 @@ def has_reduce_scatter() -> bool:
 
     gloo's reduce-scatter (`ReduceScatterHalvingDoubling`) overwrites the buffer that it is still sending, so sums are wrong at
     random: https://github.com/jax-ml/jax/issues/40830. XLA uses gloo on CPUs once `jax.distributed` is initialized, also
-    between devices of one process. `tools/soak_collectives.py` shows whether a jaxlib still has the defect.
+    between devices of one process. `tools/soak_collectives.py` has the versions of jaxlib that are known to have the defect.
     """
     # In this order: the question for a backend would start one, which must not be before `jax.distributed`.
     return not (jax.distributed.is_initialized() and jax.default_backend() == "cpu")

@@ -173,8 +173,8 @@ def rows_together(array: jax.Array) -> jax.Array:
     shape = (array.shape[0] * len(devices), *array.shape[1:])
     by_rows = NamedSharding(joint.mesh(devices), PartitionSpec(AXIS))
     whole = jax.make_array_from_single_device_arrays(shape, by_rows, [shards[device] for device in devices])
-    together: jax.Array = jax.device_put(whole, NamedSharding(joint.mesh(devices), PartitionSpec()))
-    return together
+    result: jax.Array = jax.device_put(whole, NamedSharding(joint.mesh(devices), PartitionSpec()))
+    return result
 
 
 def differs(array: jax.Array) -> bool:

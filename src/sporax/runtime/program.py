@@ -329,12 +329,15 @@ def _discovered(
 
     discovery = discover(call, arrays, by_rank)
     frame = discovery.frame
+    # Marks of variables, and what the trace has named.
+    marked = {ByIdentity(variable): variable for variable in frame.found if hasattr(variable, "fingerprint")}
+    guards: dict[Any, state.Guard] = {**marked, **frame.guards}
     variant = _Variant(
         signature,
         name,
         written=discovery.written,
         read=discovery.read,
-        guards=tuple((guard, guard.fingerprint()) for guard in _guards(discovery)),
+        guards=tuple((guard, guard.fingerprint()) for guard in guards.values()),
         version=state.version(),
         # With one rank an exchange is no operation.
         communicates=frame.communicates and distributed.has_peers(),
@@ -344,12 +347,6 @@ def _discovered(
         requests=frame.requests,
     )
     return variant, discovery
-
-
-def _guards(discovery: Discovery) -> list[state.Guard]:
-    """All that the trace depends on besides its inputs: what it has named, and marks of the variables that it has found."""
-    found = [variable for variable in discovery.frame.found if hasattr(variable, "fingerprint")]
-    return list({ByIdentity(guard): guard for guard in (*discovery.frame.guards.values(), *found)}.values())
 
 
 def _discovered_anywhere(

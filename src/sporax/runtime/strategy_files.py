@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -111,13 +111,26 @@ def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
     members = _ranks(layout.opt_shard_group)
     return {
         "dev_matrix": list(layout.device_matrix),
-        "tensor_map": list(layout.tensor_map),
+        "tensor_map": _readable(layout.tensor_map, bool(members)),
         "tensor_shape": list(layout.full_shape),
         "field": layout.field_size,
         "opt_weight_shard_size": len(members),
         "opt_weight_shard_step": members[1] - members[0] if len(members) > 1 else 0,
         **({"param_split_shape": list(layout.split_rows)} if layout.split_rows else {}),
     }
+
+
+def _readable(tensor_map: Sequence[int | tuple[int, ...]], is_shared: bool) -> list[Any]:
+    """A tensor map as MindSpore's tools read it correctly.
+
+    Where ranks share slices in optimizer parallelism, its tools take a map of plain numbers to be in the order of the device
+    matrix; written as lists, one axis each, it is read in any order.
+    """
+    plain = [dim for dim in tensor_map if dim != -1]
+    numbers = [dim for dim in plain if isinstance(dim, int)]
+    if is_shared and len(numbers) == len(plain) and numbers != sorted(numbers, reverse=True):
+        return [dim if dim == -1 else [dim] for dim in tensor_map]
+    return list(tensor_map)
 
 
 def _write(path: str, items: Mapping[str, Mapping[str, Any]]) -> None:
