@@ -7,6 +7,7 @@ whole array only (`sporax.runtime.threefry`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -42,6 +43,10 @@ class Draw(Protocol):
         """One value everywhere."""
         ...
 
+    def without_row(self, values: Any, row: int) -> Any:
+        """These values, with zeros in one row of the whole."""
+        ...
+
     def split(self) -> tuple[Draw, Draw]:
         """Two independent sources."""
         ...
@@ -66,6 +71,10 @@ class HostDraw:
 
     def full(self, shape: Shape, value: Any, dtype: Any) -> Any:
         return np.full(shape, value, dtype)
+
+    def without_row(self, values: Any, row: int) -> Any:
+        values[row] = 0
+        return values
 
     def split(self) -> tuple[Draw, Draw]:
         first, second = threefry.split(self.key)
@@ -92,6 +101,11 @@ class RegionDraw:
 
     def full(self, shape: Shape, value: Any, dtype: Any) -> Any:
         return np.full(self._block(shape).shape, value, dtype)
+
+    def without_row(self, values: Any, row: int) -> Any:
+        if 0 <= (own := row - self.region.start[0]) < self.region.shape[0]:
+            values[own] = 0
+        return values
 
     def split(self) -> tuple[Draw, Draw]:
         first, second = threefry.split(self.key)
@@ -122,6 +136,18 @@ class ProgramDraw:
     def full(self, shape: Shape, value: Any, dtype: Any) -> Any:
         return jnp.full(shape, value, dtype)
 
+    def without_row(self, values: Any, row: int) -> Any:
+        return values.at[row].set(0)
+
     def split(self) -> tuple[Draw, Draw]:
         first, second = jax.random.split(self.key)
         return ProgramDraw(first), ProgramDraw(second)
+
+
+def by_position(values: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark `Initializer.values`: an element depends on the key and its position alone, and draws are of the whole shape.
+
+    The mark is on the function, so a subclass with other `values` does not inherit it.
+    """
+    values.by_position = True  # type: ignore[attr-defined]  # functions take attributes
+    return values

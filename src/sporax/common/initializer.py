@@ -25,12 +25,12 @@ import numpy as np
 from sporax.common import dtype as dtypes
 from sporax.common import fans as fan_functions
 from sporax.common import seed
-from sporax.common._draws import Draw, HostDraw, ProgramDraw, RegionDraw
+from sporax.common._draws import Draw, HostDraw, ProgramDraw, RegionDraw, by_position
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import threefry
-from sporax.runtime.host import to_device
+from sporax.runtime.host import aligned, to_device
 from sporax.runtime.joint import place
 from sporax.runtime.random import key_of, key_on_host
 
@@ -46,20 +46,16 @@ _FARTHEST = 5.4
 """Deviations that single precision tells from infinity: beyond it, a draw in 2**24 would land on a bound of any distance."""
 
 
-def by_position(values: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark `Initializer.values`: an element depends on the key and its position alone, and draws are of the whole shape.
-
-    The mark is on the function, so a subclass with other `values` does not inherit it.
-    """
-    values.by_position = True  # type: ignore[attr-defined]  # functions take attributes
-    return values
-
-
 class Initializer:
     """Base class. Subclasses give `values`; MindSpore users may give ``_initialize(arr)``, which fills a numpy array."""
 
     random = True
     """Whether `values` draws."""
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether `values` gives a block to who draws one."""
+        return getattr(type(self).values, "by_position", False)
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Values of the whole array, by numpy or JAX as `draw` says. Traceable, so slices can be made where they live."""
@@ -122,7 +118,7 @@ class BoundInitializer:
     @property
     def may_be_cut(self) -> bool:
         """Whether a slice can be made without the whole."""
-        return getattr(type(self.recipe).values, "by_position", False)
+        return self.recipe.may_be_cut
 
     def _on_host(self) -> np.ndarray[Any, Any]:
         """The whole array; large ones in blocks of rows, since expressions of numpy need several arrays of their size."""
@@ -137,7 +133,7 @@ class BoundInitializer:
         count = max(1, _BLOCK // math.prod(region.shape[1:])) if region.shape else 1
         if not region.shape or count >= region.shape[0]:
             return np.asarray(self.recipe.values(RegionDraw(key, region), self.shape, dtype))
-        out = np.empty(region.shape, dtype)
+        out = aligned(region.shape, np.dtype(dtype))
         for first in range(0, region.shape[0], count):
             rows = out[first : first + count]
             part = threefry.Region(region.whole, (region.start[0] + first, *region.start[1:]), rows.shape)
