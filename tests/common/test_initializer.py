@@ -64,7 +64,7 @@ def test_truncation_bounds_are_absolute():
 def test_far_bounds_are_not_drawn(monkeypatch, lowest):
     """Bounds of 200 deviations were drawn once in 2**24 elements, where the bits of an element are all 0 or all 1."""
     bits = 0 if lowest else 2**32 - 1
-    monkeypatch.setattr(threefry, "_bits", lambda key, first, count: np.full(count, bits, np.uint32))
+    monkeypatch.setattr(threefry, "_bits", lambda key, places: np.full(places.size, bits, np.uint32))
     assert 0.04 < abs(draw(I.TruncatedNormal(0.01))).max() < 0.056
 
 

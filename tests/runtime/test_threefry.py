@@ -39,3 +39,27 @@ def test_large_arrays_are_the_same_in_pieces_and_threads():
     whole = threefry.normal((1, 2), (20 * 16384 + 5,))
     np.testing.assert_array_equal(whole[:1000], threefry.normal((1, 2), (1000,)))
     assert whole.std() == pytest.approx(1, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("whole", "start", "shape"),
+    [
+        ((7,), (2,), (4,)),
+        ((6, 5), (2, 0), (3, 5)),
+        ((6, 5), (0, 1), (6, 3)),
+        ((4, 6, 5), (1, 2, 0), (2, 3, 5)),
+        ((4, 6, 5), (1, 2, 3), (3, 4, 2)),
+        ((4, 6, 5), (3, 0, 0), (1, 6, 5)),
+        ((), (), ()),
+    ],
+)
+def test_a_block_has_the_bits_that_it_has_in_the_whole(whole, start, shape):
+    block = tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))
+    expected = np.arange(np.prod(whole, dtype=int)).reshape(whole)[block].ravel()
+    region = threefry.Region(whole, start, shape)
+    np.testing.assert_array_equal(region.positions(0, expected.size), expected)
+    np.testing.assert_array_equal(
+        region.positions(expected.size // 2, expected.size // 2), expected[expected.size // 2 :][: expected.size // 2]
+    )
+    for draw, bounds in ((threefry.normal, ()), (threefry.uniform, (-1, 1)), (threefry.truncated_normal, (-2, 2))):
+        assert draw((1, 2), region, *bounds).tobytes() == draw((1, 2), whole, *bounds)[block].tobytes()

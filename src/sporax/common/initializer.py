@@ -5,8 +5,10 @@ makes the values when they are needed. So a lazily created Parameter gets the sa
 a Parameter created in slices the same as a whole one: threefry bits depend on the position in the full array only.
 
 Arrays of up to `ON_HOST` elements are made by numpy (`sporax.runtime.threefry`), since a program per shape would have to be
-compiled; larger ones by a program, in which every device makes its own slice. A CPU that makes a whole array does so by numpy
-at any size: 40 ns per element and core, where XLA's program needs 95. The two agree to the last digits.
+compiled; larger ones by a program, in which every device makes its own slice. CPUs make arrays by numpy at any size: 40 ns per
+element and core, where XLA's program needs 95. The two agree to the last digits; whole arrays and slices are made in the same
+way, so they agree in every bit. Numpy makes the slice of each device alone where `by_position` says that an element's value
+depends on nothing but its position, and large whole arrays in blocks of rows, so that nothing but the array is large.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +25,12 @@ import numpy as np
 from sporax.common import dtype as dtypes
 from sporax.common import fans as fan_functions
 from sporax.common import seed
+from sporax.common._draws import Draw, HostDraw, ProgramDraw, RegionDraw, by_position
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import threefry
-from sporax.runtime.host import to_device
+from sporax.runtime.host import aligned, to_device
 from sporax.runtime.joint import place
 from sporax.runtime.random import key_of, key_on_host
 
@@ -43,80 +46,16 @@ _FARTHEST = 5.4
 """Deviations that single precision tells from infinity: beyond it, a draw in 2**24 would land on a bound of any distance."""
 
 
-class Draw(Protocol):
-    """Where an initializer gets its numbers from: numpy or a program."""
-
-    @property
-    def xp(self) -> Any:
-        """The module of array functions."""
-        ...
-
-    def normal(self, shape: Shape) -> Any:
-        """Of the standard normal distribution, float32."""
-        ...
-
-    def uniform(self, shape: Shape, bound: float) -> Any:
-        """Between -bound and bound, float32."""
-        ...
-
-    def truncated_normal(self, shape: Shape, low: float, high: float) -> Any:
-        """Of the standard normal distribution between two bounds, float32."""
-        ...
-
-    def split(self) -> tuple[Draw, Draw]:
-        """Two independent sources."""
-        ...
-
-
-class _HostDraw:
-    """Numbers made by numpy."""
-
-    xp = np
-
-    def __init__(self, key: threefry.Key) -> None:
-        self.key = key
-
-    def normal(self, shape: Shape) -> Any:
-        return threefry.normal(self.key, shape)
-
-    def uniform(self, shape: Shape, bound: float) -> Any:
-        return threefry.uniform(self.key, shape, -bound, bound)
-
-    def truncated_normal(self, shape: Shape, low: float, high: float) -> Any:
-        return threefry.truncated_normal(self.key, shape, low, high)
-
-    def split(self) -> tuple[Draw, Draw]:
-        first, second = threefry.split(self.key)
-        return _HostDraw(first), _HostDraw(second)
-
-
-class _ProgramDraw:
-    """Numbers made by a program of JAX's."""
-
-    xp = jnp
-
-    def __init__(self, key: jax.Array) -> None:
-        self.key = key
-
-    def normal(self, shape: Shape) -> Any:
-        return jax.random.normal(self.key, shape, jnp.float32)
-
-    def uniform(self, shape: Shape, bound: float) -> Any:
-        return jax.random.uniform(self.key, shape, jnp.float32, -bound, bound)
-
-    def truncated_normal(self, shape: Shape, low: float, high: float) -> Any:
-        return jax.random.truncated_normal(self.key, low, high, shape, jnp.float32)
-
-    def split(self) -> tuple[Draw, Draw]:
-        first, second = jax.random.split(self.key)
-        return _ProgramDraw(first), _ProgramDraw(second)
-
-
 class Initializer:
     """Base class. Subclasses give `values`; MindSpore users may give ``_initialize(arr)``, which fills a numpy array."""
 
     random = True
     """Whether `values` draws."""
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether `values` gives a block to who draws one."""
+        return getattr(type(self).values, "by_position", False)
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Values of the whole array, by numpy or JAX as `draw` says. Traceable, so slices can be made where they live."""
@@ -159,14 +98,67 @@ class BoundInitializer:
             array = np.zeros(self.shape, self.dtype.np_dtype)
             self.recipe._initialize(array)
             return _placed(array, sharding, arrange)
-        if math.prod(self.shape) <= ON_HOST or (sharding is None and jax.default_backend() == "cpu"):
-            array = np.asarray(self.recipe.values(_HostDraw(key_on_host(self.ticket)), self.shape, self.dtype.np_dtype))
-            return _placed(array, sharding, arrange)
+        small = math.prod(self.shape) <= ON_HOST
+        # A table in blocks of rows is arranged by the program that makes it.
+        if small or (jax.default_backend() == "cpu" and (sharding is None or arrange is None)):
+            if sharding is None or arrange is not None or not self.may_be_cut:
+                return _placed(self._on_host(), sharding, arrange)
+            return self._in_slices(sharding)
         # The recipe's settings, not the object, so that equal recipes share a program.
         maker = _maker(
             cast("Any", type(self.recipe)), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange
         )
         return maker(self.recipe, self.ticket)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the values do not depend on when they are made."""
+        return not hasattr(self.recipe, "_initialize")
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a slice can be made without the whole."""
+        return self.recipe.may_be_cut
+
+    def _on_host(self) -> np.ndarray[Any, Any]:
+        """The whole array; large ones in blocks of rows, since expressions of numpy need several arrays of their size."""
+        key, dtype = key_on_host(self.ticket), self.dtype.np_dtype
+        if math.prod(self.shape) <= _BLOCK or not self.may_be_cut:
+            return np.asarray(self.recipe.values(HostDraw(key), self.shape, dtype))
+        return self._block(threefry.Region(self.shape, (0,) * len(self.shape), self.shape))
+
+    def _block(self, region: threefry.Region) -> np.ndarray[Any, Any]:
+        """One block of the array."""
+        key, dtype = key_on_host(self.ticket), self.dtype.np_dtype
+        count = max(1, _BLOCK // math.prod(region.shape[1:])) if region.shape else 1
+        if not region.shape or count >= region.shape[0]:
+            return np.asarray(self.recipe.values(RegionDraw(key, region), self.shape, dtype))
+        out = aligned(region.shape, np.dtype(dtype))
+        for first in range(0, region.shape[0], count):
+            rows = out[first : first + count]
+            part = threefry.Region(region.whole, (region.start[0] + first, *region.start[1:]), rows.shape)
+            rows[...] = self.recipe.values(RegionDraw(key, part), self.shape, dtype)
+        return out
+
+    def _in_slices(self, sharding: jax.sharding.Sharding) -> jax.Array:
+        """Every device of this process its slice; equal ones are made once."""
+        shape = self.shape
+        placed: dict[tuple[tuple[int, int], ...], jax.Array] = {}
+        arrays = []
+        for device, index in sharding.addressable_devices_indices_map(shape).items():
+            there = jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
+            bounds = tuple(part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True))
+            values: Any = placed.get(bounds)
+            if values is None:
+                sizes = tuple(high - low for low, high in bounds)
+                values = self._block(threefry.Region(shape, tuple(low for low, _ in bounds), sizes))
+            placed[bounds] = jax.device_put(values, there)
+            arrays.append(placed[bounds])
+        return jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=self.dtype.np_dtype)
+
+
+_BLOCK = 1 << 22
+"""Elements that are made at a time: 16 MiB, which several arrays of an expression take."""
 
 
 def _placed(array: np.ndarray[Any, Any], sharding: jax.sharding.Sharding | None, arrange: Arrange | None) -> jax.Array:
@@ -193,7 +185,7 @@ def _maker(
         if "call" not in compiled:
             arranged = arrange or (lambda array: array)
             compiled["call"] = jax.jit(
-                lambda key: arranged(recipe.values(_ProgramDraw(key), shape, dtype)), out_shardings=sharding
+                lambda key: arranged(recipe.values(ProgramDraw(key), shape, dtype)), out_shardings=sharding
             )
         return compiled["call"](key_of(ticket))
 
@@ -287,9 +279,10 @@ class Zero(Initializer):
 
     random = False
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Zeros."""
-        return draw.xp.zeros(shape, dtype)
+        return draw.full(shape, 0, dtype)
 
 
 @_named("ones")
@@ -298,9 +291,10 @@ class One(Initializer):
 
     random = False
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones."""
-        return draw.xp.ones(shape, dtype)
+        return draw.full(shape, 1, dtype)
 
 
 class Constant(Initializer):
@@ -311,9 +305,10 @@ class Constant(Initializer):
     def __init__(self, value: float) -> None:
         self.value = value
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """The constant."""
-        return draw.xp.full(shape, self.value, dtype)
+        return draw.full(shape, self.value, dtype)
 
 
 @_named()
@@ -366,6 +361,7 @@ class Normal(Initializer):
         self.sigma = sigma
         self.mean = mean
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         return (self.mean + self.sigma * draw.normal(shape)).astype(dtype)
@@ -378,6 +374,7 @@ class Uniform(Initializer):
     def __init__(self, scale: float = 0.07) -> None:
         self.scale = scale
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         return draw.uniform(shape, self.scale).astype(dtype)
@@ -395,6 +392,7 @@ class TruncatedNormal(Initializer):
         self.a = a
         self.b = b
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         # The bounds are of the result, the draw of the unit normal.
@@ -415,6 +413,7 @@ class XavierUniform(_ByFan):
     def __init__(self, gain: float = 1) -> None:
         self.gain = gain
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         return draw.uniform(shape, self.gain * math.sqrt(6.0 / sum(fan_functions.fans(shape)))).astype(dtype)
@@ -427,6 +426,7 @@ class XavierNormal(_ByFan):
     def __init__(self, gain: float = 1) -> None:
         self.gain = gain
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         return (self.gain * math.sqrt(2.0 / sum(fan_functions.fans(shape))) * draw.normal(shape)).astype(dtype)
@@ -455,6 +455,7 @@ class _He(_ByFan):
 class HeUniform(_He):
     """Uniform with the deviation of He et al. 2015."""
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         # A uniform distribution on [-b, b] has the deviation b / sqrt(3).
@@ -465,6 +466,7 @@ class HeUniform(_He):
 class HeNormal(_He):
     """Normal with the deviation of He et al. 2015."""
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         return (self.deviation(shape) * draw.normal(shape)).astype(dtype)
@@ -489,6 +491,7 @@ class VarianceScaling(_ByFan):
         self.mode = mode
         self.distribution = distribution
 
+    @by_position
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         fan_in, fan_out = fan_functions.fans(shape)

@@ -7,6 +7,7 @@ running frame, outside it is the array it holds. It also carries the marks that 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
@@ -115,8 +116,7 @@ class Parameter(Tensor):
         self.by_initializer = isinstance(source, Tensor) and source.has_init
         if isinstance(source, Tensor) and source.has_init:
             self._initializer = source._initializer
-            # Without `no_init_parameters` values are made at once.
-            if not _lazy.depth:
+            if not _stays_lazy(source._initializer):
                 self.init_data()
             return
         # MindSpore makes a 32-bit Parameter of a bare int, though a 64-bit Tensor.
@@ -395,6 +395,22 @@ class Parameter(Tensor):
         )
 
 
+def _stays_lazy(values: Any) -> bool:
+    """Whether a Parameter waits with its values until they are needed."""
+    if _lazy.depth:
+        return True
+    # Recipes of users may draw from a stream of their own, so they are asked in the order of creation.
+    if not getattr(values, "may_wait", False):
+        return False
+    # The plan of a step says which slice a device makes; a mode may be set after the network is made.
+    return context.parallel_mode() in _PLANNED or math.prod(values.shape) >= _WAITS
+
+
+_PLANNED = (context.ParallelMode.SEMI_AUTO_PARALLEL, context.ParallelMode.AUTO_PARALLEL)
+_WAITS = 1 << 16
+"""Elements from which on a Parameter stays lazy in every mode; smaller ones are made at once, since it costs nothing."""
+
+
 class ParameterTuple(tuple[Parameter, ...]):
     """An immutable sequence of Parameters with distinct names.
 
@@ -427,7 +443,10 @@ class ParameterTuple(tuple[Parameter, ...]):
 
 
 class no_init_parameters:  # noqa: N801 - MindSpore's name
-    """Context in which Parameters made from an `initializer` stay lazy: no memory until `init_data` or first use."""
+    """Context in which Parameters made from an `initializer` stay lazy: no memory until `init_data` or first use.
+
+    Large ones, and all in semi-automatic and automatic parallelism, do so without it.
+    """
 
     def __enter__(self) -> None:
         _lazy.depth += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from sporax import ops
 from sporax.common import dtype as dtypes
+from sporax.common._padded import without_row
 from sporax.common.dtype import DType
 from sporax.common.initializer import HeUniform, Uniform, initializer
 from sporax.common.parameter import Parameter
@@ -132,9 +133,7 @@ class Embedding(Cell):
                 raise SporaxValueError(
                     f"For 'Embedding', 'padding_idx' must be in [0, {vocab_size}), but got {padding_idx}."
                 )
-            # The row can be set only when the values are there.
-            table = Tensor(table.init_data() if table.has_init else table)
-            table[padding_idx] = 0
+            table = without_row(table, padding_idx)
         self.embedding_table = Parameter(table, name="embedding_table")
         self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -39,9 +40,15 @@ def taken_over(array: np.ndarray[Any, Any]) -> jax.Array:
     """
     if jax.default_backend() != "cpu" or not array.size:
         return to_device(array)
-    # Numpy aligns large arrays to 16 bytes; the extra bytes leave room to move the start.
-    memory = np.empty(array.nbytes + _ALIGNMENT_BYTES, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT_BYTES
-    values = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    values = aligned(array.shape, array.dtype)
     np.copyto(values, array)
     return to_device(values)
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array without values, whose memory a CPU device takes over as it is."""
+    num_bytes = math.prod(shape) * dtype.itemsize
+    # Numpy aligns large arrays to 16 bytes; the extra bytes leave room to move the start.
+    memory = np.empty(num_bytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES
+    return memory[start : start + num_bytes].view(dtype).reshape(shape)

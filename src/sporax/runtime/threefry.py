@@ -5,7 +5,8 @@ Method: JAX's own generator, Threefry-2x32 with 20 rounds (Salmon et al., "Paral
 SC 2011), written in numpy: the bits of an element depend on the key and on its position alone, and are those that
 `jax.random` gives. Uniform numbers are made of bits as there. Normal ones come from the inverse error function in single
 precision (Giles, "Approximating the erfinv function", 2010), which XLA uses too, so they agree with `jax.random` to the last
-digits. Pieces fit the processor's cache, and several threads work on large arrays.
+digits. Pieces fit the processor's cache, and several threads work on large arrays. Of an array any region can be made alone, with
+the bits that it has in the whole.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 Key = tuple[int, int]
+Shape = tuple[int, ...]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 _Bits = np.ndarray[Any, np.dtype[np.uint32]]
+_Positions = np.ndarray[Any, np.dtype[np.uint64]]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PIECE = 16384  # elements: three arrays of 64 KiB stay in the second-level cache
@@ -38,6 +42,50 @@ _TAIL = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A block of an array.
+
+    Attributes:
+        whole: shape of the array.
+        start: where the block begins in each dimension.
+        shape: of the block.
+    """
+
+    whole: Shape
+    start: Shape
+    shape: Shape
+
+    def positions(self, first: int, count: int) -> _Positions:
+        """Where `count` elements of the block are in the whole array, from its element `first` on; both row by row."""
+        inner = self._whole_dims()
+        # Elements of a run lie side by side in the whole as well.
+        run = math.prod(self.shape[inner:])
+        strides = [math.prod(self.whole[dim + 1 :]) for dim in range(len(self.whole))]
+        origin = sum(start * stride for start, stride in zip(self.start, strides, strict=True))
+        places = np.arange(first, first + count, dtype=np.uint64)
+        if run == math.prod(self.shape):
+            places += np.uint64(origin)
+            return places
+        begun, within = np.divmod(places, np.uint64(run))
+        within += np.uint64(origin)
+        for dim in reversed(range(inner)):
+            begun, index = np.divmod(begun, np.uint64(self.shape[dim]))
+            within += index * np.uint64(strides[dim])
+        return within
+
+    def _whole_dims(self) -> int:
+        """The dimension from which on a run goes: all behind it are whole."""
+        dim = len(self.whole)
+        while dim and self.shape[dim - 1] == self.whole[dim - 1]:
+            dim -= 1
+        return max(dim - 1, 0)
+
+
+def _whole(shape: Shape) -> Region:
+    return Region(shape, (0,) * len(shape), shape)
+
+
 def key_of(seed: int, position: int) -> Key:
     """The key that `jax.random.fold_in(jax.random.key(seed), position)` holds."""
     # JAX folds a number in by encrypting it with the key: its high word is 0.
@@ -49,26 +97,26 @@ def split(key: Key) -> tuple[Key, Key]:
     return _one(key, (0, 0)), _one(key, (0, 1))
 
 
-def uniform(key: Key, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> Floats:
+def uniform(key: Key, of: Shape | Region, low: float = 0.0, high: float = 1.0) -> Floats:
     """Single-precision numbers in [low, high)."""
-    return _filled(shape, lambda first, out: _uniform(key, first, out, low, high))
+    return _filled(of, lambda places, out: _uniform(key, places, out, low, high))
 
 
-def normal(key: Key, shape: tuple[int, ...]) -> Floats:
+def normal(key: Key, of: Shape | Region) -> Floats:
     """Single-precision numbers of the standard normal distribution."""
     # The open interval: the inverse error function is infinite at -1.
     low = float(np.nextafter(np.float32(-1), np.float32(0)))
 
-    def draw(first: int, out: Floats) -> None:
-        _uniform(key, first, out, low, 1.0)
+    def draw(places: _Positions, out: Floats) -> None:
+        _uniform(key, places, out, low, 1.0)
         _inverse_error_function(out)
         # erfinv gives the distribution with variance 1/2.
         out *= np.float32(math.sqrt(2))
 
-    return _filled(shape, draw)
+    return _filled(of, draw)
 
 
-def truncated_normal(key: Key, shape: tuple[int, ...], low: float, high: float) -> Floats:
+def truncated_normal(key: Key, of: Shape | Region, low: float, high: float) -> Floats:
     """Single-precision numbers of the standard normal distribution between two bounds."""
     root = np.float32(math.sqrt(2))
     # Uniform between the distribution function at both bounds, so no sample has to be rejected.
@@ -76,32 +124,38 @@ def truncated_normal(key: Key, shape: tuple[int, ...], low: float, high: float) 
     smallest = np.nextafter(np.float32(low), np.float32(np.inf))
     largest = np.nextafter(np.float32(high), np.float32(-np.inf))
 
-    def draw(first: int, out: Floats) -> None:
-        _uniform(key, first, out, float(left), float(right))
+    def draw(places: _Positions, out: Floats) -> None:
+        _uniform(key, places, out, float(left), float(right))
         _inverse_error_function(out)
         out *= root
         # Rounding may pass a bound, as it may in JAX, which clips as well.
         np.clip(out, smallest, largest, out=out)
 
-    return _filled(shape, draw)
+    return _filled(of, draw)
 
 
-def _filled(shape: tuple[int, ...], draw: Callable[[int, Floats], None]) -> Floats:
-    """An array that `draw` fills piece by piece: it is given the position of a piece, and the piece."""
-    out = np.empty(math.prod(shape), np.float32)
+def _filled(of: Shape | Region, draw: Callable[[_Positions, Floats], None]) -> Floats:
+    """An array that `draw` fills piece by piece: it is given the positions of a piece's elements, and the piece."""
+    region = of if isinstance(of, Region) else _whole(of)
+    out = np.empty(math.prod(region.shape), np.float32)
+
+    def fill(first: int) -> None:
+        piece = out[first : first + _PIECE]
+        draw(region.positions(first, piece.size), piece)
+
     pieces = range(0, out.size, _PIECE)
     if out.size <= _MANY:
         for first in pieces:
-            draw(first, out[first : first + _PIECE])
+            fill(first)
     else:
         # Numpy releases the lock of the interpreter in these operations.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-            list(threads.map(lambda first: draw(first, out[first : first + _PIECE]), pieces))
-    return out.reshape(shape)
+            list(threads.map(fill, pieces))
+    return out.reshape(region.shape)
 
 
-def _uniform(key: Key, first: int, out: Floats, low: float, high: float) -> None:
-    bits = _bits(key, first, out.size)
+def _uniform(key: Key, places: _Positions, out: Floats, low: float, high: float) -> None:
+    bits = _bits(key, places)
     # A float32 has 23 random digits: the upper 23 bits of the word.
     bits >>= np.uint32(9)
     bits |= np.uint32(0x3F800000)  # a number in [1, 2) whose digits are random
@@ -113,10 +167,9 @@ def _uniform(key: Key, first: int, out: Floats, low: float, high: float) -> None
     np.maximum(out, smallest, out=out)
 
 
-def _bits(key: Key, first: int, count: int) -> _Bits:
-    """Random words of the elements from position `first` on."""
-    position = np.arange(first, first + count, dtype=np.uint64)
-    high, low = (position >> np.uint64(32)).astype(np.uint32), position.astype(np.uint32)
+def _bits(key: Key, places: _Positions) -> _Bits:
+    """Random words of the elements at these positions."""
+    high, low = (places >> np.uint64(32)).astype(np.uint32), places.astype(np.uint32)
     _encrypt(key, high, low)
     # JAX's 32-bit draws use one word made of both.
     high ^= low

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from sporax.common import dtype as dtypes
+from sporax.common._padded import without_row
 from sporax.common.dtype import DType
 from sporax.common.initializer import HeUniform, Normal, Uniform, initializer
 from sporax.common.parameter import Parameter
@@ -137,11 +138,7 @@ class Embedding(Cell):
             argument.initial_shape("Embedding", "_weight", weight, shape)
             return weight
         table: Tensor = initializer(Normal(1.0, 0.0), shape, dtype)
-        if self.padding_idx is not None:
-            # The row can be set only when the values are there.
-            table = table.init_data()
-            table[self.padding_idx] = 0
-        return table
+        return table if self.padding_idx is None else without_row(table, self.padding_idx)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input`: integers of any shape; gives that shape with embedding_dim added."""

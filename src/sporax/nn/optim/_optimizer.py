@@ -245,17 +245,17 @@ class Optimizer(OptimizerHelpers, Cell):
 
         Args:
             slot: name of the state.
-            value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array.
+            value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array, or what
+                `initializer` gives.
             joint: what is between both names.
         """
 
         def make(parameter: Parameter) -> Parameter:
             name = f"{slot}{joint}{parameter.name}"
-            if callable(value):
-                return Parameter(wrap(value(parameter)), name=name)
+            made = value(parameter) if callable(value) else initializer(value, parameter.shape, parameter.dtype)
             # A lazy Parameter's state is lazy, too.
             with no_init_parameters() if parameter.has_init else nullcontext():
-                return Parameter(initializer(value, parameter.shape, parameter.dtype), name)
+                return Parameter(made if isinstance(made, Tensor) else wrap(made), name)
 
         self._slots[slot] = ParameterTuple(make(parameter) for parameter in self.parameters)
         setattr(self, slot.replace(".", "_"), self._slots[slot])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.common import dtype as dtypes
+from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
@@ -91,9 +92,9 @@ class AdaFactor(Optimizer):
         return False
 
     def _make_state(self) -> None:
-        def zeros(shape: tuple[int, ...], like: Parameter) -> jax.Array:
+        def zeros(shape: tuple[int, ...], like: Parameter) -> Tensor:
             # Half precision halves the memory of the moments.
-            return jnp.zeros(shape, jnp.float16 if self.compression else like.dtype.np_dtype)
+            return initializer("zeros", shape, dtypes.float16 if self.compression else like.dtype)
 
         if self.beta1:
             self.add_slot("exp_avg", lambda p: zeros(p.shape, p))
