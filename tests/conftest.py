@@ -1,6 +1,7 @@
 """Settings of the whole test session: eight simulated CPU devices in every process, set before JAX starts."""
 
 import gc
+import importlib
 import os
 import sys
 import time
@@ -70,13 +71,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _mode_stays_in_its_test() -> Iterator[None]:
-    """The mode of the process is what it was before the test."""
+    """The mode of the process, and whether it has joined a job, is what it was before the test."""
     context = sys.modules.get("sporax.context")
+    session = sys.modules.get("sporax.runtime.session")
+    joined = session is not None and session.SESSION.world is not None
     before = context.get_context("mode") if context else None
     yield
     context = sys.modules.get("sporax.context")
     if context and context.get_context("mode") != before:
         context.set_context(mode=context.PYNATIVE_MODE if before is None else before)
+    if session := sys.modules.get("sporax.runtime.session"):
+        session.SESSION.told_size = None  # a test that asks for the number of ranks binds no other
+        if session.SESSION.world is not None and not joined:
+            importlib.import_module("sporax.communication").release()
 
 
 @pytest.fixture(params=["graph", "pynative"])

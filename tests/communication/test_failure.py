@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compiler_flags import COMPILER
 from sporax.cluster import ports
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
@@ -73,7 +74,7 @@ def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
         jobs.append(
             subprocess.Popen(
                 command,
-                env={**os.environ, **variables},
+                env={**os.environ, "XLA_FLAGS": COMPILER, **variables},  # one device each
                 cwd=tmp_path,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from compiler_flags import COMPILER
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -30,6 +32,7 @@ def test_the_example_runs(tmp_path, script, num_ranks, arguments, files):
         str(EXAMPLES / script),
         *arguments,
     ]
+    environ["XLA_FLAGS"] = COMPILER  # one device each
     job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=200)
     assert job.returncode == 0, job.stdout + job.stderr
     assert f"{num_ranks} ranks" in job.stdout

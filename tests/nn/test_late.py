@@ -163,6 +163,7 @@ ONLY_CHECKED = {
     "sporax.nn.embedding:EmbeddingLookup": "whether servers keep the table; without them it is told that it has no cache",
     "sporax.nn.grad_reducer:DistributedGradReducer": "warns and refuses at once what is decided again in each step",
     "sporax.nn.step_parts:_TrainGradAccuWithLossScaleCell": "refuses other modes, as MindSpore does",
+    "sporax.common.parameter:Parameter": "when values are drawn, and not which: in planned modes not before the plan is known",
     "sporax.ops._collectives.requests:P2POp": "refuses a message to the rank itself; exists once the ranks have joined",
     "sporax.parallel._layout:Layout": "a name in common: the number of devices in its own matrix",
     "sporax.parallel.auto_parallel:AutoParallel": "a name in common: its `_set` reads nothing",

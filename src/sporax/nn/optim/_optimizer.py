@@ -288,7 +288,8 @@ class Optimizer(OptimizerHelpers, Cell):
         if state.compiling():
             context.tell_unused(self.parameters)
         # Parameters may have been marked for servers after this optimizer was made.
-        if _served.is_outdated(self._served, self.parameters):
+        # Optimizers of other packages that derive from this class make their state themselves.
+        if _served.is_outdated(getattr(self, "_served", None), self.parameters):
             object.__setattr__(self, "_served", _served.served(self))
             # Their values are others now, so a trace that has read them begins again.
             if state.compiling():
