@@ -17,7 +17,7 @@ PLANNED, RUN, PARTS = 284, 16, 4
 LONGEST = 3
 
 
-def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short"):
+def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refused=0.4):
     """What fails among the cases of these numbers, as programs."""
     failures = []
     refused = 0
@@ -32,7 +32,7 @@ def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short"):
             small = fuzz_plans.shrunk(case, failure, runs)
             failures.append(f"case {number}: {failure.message}\n{text(small)}")
     # Refusals are fair answers to blind strategies, but a test of refusals alone would prove nothing.
-    assert refused < 0.4 * len(numbers)
+    assert refused < most_refused * len(numbers)
     return "\n\n".join(failures)
 
 
@@ -59,7 +59,8 @@ def test_thousands_of_networks(seed, runs, count, longest):
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_hundreds_of_pipelines():
-    assert not found(range(400), runs=True, pipelines=1.0, longest=6, seed="pipelines")
+    # Two thirds of what is drawn has a stage without a Parameter, or batches that do not divide.
+    assert not found(range(400), runs=True, pipelines=1.0, longest=6, seed="pipelines", most_refused=0.8)
 
 
 def test_a_failure_is_printed_as_the_smallest_program_that_shows_it(monkeypatch):
