@@ -51,6 +51,7 @@ def by_host(text):
     return text.count('_xla_compute_type = "host"')
 
 
+@pytest.mark.filterwarnings("ignore:With search_mode='recursive_programming'")  # which replaces strategies, and says so
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
 def test_tables_and_updates_lie_on_the_host_and_nothing_else_changes(mode):
     """Parameters and their state stay in pinned host memory, the program computes on the host, values are equal."""

@@ -62,6 +62,7 @@ def test_spread_values_that_are_handed_out():
         np.testing.assert_allclose(here.asnumpy(), there.asnumpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:With search_mode='recursive_programming'")  # which replaces strategies, and says so
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
 def test_slices_without_elements(mode):
     """They are cut and gathered as others are."""

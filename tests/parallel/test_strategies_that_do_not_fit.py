@@ -119,7 +119,6 @@ def test_strategies_that_do_not_fit_are_refused(strategies, words):
         ),
         (((1, 16), (16,)), "dimension 1 of tensor 0 has size 24.*but got 16"),
         (((3, 1), (1,)), "power of 2 on 8 devices, but got 3"),
-        (((2, 4), (8,)), r"one dimension at most, but the entry of input 0 shards 2: \(2, 4\)"),
         (((8, 1), (4,)), "one number of slices, but got 4 and 8"),
         (((1, 1), (8,)), r"most dimensions \(2\) must be sharded if any is, but only inputs \[1\]"),
         ((SMALL("a", "None"), SMALL("a")), r"8 devices, but got \[a=2, b=2\]"),

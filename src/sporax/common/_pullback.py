@@ -329,14 +329,14 @@ def _pushed_in_reverse(
     def backward(starts: Sequence[jax.Array]) -> Any:
         # JAX wants float0 for integers.
         remaining = iter(starts)
-        return pull([next(remaining) if is_inexact(output) else nothing(output) for output in outputs])
+        return pull([next(remaining) if is_inexact(output) else no_cotangent(output) for output in outputs])
 
     (result,) = jax.vjp(backward, starts)[1](tuple(tangents[number] for number in smooth))
     remaining = iter(result)
-    return outputs, [next(remaining) if is_inexact(output) else nothing(output) for output in outputs], aux
+    return outputs, [next(remaining) if is_inexact(output) else no_cotangent(output) for output in outputs], aux
 
 
-def nothing(array: jax.Array) -> Any:
+def no_cotangent(array: jax.Array) -> Any:
     """The derivative of integers."""
     return np.zeros(array.shape, jax.dtypes.float0)
 

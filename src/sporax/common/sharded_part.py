@@ -22,7 +22,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from sporax import context
 from sporax.common import _integer_slopes
-from sporax.common._pullback import Structure, Updates, is_inexact, loss_marked, nothing, take_apart
+from sporax.common._pullback import Structure, Updates, is_inexact, loss_marked, no_cotangent, take_apart
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.runtime import collectives, state
@@ -130,7 +130,7 @@ class _Part:
 
             outputs, back = jax.vjp(values, list(map(state.read, chosen)), [leaves[place] for place in places])
             remaining = iter(cotangents)
-            starts = [next(remaining).array if is_inexact(output) else nothing(output) for output in outputs]
+            starts = [next(remaining).array if is_inexact(output) else no_cotangent(output) for output in outputs]
             by_variable, by_array = back(loss_marked(outputs, starts))
             return [wrap(gradient) for gradient in (*by_variable, *by_array)]
 

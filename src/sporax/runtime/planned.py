@@ -153,7 +153,8 @@ class PlannedStep(Answers):
 
     def compile(self, name: str) -> Any:
         """The program of all devices, compiled; `name` is what messages call it."""
-        return step_verification.compiled(self.jitted, name, self.structs())
+        with defects_told("lowering", name, self.settings):
+            return step_verification.compiled(self.jitted, name, self.structs())
 
     def _stored_shape(self, number: int) -> tuple[int, ...]:
         shape = tuple(self.arguments[number].array.shape)
