@@ -131,7 +131,7 @@ REFUSALS |= {
         centralize_on_servers, "'grad_centralization' is not offered for parameters on servers"
     ),
     ("parameter_server", "A worker makes one exchange per step."): Elsewhere(
-        "tests/ps/test_training.py::test_what_does_not_go_with_servers_is_refused_at_once"
+        "tests/ps/test_training.py::test_what_does_not_go_with_servers_is_refused_at_once", expects="run_job(REFUSED"
     ),
     ("pipeline", "* `loss_repeated_mean=False`, several"): Elsewhere(
         "tests/runtime/pipeline/test_planning.py::test_steps_that_make_no_pipeline_are_refused"
