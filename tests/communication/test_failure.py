@@ -85,3 +85,9 @@ def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
     assert "rank 1 ends because rank 0 waits for it in an exchange, and it has done nothing for 2 s" in there
     assert "rank 1 (worker '1') on 127.0.0.2 ended because rank 0 waits for it in an exchange" in here
     assert all(job.returncode for job in jobs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["ranks", "plan"])
+def test_a_program_that_is_unequal_on_one_rank_ends_all_of_them(check_ranks, view):
+    check_ranks("unequal.py", 2, view, JAX_PLATFORMS="cpu", SPORAX_VERIFY_STEPS="2")

@@ -266,7 +266,10 @@ def test_what_is_read_is_not_told():
         dataset_strategy="full_batch",
     )
     ms.set_context(mode=ms.GRAPH_MODE)
-    train()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        train()
+    assert [str(entry.message) for entry in told] == []
 
 
 def test_each_is_told_once_for_each_mode_and_value():

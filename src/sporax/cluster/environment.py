@@ -156,15 +156,6 @@ def simulation_level(environ: Mapping[str, str]) -> int | None:
     return level
 
 
-def verify_steps(environ: Mapping[str, str]) -> int:
-    """How many steps apart programs run twice; 0: never.
-
-    Raises:
-        SporaxValueError: the variable is no whole number, or negative.
-    """
-    return _integer(environ, VERIFY_STEPS, default=0)
-
-
 def _from_dry_run(environ: Mapping[str, str]) -> RankEnvironment:
     """The place that this process imitates."""
     return RankEnvironment(

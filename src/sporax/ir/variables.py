@@ -194,7 +194,7 @@ _TABLE = (
     Variable("MS_COMM_COMPILER_OPT", PLAN, Kind("-1 or a positive number of operators", int, ("many", "1.5"))),
     # ------------------------------------------------------------------------------------------------ the process
     Variable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
-    Variable("SPORAX_VERIFY_STEPS", RUNTIME, whole(0)),
+    Variable("SPORAX_VERIFY_STEPS", RUNTIME, whole(0), 0),
     Variable("SPORAX_KEEP_MEMORY", RUNTIME, SWITCH, "1"),
     Variable("SPORAX_MINDSPORE_VERSION", RUNTIME, TEXT, ""),
     # Of this project's tests and benchmarks.

@@ -148,8 +148,7 @@ class PlannedStep(Answers):
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
         with defects_told("lowering", self.jitted.__name__, self.settings):
-            lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
-        return lowered
+            return self.jitted.lower(*self.structs())  # type: ignore[no-any-return]  # of `jax.jit`
 
     def compile(self, name: str) -> Any:
         """The program of all devices, compiled; `name` is what messages call it."""

@@ -26,8 +26,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sporax.cluster.environment import verify_steps
+from sporax.cluster.environment import VERIFY_STEPS
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.variables import read
 from sporax.lowering.checksums import Checksums
 
 _REPLAYS = 20
@@ -44,7 +45,7 @@ def every() -> int:
     Raises:
         SporaxValueError: the environment variable is no number of steps.
     """
-    return verify_steps(os.environ)
+    return int(read(os.environ, VERIFY_STEPS))
 
 
 class Steps:
@@ -135,18 +136,22 @@ class VerifiedProgram:
         Raises:
             SporaxRuntimeError: two runs from the same inputs gave different results.
         """
-        steps = self.steps
-        if steps is None:
-            steps = self.own_steps
-            steps.begin()
+        if self.steps is not None:
+            return self._run(self.steps, arguments)
+        self.own_steps.begin()
+        try:
+            return self._run(self.own_steps, arguments)
+        except (TypeError, ValueError):
+            # Nothing has run: the caller brings its arguments elsewhere and calls again. Other processes, whose arguments were
+            # in place, count one call, and all must run the program twice at the same one.
+            self.own_steps.number -= 1
+            raise
+
+    def _run(self, steps: Steps, arguments: tuple[Any, ...]) -> Any:
         if not steps.due:
             return self.executable(*arguments)
         kept = jax.tree.map(_copied, arguments)
-        try:
-            first = self.executable(*jax.tree.map(_copied, kept))
-        except (TypeError, ValueError):
-            self.own_steps.number -= 1  # nothing has run: the caller brings its arguments elsewhere and calls again
-            raise
+        first = self.executable(*jax.tree.map(_copied, kept))
         jax.block_until_ready(first)  # programs with collectives run one after another
         second = jax.block_until_ready(self.executable(*arguments))
         found = differences(jax.tree.leaves(first), jax.tree.leaves(second))
