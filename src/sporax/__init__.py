@@ -6,10 +6,10 @@ facade (which switches JAX to 64-bit types; see `sporax.common.tensor`).
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from sporax import _module_paths
+from sporax._importing import import_module
 from sporax._version import __version__
 from sporax.ir.missing import MissingNameError, missing_name, placeholder_module
 
@@ -122,15 +122,15 @@ __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES or name in _INTERNAL_SUBMODULES:
-        return importlib.import_module(f"sporax.{name}")
+        return import_module(f"sporax.{name}")
     if name == "dtype":
-        return importlib.import_module("sporax.common.dtype")
+        return import_module("sporax.common.dtype")
     if name in _SECOND_NAMES:
-        return getattr(importlib.import_module("sporax.common.dtype"), _SECOND_NAMES[name])
+        return getattr(import_module("sporax.common.dtype"), _SECOND_NAMES[name])
     if name in _HOMES:
         if name in _WITH_OPERATORS:
-            importlib.import_module("sporax.ops")  # gives Tensors their operators and methods
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+            import_module("sporax.ops")  # gives Tensors their operators and methods
+        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
     try:

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from sporax._importing import import_module
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.missing import is_plain_import_of, missing_module, missing_names, placeholder_module
 
@@ -97,7 +98,7 @@ class AliasLoader(Loader):
         if spec.name == ALIAS:
             importlib.import_module(TARGET)
             return MindSporeModule(ALIAS)
-        module = importlib.import_module(_target_name(spec.name))
+        module = import_module(_target_name(spec.name))
         # Importing through a spec overwrites the module's own, which is needed for reloading.
         spec.loader_state = module.__spec__
         # Names of MindSpore that are missing explain themselves also under the alias.

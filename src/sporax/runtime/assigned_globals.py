@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 import sysconfig
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -25,12 +26,15 @@ from sporax.runtime import state
 _LIBRARIES = (
     str(Path(__file__).parent.parent),
     *{sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")},
+    # Of the user, of the system, and of an environment that this one was made from.
+    *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
 )
 STARTED_AS_GLOBALS: dict[types.CodeType, frozenset[str]] = {}
 """Local variables that start with the values of global ones (`sporax.autograph`): these are watched, too."""
 
 _UNSET = object()
 _WRAPPERS = (staticmethod, classmethod)
+_HOLDERS = (list, tuple, dict)
 
 
 class AssignedGlobalError(state.ValueNeededError):
@@ -191,10 +195,16 @@ def _followed(value: Any) -> Iterator[Any]:
     elif isinstance(value, list | tuple | dict):
         entries = value.values() if isinstance(value, dict) else value
         # Long lists of numbers hold nothing to call.
-        yield from (entry for entry in entries if callable(entry) or isinstance(entry, list | tuple | dict))
+        yield from filter(_holds_calls, entries)
     elif callable(value) and hasattr(value, "__dict__"):
         # Cells, compiled functions, and callable objects of the user.
-        yield from (type(value), *vars(value).values())
+        yield type(value)
+        yield from filter(_holds_calls, vars(value).values())
+
+
+def _holds_calls(value: Any) -> bool:
+    """Whether `value` may be called, or hold what may be."""
+    return callable(value) or isinstance(value, _HOLDERS)
 
 
 def _methods(kind: type) -> Iterator[Any]:
