@@ -12,9 +12,16 @@ import fuzz_plans
 from random_networks import PARAMETER, Case, Value, is_valid, smaller, text
 
 from sporax.planner.propagation import propagate
+from sporax.planner.search import local_search
 
 PLANNED, RUN, PARTS = 284, 16, 4
 LONGEST = 3
+
+
+@pytest.fixture
+def few_plans(monkeypatch):
+    """Searches for less memory measure few plans, each in the way of all: how little there can be is not asked."""
+    monkeypatch.setattr(local_search, "_OPERATORS", 600)
 
 
 def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refused=0.4):
@@ -36,6 +43,7 @@ def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refu
     return "\n\n".join(failures)
 
 
+@pytest.mark.usefixtures("few_plans")
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
@@ -43,6 +51,7 @@ def test_plans_have_no_internal_errors(part):
     assert not found(range(part, PLANNED, PARTS), runs=False)
 
 
+@pytest.mark.usefixtures("few_plans")
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_numbers_are_those_of_one_device():
