@@ -14,16 +14,15 @@ from sporax.lowering.reused_collectives import Reuse, with_reuse
 from sporax.runtime.dry_run_report import say
 
 
-def reusing(program: Callable[..., Any], name: str, *, joins: bool) -> Callable[..., Any]:
+def reusing(program: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A program of one device, inside of `shard_map`, whose equal collectives are calls, where the environment asks for it.
 
     Args:
         program: of one device's arrays.
         name: what reports call it.
-        joins: as for `with_reuse`.
     """
     limit = reuse_limit(os.environ)
-    return with_reuse(program, limit, partial(_tell, name, limit), joins=joins) if limit else program
+    return with_reuse(program, limit, partial(_tell, name, limit)) if limit else program
 
 
 def _tell(name: str, limit: int, reuse: Reuse) -> None:
@@ -45,10 +44,7 @@ def _words(name: str, limit: int, reuse: Reuse) -> str:
             else "it has no communication operators"
         )
         return f"'{name}' reuses no communication ({VARIABLE}): {some}"
-    joined = (
-        f"; calls of several at once {reuse.joint_calls}, with {reuse.joined} operators" if reuse.joint_calls else ""
-    )
     return (
         f"'{name}' reuses communication ({VARIABLE}, at most {limit}): {reuse.calls} of {reuse.operators} operators are calls "
-        f"now; subgraphs {reuse.subgraphs}, operators left {reuse.left}{joined}"
+        f"now; subgraphs {reuse.subgraphs}, operators left {reuse.left}"
     )

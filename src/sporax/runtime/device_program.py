@@ -46,7 +46,7 @@ def device_program(
     program = rank_program(step, plan, axis_names(mesh), norms)
     if away or any(equation.on_host for equation in step.equations):
         program = with_hosts(program, frozenset(away), num_updated)
-    program = reusing(program, name, joins=True)
+    program = reusing(program, name)
     # The name that profiles and XLA's messages show.
     program.__name__ = program.__qualname__ = name
     mapped: Callable[..., Any] = jax.shard_map(

@@ -178,8 +178,7 @@ def by_rank(function: Callable[..., Any], devices: Devices, *, is_step: bool = F
         return results, lax.optimization_barrier(nothing) if last is None else jnp.where(nothing == 0, nothing, last)
 
     program.__name__ = program.__qualname__ = function.__name__
-    # Ranks may compile different programs, so only calls are the same exchanges in any case.
-    mapped = reusing(program, function.__name__, joins=False) if is_step else program
+    mapped = reusing(program, function.__name__) if is_step else program
     everywhere = PartitionSpec()
     return jax.shard_map(mapped, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
 

@@ -540,7 +540,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
     # The name that profiles and XLA's messages show.
     run.__name__ = run.__qualname__ = program.name
     mapped = jax.shard_map(
-        reusing(run, program.name, joins=True),
+        reusing(run, program.name),
         mesh=jax_mesh(mesh),
         in_specs=tuple(partition_spec(_complete(place), mesh) for _, place in program.inputs),
         out_specs=[partition_spec(_complete(place), mesh) for _, place in program.outputs],
