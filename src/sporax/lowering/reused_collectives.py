@@ -6,13 +6,14 @@ Method: operators of one class (primitive, shapes, dtypes, axes, groups, what is
 MindSpore's ``MS_COMM_COMPILER_OPT``: a function of the lowered module with the operator in it once. A limit bounds how many
 operators are replaced; the largest classes come first, so that it is spent well.
 
-What XLA makes of calls: it writes each one out in its place. The program that runs is the same, operator by operator, so results
-have the same bits, and neither steps nor XLA's work get shorter; JAX, too, lowers equal operators once by itself. Fewer operators
-in the compiled program cannot be had by calls: of one that is marked against inlining XLA makes a copy of the function for each
-caller, since it takes no others ("Call graph must be flattened before copy insertion"). Two other forms were tried. One operator on a
-stack of operands that do not wait for each other makes steps shorter, and compilation up to 2.8 times as long, by a kernel for each
-slice of the stack. Operators with several operands are refused inside of `shard_map` ("Sharding is tuple-shaped but validation
-shape is not"). What has fewer operators, and compiles sooner, is loops over equal blocks (`sporax.lowering.memory.repeated_blocks`).
+What XLA makes of calls: it writes each one out in its place. The program that runs is the same, operator by operator, so
+results have the same bits, and neither steps nor XLA's work get shorter; JAX, too, lowers equal operators once by itself. Fewer
+operators in the compiled program cannot be had by calls: of one that is marked against inlining XLA makes a copy of the function
+for each caller, since it takes no others ("Call graph must be flattened before copy insertion"). Two other forms were tried.
+One operator on a stack of operands that do not wait for each other makes steps shorter, and compilation up to 2.8 times as long,
+by a kernel for each slice of the stack. Operators with several operands are refused inside of `shard_map` ("Sharding is
+tuple-shaped but validation shape is not"). What has fewer operators, and compiles sooner, is loops over equal blocks
+(`sporax.lowering.memory.repeated_blocks`).
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def _subgraph(eqn: JaxprEqn) -> JaxprEqn:
         return eqn.primitive.bind(*operands, **eqn.params)
 
     communicate.__name__ = communicate.__qualname__ = f"reused_{_NAMES[str(eqn.primitive.name)]}"
-    avals = [atom.aval for atom in eqn.invars]
+    avals: list[Any] = [atom.aval for atom in eqn.invars]
     structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
     (call,) = jax.make_jaxpr(jax.jit(communicate))(*structs).jaxpr.eqns
     return call
