@@ -1,6 +1,7 @@
 """``MS_COMM_COMPILER_OPT`` in training: fewer operators, the same bits, and a line that says so."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -67,7 +68,9 @@ class Run:
         self.bits += [parameter.asnumpy().tobytes() for parameter in net.get_parameters()]
         lowered = step.program.lower(x)
         self.lowered = len(re.findall(rf"\bstablehlo\.{OPERATORS}", lowered.as_text()))
-        self.compiled = len(re.findall(rf" {OPERATORS}(?:-start)?\(", lowered.compile().as_text()))
+        text = lowered.compile().as_text()
+        self.compiled = len(re.findall(rf" {OPERATORS}(?:-start)?\(", text))
+        self.instructions = Counter(re.findall(r"= (\S+) ([a-z-]+)\(", text))
 
 
 TENSOR = (((2, 1), (1, 4)), ((2, 4), (4, 1)))
@@ -105,7 +108,7 @@ def test_operator_parallelism_lowers_each_class_once(monkeypatch, capsys):
     reused = Run(5, TENSOR, **SEMI_AUTO)
     assert reused.bits == plain.bits
     assert reused.lowered * 3 < plain.lowered
-    assert reused.compiled == plain.compiled
+    assert reused.compiled == plain.compiled and reused.instructions == plain.instructions
     assert len(told(capsys)) == 1
     monkeypatch.setenv("SPORAX_REPEATED_BLOCKS", "1")
     both = Run(5, TENSOR, **SEMI_AUTO)
