@@ -72,7 +72,7 @@ def check_alike(after, before):
 def test_the_environment_asks_for_loops(monkeypatch):
     """Forward pass and backward pass are a loop each, the update is none; masks, names and values are the same."""
     plain = trained()
-    monkeypatch.setenv("MS_COMM_COMPILER_OPT", "-1")
+    monkeypatch.setenv("SPORAX_REPEATED_BLOCKS", "1")
     looped = trained()
     assert num_loops(looped) == 2 and num_loops(plain) == 0
     check_alike(looped, plain)
@@ -104,7 +104,7 @@ def test_recomputed_blocks_are_loops_too(monkeypatch):
 def test_planned_steps_have_the_collectives_of_one_layer(monkeypatch):
     """In semi-automatic parallelism loops are planned from inside."""
     plain = trained(parallel=True)
-    monkeypatch.setenv("MS_COMM_COMPILER_OPT", "-1")
+    monkeypatch.setenv("SPORAX_REPEATED_BLOCKS", "1")
     looped = trained(parallel=True)
     assert count(looped[2], "all_reduce") <= count(plain[2], "all_reduce") - 2 * (LAYERS - 2)
     check_alike(looped, plain)

@@ -23,7 +23,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.placement_config import OffloadConfig
 from sporax.ir.plan_settings import PlanSettings
-from sporax.ir.reuse_limit import VARIABLE, wants_loops
+from sporax.ir.reuse_limit import VARIABLE, wants_loops, warn_of_limit
 from sporax.lowering.memory.rewrite import KEPT_IN_FILES
 from sporax.runtime import distributed, dry_run, filed_variables, state
 from sporax.runtime.block_files import DiskSettings
@@ -224,7 +224,8 @@ class _StepGuard:
             # Each entry changes what a step is compiled to.
             "enable_ps": ps_snapshot().enable_ps,
             "memory_offload": offload_tags(),
-            "repeated blocks": (wants_loops(os.environ), os.environ.get(VARIABLE)),
+            "repeated blocks": wants_loops(os.environ),
+            "communication reuse": os.environ.get(VARIABLE),
             "search": search_snapshot() if searches else None,
             "max_device_memory": device_limit(),
             "recompute within": _recompute_limit() if config.recompute == "auto" else None,
@@ -249,6 +250,7 @@ def enter_step() -> None:
     """
     # From now on a change of these settings makes the step stale.
     check_step()
+    warn_of_limit(os.environ)
     state.depend_on(PARALLEL_GUARD)
     state.depend_on(_STEP_GUARD)
     if wants_loops(os.environ):

@@ -9,6 +9,7 @@ hold is a warning when an optimizer becomes part of a program. Then all settings
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from sporax.context import _global, _offload, _parallel, _ps, _search
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.placement_config import OffloadConfig, PsConfig
+from sporax.ir.reuse_limit import VARIABLE, reuse_limit
 from sporax.ir.search_config import PRICES, SearchConfig
 from sporax.runtime.session import SESSION
 
@@ -243,6 +245,8 @@ def _unused(config: ParallelConfig) -> Iterator[tuple[str, str, Any, str]]:
     yield from _moved("set_algo_parameters", SEARCH, search, SearchConfig(), (search, config))
     yield from _moved("set_offload_context", OFFLOAD, _offload.offload_snapshot(), OffloadConfig())
     yield from _moved("set_ps_context", PS, _ps.ps_snapshot(), PsConfig())
+    if reuse_limit(os.environ) and not _ranked(config) and SESSION.job[0] == 1:
+        yield VARIABLE, os.environ[VARIABLE], os.environ[VARIABLE], _MODE[1]
     # A search says by itself which numbers it does not read.
     if not _searched(config):
         priced = PRICES if config.in_global_view else frozenset()

@@ -1,48 +1,50 @@
-"""``MS_COMM_COMPILER_OPT``: whether repeated blocks of a step become one body, and how much may be reused."""
+"""What the environment says about reuse: of communication (``MS_COMM_COMPILER_OPT``), and of whole blocks (our own switch)."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
 
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.variables import read
 
 VARIABLE = "MS_COMM_COMPILER_OPT"
 SETTING = "SPORAX_REPEATED_BLOCKS"
-"""Our own switch: "1" without a limit, "0" never."""
+"""Whether repeated blocks of a step become one body in a loop."""
 
 DEFAULT_LIMIT = 1000
 """What ``-1`` stands for, as in MindSpore."""
 
+_FEWEST = 2
+"""Calls that make a subgraph worth its name."""
 
-def reuse_limit(environ: Mapping[str, str]) -> int | None:
-    """How many operators may be reused; None for any number, 0 for none. As MindSpore reads the variable.
+
+def reuse_limit(environ: Mapping[str, str]) -> int:
+    """How many communication operators of a program may become calls of a subgraph; 0 for none.
 
     Raises:
         SporaxValueError: the text is no number.
     """
-    text = environ.get(VARIABLE)
-    if text is None:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        raise SporaxValueError(
-            f"For '{VARIABLE}', the value must be -1 or a positive number of operators, but got '{text}'."
-        ) from None
+    number = read(environ, VARIABLE)
+    if number is None:
+        return 0
     if number == -1:
         return DEFAULT_LIMIT
-    # As MindSpore: a warning, and no reuse.
-    if number <= 0:
-        warnings.warn(f"For '{VARIABLE}', {number} is neither -1 nor positive: nothing is reused.", stacklevel=2)
-        return 0
-    return number
+    return number if number >= _FEWEST else 0
+
+
+def warn_of_limit(environ: Mapping[str, str]) -> None:
+    """Warn of a number of communication operators by which nothing is reused. MindSpore warns as well, but of 1.
+
+    Raises:
+        SporaxValueError: as `reuse_limit`.
+    """
+    number = read(environ, VARIABLE)
+    if number is None or number == -1 or number >= _FEWEST:
+        return
+    reason = "is neither -1 nor positive" if number != 1 else "is too few, since a subgraph has 2 calls or more"
+    warnings.warn(f"For '{VARIABLE}', {number} {reason}: nothing is reused.", stacklevel=2)
 
 
 def wants_loops(environ: Mapping[str, str]) -> bool:
     """Whether the environment asks for repeated blocks as loops."""
-    asked = read(environ, SETTING)
-    if asked == "0":
-        return False
-    return asked == "1" or (VARIABLE in environ and reuse_limit(environ) != 0)
+    return bool(read(environ, SETTING) == "1")

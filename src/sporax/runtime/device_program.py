@@ -12,6 +12,7 @@ from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested
 from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.memory.rewrite import with_hosts
+from sporax.runtime.communication_reuse import reusing
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec
 
 # XLA:CPU's name of the pass that merges all-reduces which are ready at the same time.
@@ -45,6 +46,7 @@ def device_program(
     program = rank_program(step, plan, axis_names(mesh), norms)
     if away or any(equation.on_host for equation in step.equations):
         program = with_hosts(program, frozenset(away), num_updated)
+    program = reusing(program, name)
     # The name that profiles and XLA's messages show.
     program.__name__ = program.__qualname__ = name
     mapped: Callable[..., Any] = jax.shard_map(

@@ -32,6 +32,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.lowering.memory.host import KIND, is_on_host
 from sporax.lowering.memory.rewrite import merged_options
 from sporax.runtime import distributed, dry_run
+from sporax.runtime.communication_reuse import reusing
 from sporax.runtime.order import AXIS, in_order, receipt
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import Variable
@@ -161,10 +162,11 @@ def finish() -> None:
         jax.block_until_ready(_turn.zero)
 
 
-def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
+def by_rank(function: Callable[..., Any], devices: Devices, *, is_step: bool = False) -> Callable[..., Any]:
     """`function`, written for one rank's local arrays, as one of joint arrays.
 
-    It takes `zero` as its last argument, and gives the function's results and the next program's `zero`.
+    It takes `zero` as its last argument, and gives the function's results and the next program's `zero`. Equal collectives of a
+    step may become calls.
     """
 
     def program(*arguments: Any) -> Any:
@@ -176,8 +178,9 @@ def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any
         return results, lax.optimization_barrier(nothing) if last is None else jnp.where(nothing == 0, nothing, last)
 
     program.__name__ = program.__qualname__ = function.__name__
+    mapped = reusing(program, function.__name__) if is_step else program
     everywhere = PartitionSpec()
-    return jax.shard_map(program, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    return jax.shard_map(mapped, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
 
 
 def compile_jointly(
@@ -185,13 +188,23 @@ def compile_jointly(
     devices: Devices,
     donate: Sequence[int] = (),
     options: Mapping[str, Any] = MappingProxyType({}),
+    is_step: bool = False,
 ) -> Any:
     """Compile `function`, written for one rank's local arrays, into a program of joint arrays and `zero`.
 
     Ranks may compile different functions, as long as they exchange data in the same order.
+
+    Args:
+        function: of local arrays.
+        devices: of all ranks that take part.
+        donate: the arguments whose buffers results may take.
+        options: for XLA.
+        is_step: whether it is a step of the user's, and no single exchange.
     """
     options = merged_options(_OPTIONS if devices[0].platform == "cpu" else {}, options)
-    program = jax.jit(by_rank(function, devices), donate_argnums=tuple(donate), compiler_options=options)
+    program = jax.jit(
+        by_rank(function, devices, is_step=is_step), donate_argnums=tuple(donate), compiler_options=options
+    )
     return (
         dry_run.Rehearsal(program, jax.jit(_alone(function), donate_argnums=tuple(donate)))
         if dry_run.active()

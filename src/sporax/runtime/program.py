@@ -461,7 +461,7 @@ def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: 
         if variant.parts is not None:
             program = variant.parts.program(program)
         # Position 0 is the list of updated variables, whose buffers the results take over.
-        return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
+        return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options, is_step=True)
     return jax.jit(program, donate_argnums=0, compiler_options=dict(options))
 
 

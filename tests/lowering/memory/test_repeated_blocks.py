@@ -100,18 +100,6 @@ def test_layers_that_differ_stay_out():
     np.testing.assert_allclose(looped[0], plain[0], rtol=1e-6)
 
 
-def test_the_limit_bounds_what_is_taken_away():
-    """``MS_COMM_COMPILER_OPT`` says how many operators may be reused."""
-
-    def network(all_weights, x):
-        for item in all_weights:
-            x = layer(x, item)
-        return x
-
-    program = flat(jax.make_jaxpr(network)(weights(5), X))
-    assert len(in_loops(program, limit=3).jaxpr.eqns) == len(program.jaxpr.eqns)
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_too_few_layers_stay(count):
     def network(all_weights, x):

@@ -142,7 +142,7 @@ def test_a_training_step_with_loops_takes_stacks_and_gives_the_same():
     )
     x = jnp.asarray(draw.normal(size=(3, 4)), jnp.float32)
     program = flat(jax.make_jaxpr(train)(weights, biases, x))
-    result = with_stacked_arguments(looped(program, None, program.jaxpr.invars[:8]), 4, 4, lambda position: True)
+    result = with_stacked_arguments(looped(program, program.jaxpr.invars[:8]), 4, 4, lambda position: True)
     # The first block has no gradient of its input to hand on, so it may stay outside.
     assert [len(group) >= BLOCKS for group in (*result.updated, *result.read)] == [True, True]
     expected, value = jax.jit(train)(weights, biases, x)

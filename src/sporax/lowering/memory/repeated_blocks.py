@@ -115,31 +115,30 @@ class Looped:
     rows: Mapping[Var, Row]
 
 
-def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
+def in_loops(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same program with runs of equal blocks as loops.
 
     Args:
         program: flat.
-        limit: how many equations may be taken away at most; None for any number.
     """
-    return looped(program, limit).program
+    return looped(program).program
 
 
-def looped(program: ClosedJaxpr, limit: int | None = None, given: Collection[Var] = ()) -> Looped:
+def looped(program: ClosedJaxpr, given: Collection[Var] = ()) -> Looped:
     """As `in_loops`, with what is known of its stacks.
 
     Args:
-        program, limit: as for `in_loops`.
+        program: as for `in_loops`.
         given: arguments whose stacks will be given to the program.
     """
     likeness: dict[int, Any] = {}
-    loops = _loops(program, limit, likeness)
+    loops = _loops(program, likeness)
     if len(loops) > 1:
         runs = [(loop.run.start, loop.run.stop) for loop in loops]
         # Deriving values changes what crosses between loops, so runs are looked for once more.
         derived = with_derived_values(program, runs)
         if derived is not program:
-            program, loops = derived, _loops(derived, limit, likeness)
+            program, loops = derived, _loops(derived, likeness)
     if not loops:
         return Looped(program, {}, {})
     writer = _Writer(program, sorted(loops, key=lambda entry: entry.run.start), given)
@@ -147,20 +146,14 @@ def looped(program: ClosedJaxpr, limit: int | None = None, given: Collection[Var
     return Looped(written, writer.stacks, writer.slices)
 
 
-def _loops(program: ClosedJaxpr, limit: int | None, likeness: dict[int, Any]) -> list[Loop]:
+def _loops(program: ClosedJaxpr, likeness: dict[int, Any]) -> list[Loop]:
     """The runs of a program that become loops."""
     eqns = program.jaxpr.eqns
     loops: list[Loop] = []
-    taken_away = 0
-    # Run by run, the most useful ones first, so that a limit is spent well.
     for run in find_runs(numbered(eqns, likeness), [_layer(stack_of(eqn)) for eqn in eqns]):
         loop = _shrunk_until_it_fits(eqns, run)
         # Without a carried value blocks are independent, and a loop would only put them in an order.
-        if loop is None or not loop.carried:
-            continue
-        saved = loop.run.period * (loop.run.num_blocks - 1)
-        if limit is None or taken_away + saved <= limit:
-            taken_away += saved
+        if loop is not None and loop.carried:
             loops.append(loop)
     return loops
 

@@ -13,14 +13,12 @@ A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`)
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from sporax.ir.reuse_limit import reuse_limit
 from sporax.lowering.ingest import written_out
 from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.files import Filed, NewFile, with_filed_arguments
@@ -131,7 +129,7 @@ def rewritten_with_stacks(
     """
     before, _ = _passed_before_loops(whole, tags, None, None if choose is None else choose(whole), None)
     given = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
-    loops = looped(before, reuse_limit(os.environ), frozenset(given))
+    loops = looped(before, frozenset(given))
     stacked = with_stacked_arguments(loops, num_updated, num_read, rows.__contains__)
     # A stack takes the place of its variables, so there are fewer first results.
     num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
@@ -169,7 +167,7 @@ def passed(
     program, calls = _passed_before_loops(program, tags, facts, chosen, new_file)
     # Loops come last: the other passes look for single calls, which a loop would hide.
     if BLOCKS in tags:
-        program = in_loops(program, reuse_limit(os.environ))
+        program = in_loops(program)
     return program, calls
 
 

@@ -30,6 +30,7 @@ from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkProg
 from sporax.planner.pipeline.order import linear_order
 from sporax.planner.pipeline.timeline import Times
 from sporax.runtime import joint, step_verification
+from sporax.runtime.communication_reuse import reusing
 from sporax.runtime.device_program import fusion_options
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline import processes
@@ -539,7 +540,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
     # The name that profiles and XLA's messages show.
     run.__name__ = run.__qualname__ = program.name
     mapped = jax.shard_map(
-        run,
+        reusing(run, program.name),
         mesh=jax_mesh(mesh),
         in_specs=tuple(partition_spec(_complete(place), mesh) for _, place in program.inputs),
         out_specs=[partition_spec(_complete(place), mesh) for _, place in program.outputs],
