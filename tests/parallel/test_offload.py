@@ -159,13 +159,3 @@ def test_files_are_refused(tmp_path, setting):
         NotImplementedError, match="For 'set_offload_context', 'disk' is offered in steps of one device"
     ):
         step(x)
-
-
-@pytest.mark.parametrize(
-    ("prepare", "offload"),
-    [(every_block("offload"), None), (lambda net: None, {"offload_param": "cpu", "auto_offload": False})],
-)
-def test_pipeline_stages_refuse_offload(prepare, offload):
-    step, x = built(prepare, offload, pipeline_stages=2)
-    with pytest.raises(NotImplementedError, match="not offered with 'pipeline_stages' above 1, but got 2"):
-        step(x)

@@ -30,6 +30,7 @@ from sporax.runtime.defects import defects_told
 from sporax.runtime.global_view import fitting_hardware
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
+from sporax.runtime.pipeline.hosts import notes_of_hosts
 from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
 from sporax.runtime.pipeline.transfer import is_here, without_shards
@@ -81,7 +82,8 @@ class PipelinedStep:
     def summary(self) -> PipelineSummary:
         """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
         compare = os.environ.get(SCHEDULE, "")
-        told = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason)
+        notes = notes_of_hosts(self.pipeline, self.arguments)
+        told = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason, notes)
         return replace(told, warnings=(*self.remarks, *self.warnings()))
 
     def warnings(self) -> tuple[str, ...]:
