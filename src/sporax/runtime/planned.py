@@ -74,9 +74,8 @@ from sporax.runtime.global_view import (
 )
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 from sporax.runtime.pipeline.hosts import on_hosts
-from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.planning import plan_pipeline
-from sporax.runtime.pipeline.step import PipelinedStep
+from sporax.runtime.pipeline.step import PipelinedStep, peaks_of
 from sporax.runtime.planned_offload import check_offload, sent_to_hosts
 from sporax.runtime.recompute_choice import chosen_for_plan
 from sporax.runtime.session import SESSION
@@ -195,6 +194,9 @@ class PlannedStep(Answers):
         Updated variables would come to be there by themselves, those that are only read would travel at every step.
         """
         for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=False)):
+            # Other programs that read it, such as a prediction, must know.
+            if self.arguments[number].on_host:
+                variable.on_host = True
             if number in self.blocked:
                 blocked_variables.stored(variable, self.blocked[number], sharding)
             elif getattr(variable, "unmade", None) is not None:
@@ -492,12 +494,7 @@ def _pipelined_step(
 ) -> PipelinedStep:
     """The same for several pipeline stages."""
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
-
-    def peaks(pipeline: PlannedPipeline) -> list[float]:
-        planned = PipelinedStep(pipeline, tuple(arguments), num_updated, settings)
-        return [stage.peak_bytes for stage in planned.simulate().stages]
-
-    hosts = partial(on_hosts, arguments=arguments, tags=tags, peaks=peaks)
+    hosts = partial(on_hosts, arguments=arguments, tags=tags, peaks=partial(peaks_of, settings=settings))
     waits = KEPT_ON_HOSTS in tags
     pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process, hosts, waits)
     pipeline = replace(pipeline, options=compiler_options(tags))

@@ -168,6 +168,9 @@ class PipelinedStep:
     def bring(self, variables: Sequence[Any]) -> None:
         """Bring variables to their stages; lazy ones are made there."""
         for position, variable in enumerate(variables):
+            # Other programs that read it, such as a prediction, must know.
+            if position in self.pipeline.on_host:
+                variable.on_host = True
             sharding = self.storage(position)
             # Another process may store the variable.
             if processes.several() and self._keeps_own(variable, position, sharding):
@@ -226,6 +229,11 @@ class PipelinedStep:
                 # An output that is neither a variable nor computed is a constant of the trace.
                 outputs.append(jnp.asarray(constants[position]))
         return outputs
+
+
+def peaks_of(pipeline: PlannedPipeline, settings: PlanSettings) -> list[float]:
+    """By stage the bytes that one of its devices is predicted to need."""
+    return [stage.peak_bytes for stage in PipelinedStep(pipeline, (), 0, settings).simulate().stages]
 
 
 def sharding_of_first(step: PipelinedStep) -> NamedSharding:
