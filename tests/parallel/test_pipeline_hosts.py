@@ -273,11 +273,18 @@ def test_checkpoints_of_such_a_step_go_on_where_they_were(tmp_path):
     assert on_hosts(other) == on_hosts(step) and "table.embedding_table" in on_hosts(step)
 
 
-def test_all_five_features_in_one_program():
+@pytest.mark.parametrize("cut", [True, False], ids=["a table in parts", "a whole table"])
+def test_all_five_features_in_one_program(cut):
     """Operator parallelism, pipeline, optimizer parallelism, recomputation and host-device training, like one device."""
+
+    def prepare(net):
+        net.table.embedding_table.parallel_optimizer = cut
+        for layer in net.layers:
+            layer.recompute()
+
     result = trained(
         net={"target": "CPU", "sharded": True},
-        prepare=lambda net: [layer.recompute() for layer in net.layers],
+        prepare=prepare,
         target="CPU",
         optimizer=nn.LazyAdam,
         offload={**ALL, "offload_checkpoint": "cpu"},
@@ -293,3 +300,8 @@ def test_all_five_features_in_one_program():
     # A moment is cut further than its product asks for.
     moment = variables["moment1.layers.1.0.weight"]
     assert np.prod(moment.sharding.shard_shape(moment.shape)) == WIDTH * WIDTH // 4
+    # Optimizer parallelism gathers what it keeps in parts; a whole table never leaves its hosts.
+    table = variables["table.embedding_table"]
+    assert np.prod(table.sharding.shard_shape(table.shape)) == ROWS * WIDTH // (4 if cut else 1)
+    largest = max(size for ways in sent(step, 0).values() for _, size in ways)
+    assert cut or largest <= BATCH // MICRO * FIELDS * WIDTH * 4

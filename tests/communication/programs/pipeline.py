@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import sporax as ms
 from sporax import Tensor, nn, ops
@@ -135,6 +136,11 @@ def train(
         on_hosts = {p.name for p in step.get_parameters() if p.raw.sharding.memory_kind == "pinned_host"}
         names = {"embed"} if lookup and not target else {"embed", "head", "moment1"}
         assert all(any(name in other for other in on_hosts) for name in names), on_hosts
+        elsewhere = [p for p in net.get_parameters() if not p.raw.sharding.addressable_devices]
+        assert bool(elsewhere) == (NUM > 1), [p.name for p in elsewhere]
+        for parameter in elsewhere:
+            with pytest.raises(RuntimeError, match="belongs to a pipeline stage of rank"):
+                parameter.asnumpy()
     if os.environ.get("SHOW_PROGRAMS"):
         print(RANK, sorted(step.program.executable.executables))
     return losses, net, Tensor(IDS[:8])

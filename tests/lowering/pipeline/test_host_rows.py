@@ -65,3 +65,9 @@ def test_what_the_host_adds_up_is_whole_and_values_are_the_same():
 def test_other_gradients_stay_as_they_are(settings):
     micro = opened(training(**settings), **SETTINGS)
     assert with_whole_rows(micro) is micro
+
+
+def test_tables_that_optimizer_parallelism_cuts_stay_as_they_are():
+    micro = opened(training(), **SETTINGS)
+    assert with_whole_rows(micro, {"other"}) is micro
+    assert len(whole_rows(with_whole_rows(micro, {"table"}))) == 1

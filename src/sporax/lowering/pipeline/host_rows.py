@@ -10,6 +10,7 @@ they are: ids are whole on every device then. Steps of one stage do the same to 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -25,14 +26,20 @@ from sporax.lowering.memory.row_updates import shards
 from sporax.lowering.pipeline.flat import MicroStep, Phase
 
 
-def with_whole_rows(micro: MicroStep) -> MicroStep:
-    """The same step; ids and rows that the host adds to gradients of whole tables are whole on every device."""
-    return _Marker(micro).run()
+def with_whole_rows(micro: MicroStep, tables: Collection[str] | None = None) -> MicroStep:
+    """The same step; ids and rows that the host adds to gradients of whole tables are whole on every device.
+
+    Args:
+        micro: the step.
+        tables: names of the Parameters that may be such tables, where optimizer parallelism cuts the others; None for all.
+    """
+    return _Marker(micro, tables).run()
 
 
 @dataclass(slots=True)
 class _Marker:
     micro: MicroStep
+    tables: Collection[str] | None
     tensors: list[TensorSpec] = field(default_factory=list)
 
     def run(self) -> MicroStep:
@@ -74,7 +81,8 @@ class _Marker:
         cut = self._cut_tables()
         found = []
         for micro_sum in self.micro.sums:
-            if names.get(micro_sum.total) in cut or micro_sum.total not in names:
+            name = names.get(micro_sum.total)
+            if name is None or name in cut or (self.tables is not None and name not in self.tables):
                 continue
             for term in micro_sum.terms:
                 tensor = term

@@ -72,9 +72,9 @@ def plan_pipeline(
     check_processes(config)
     micro = open_micro_loop(step)
     _check_loop(micro, step.graph, config)
-    # With optimizer parallelism a device keeps a part of the table, and a search finds strategies of its own.
-    if config.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL and not config.enable_parallel_optimizer:
-        micro = with_whole_rows(micro)
+    # A search finds strategies of its own.
+    if config.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL:
+        micro = with_whole_rows(micro, whole_parameters if config.enable_parallel_optimizer else None)
     stage_of: StageOf = stage_of_cell
     # A schedule of the user's is for training; evaluation runs forward tasks only.
     reason, own_schedule = "", config.pipeline_schedule if micro.trains else None
