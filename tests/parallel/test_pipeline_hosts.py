@@ -235,6 +235,21 @@ def test_automatic_offload_takes_of_each_stage_what_does_not_fit():
     assert after[0] <= peaks[0] - 100 and after[1] == peaks[1]
 
 
+def test_automatic_offload_knows_that_a_table_is_on_the_host_already():
+    def planned(limit, **more):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ms.set_context(max_device_memory=f"{limit / 2**30:.12f}GB")
+        return built(net={"target": "CPU"}, **more).program.plan(Tensor(IDS))
+
+    free = planned(2**40)
+    table = free.pipeline.on_host
+    peak = max(stage.peak_bytes for stage in free.simulate().stages)
+    assert len(table) == 1
+    assert planned(peak + 10, offload={"auto_offload": True}).pipeline.on_host == table
+    assert planned(peak - 10, offload={"auto_offload": True}).pipeline.on_host > table
+
+
 def test_too_little_room_on_the_hosts_is_an_error():
     step = built(offload={**ALL, "offload_cpu_size": "0.000001GB"})
     with pytest.raises(RuntimeError, match="'offload_cpu_size' times 'cpu_ratio' is 1073 bytes, but"):

@@ -161,7 +161,7 @@ class _Maker:
         self.constants = {entry.tensor for entry in graph.inputs[: len(chunk.step.constants)]}
         self.hosted, self.away = frozenset(hosted), frozenset(away)
         there = {tensor for tensor, position in chunk.arguments.items() if position in self.hosted}
-        self.fetched = there & _read_on_devices(chunk)
+        self.fetched = there & read_on_devices(chunk)
 
     # ------------------------------------------------------------------------------------------------------- all of them
 
@@ -491,7 +491,7 @@ def _waiting(chunk: ChunkGraph, assigned: Assigned, checkpoints_wait: bool) -> s
     return {tensor for tensor in waiting if whole.graph.tensors[tensor].shape}
 
 
-def _read_on_devices(chunk: ChunkGraph) -> set[int]:
+def read_on_devices(chunk: ChunkGraph) -> set[int]:
     """What operators of the devices read in a micro batch, by way of marks, too."""
     read: set[int] = set()
     entries = zip(chunk.step.graph.operators, chunk.step.equations, chunk.phases, strict=True)

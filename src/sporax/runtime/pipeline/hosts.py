@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from sporax.ir.graph import Role
 from sporax.ir.pipeline_schedule import TaskKind
 from sporax.lowering.memory.host import transfers
 from sporax.lowering.memory.notes import host_notes
+from sporax.lowering.pipeline.programs import read_on_devices
 from sporax.runtime.argument import Argument
 from sporax.runtime.host_memory import check_room, limits_of
 from sporax.runtime.pipeline import processes
@@ -55,9 +57,18 @@ def on_hosts(
             for number, argument in enumerate(arguments)
             if argument.role is Role.PARAMETER and argument.array.shape and number not in marked
         ]
-        marked |= set(others) if not above else _largest(pipeline, others, above, peaks(pipeline))
+        marked |= _largest(pipeline, others, above, peaks(_without(pipeline, marked))) if above else set(others)
         check_room(_most_on_one_host(pipeline, marked), within)
     return frozenset(marked)
+
+
+def _without(pipeline: PlannedPipeline, marked: Collection[int]) -> PlannedPipeline:
+    """The pipeline without those of these variables that devices need not hold during a step."""
+    homes = ((position, processes.home_of(pipeline, position)) for position in marked)
+    away = (
+        position for position, home in homes if home is not None and not _is_fetched(pipeline.chunks[home], position)
+    )
+    return replace(pipeline, on_host=frozenset(away))
 
 
 def _largest(pipeline: PlannedPipeline, others: Sequence[int], above: int, needed: Sequence[float]) -> set[int]:
@@ -79,7 +90,10 @@ def _largest(pipeline: PlannedPipeline, others: Sequence[int], above: int, neede
 
 def _is_fetched(item: PlannedChunk, position: int) -> bool:
     """Whether devices would still hold a variable during a step, since tasks of micro batches read it as it is stored."""
-    programs = item.programs
+    programs, arguments = item.programs, item.chunk.arguments
+    # A table that the host alone looks up rows in stays there.
+    if not any(arguments.get(tensor) == position for tensor in read_on_devices(item.chunk)):
+        return False
     tasks = (programs.forward, programs.backward, programs.inputs, programs.weights)
     return any((slot.kind, slot.number) == ("variable", position) for task in tasks for slot, _ in task.inputs)
 
