@@ -27,7 +27,7 @@ OPTIMIZER_PARALLEL = {
 
 
 @pytest.fixture(autouse=True)
-def _untouched():
+def without_offload():
     ms.set_context(mode=ms.GRAPH_MODE)
     yield
     reset_offload_context()
