@@ -25,7 +25,7 @@ import numpy as np
 import sporax as ms
 from sporax import Tensor, nn, ops
 from sporax.parallel.nn import PipelineCell
-from sporax.runtime.pipeline.runner import jitted_program
+from sporax.runtime.pipeline.stage_program import jitted_program
 
 HEADS, LENGTH, VOCABULARY, MICRO, STAGES = 4, 32, 64, 4, 4
 

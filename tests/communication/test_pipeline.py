@@ -39,12 +39,20 @@ def test_two_processes_train_and_predict_like_one(check_ranks, tmp_path):
         assert ("chunk0_forward" in line) != ("chunk1_forward" in line), line  # own programs only
 
 
+@pytest.mark.slow
+def test_two_processes_with_host_memory_train_like_one(check_ranks, tmp_path):
+    """The table that the first process keeps on its host, and looks up rows in, is read by the other one, too."""
+    assert_like_one_process(check_ranks, tmp_path, 2, 1, ["offload", "host"])
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("processes", "devices", "ways"),
     [
         (2, 2, ["gpipe", "sharded", "scaled", "four"]),
         (2, 4, ["plain", "four"]),
+        (2, 2, ["offload", "target", "lookup", "host"]),
+        (4, 1, ["offload", "target", "host"]),
         (4, 1, ["four"]),
         (4, 1, ["plain", "sharded", "scaled", "parts"]),  # every stage is driven by two processes
     ],

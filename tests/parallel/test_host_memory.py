@@ -74,14 +74,6 @@ def test_a_marked_operator_alone_runs_on_the_host():
     assert len(products) == 3 and all('"host"' in line for line in products)
 
 
-def test_a_weight_of_an_optimizer_of_the_host_is_refused_under_pipeline_stages():
-    step, batch = built(target="CPU", pipeline_stages=2)
-    with pytest.raises(
-        NotImplementedError, match=r"a target of 'CPU' .* is not offered with 'pipeline_stages' above 1"
-    ):
-        step(*batch)
-
-
 def test_the_plan_says_what_travels():
     step, batch = built(on_host=True, target="CPU")
     notes = " ".join(str(step.program.plan(*batch).summary()).split())

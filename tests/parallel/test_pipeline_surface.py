@@ -22,7 +22,7 @@ import sporax as ms
 from sporax import Tensor, context, nn
 from sporax.parallel.auto_parallel import AutoParallel
 from sporax.parallel.nn import GradAccumulation, MicroBatchInterleaved, Pipeline, PipelineCell, PipelineGradReducer
-from sporax.runtime.pipeline.runner import jitted_program
+from sporax.runtime.pipeline.stage_program import jitted_program
 
 MICRO = 4
 BATCH = (Tensor(IDS), Tensor(LABELS))

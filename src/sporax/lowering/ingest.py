@@ -21,7 +21,7 @@ from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.local_equations import describe
 from sporax.lowering.memory.host import DEVICE, runs_on_host, space_of
-from sporax.lowering.memory.tags import without_tags
+from sporax.lowering.memory.tags import innermost_tag, is_offloaded, without_tags
 from sporax.planner.rules import Behaviour, entry_for
 
 _BODIES: Mapping[str, tuple[str, ...]] = {
@@ -42,6 +42,8 @@ class Equation:
         literals: values of scalar constants, by position among the operands.
         bodies: of control flow.
         on_host: whether the host computes it.
+        waits: whether its results should wait for the backward pass in host memory.
+        again: whether it is of the backward pass of a call that is computed again.
     """
 
     primitive: Primitive
@@ -49,6 +51,8 @@ class Equation:
     literals: Mapping[int, Any] = field(default_factory=dict)
     bodies: tuple[Ingested, ...] = ()
     on_host: bool = False
+    waits: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,11 @@ class _Reader:
         self.operators.append(
             Operator(operation, operands, results, path, backward, graphs, stage=stage, segment=segment)
         )
-        self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies), runs_on_host(eqn)))
+        tag = innermost_tag(stack) if backward else None
+        again, waits = tag is not None and not tag.keep, not backward and is_offloaded(stack)
+        self.equations.append(
+            Equation(eqn.primitive, eqn.params, literals, tuple(bodies), runs_on_host(eqn), waits, again)
+        )
 
     def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
         bodies: list[Ingested] = []

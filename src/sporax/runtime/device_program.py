@@ -45,7 +45,8 @@ def device_program(
     mesh = plan.mesh
     program = rank_program(step, plan, axis_names(mesh), norms)
     if away or any(equation.on_host for equation in step.equations):
-        program = with_hosts(program, frozenset(away), num_updated)
+        # What a step updates comes first, in its results as in its arguments.
+        program = with_hosts(program, away, {number for number in away if number < num_updated})
     program = reusing(program, name)
     # The name that profiles and XLA's messages show.
     program.__name__ = program.__qualname__ = name

@@ -21,7 +21,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
@@ -37,7 +37,15 @@ from sporax.lowering.memory.notes import host_notes, recomputation_notes
 from sporax.lowering.memory.plan_facts import plan_facts
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.recompute_choice import Choice
-from sporax.lowering.memory.rewrite import AUTO, compiler_options, flat_for_plan, merged_options, passed
+from sporax.lowering.memory.rewrite import (
+    AUTO,
+    KEPT_ON_HOSTS,
+    WAITING,
+    compiler_options,
+    flat_for_plan,
+    merged_options,
+    passed,
+)
 from sporax.lowering.memory.row_updates import by_rows_for_plan, without_row_updates
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
@@ -65,8 +73,9 @@ from sporax.runtime.global_view import (
     sharding_of,
 )
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
+from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.planning import plan_pipeline
-from sporax.runtime.pipeline.step import PipelinedStep
+from sporax.runtime.pipeline.step import PipelinedStep, peaks_of
 from sporax.runtime.planned_offload import check_offload, sent_to_hosts
 from sporax.runtime.recompute_choice import chosen_for_plan
 from sporax.runtime.session import SESSION
@@ -185,6 +194,9 @@ class PlannedStep(Answers):
         Updated variables would come to be there by themselves, those that are only read would travel at every step.
         """
         for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=False)):
+            # Other programs that read it, such as a prediction, must know.
+            if self.arguments[number].on_host:
+                variable.on_host = True
             if number in self.blocked:
                 blocked_variables.stored(variable, self.blocked[number], sharding)
             elif getattr(variable, "unmade", None) is not None:
@@ -345,7 +357,7 @@ def _planned_step(
         whole = _sharded(ingested(program), arguments, replace(settings, is_trial=gives_up))
         return whole.step.graph, whole.plan
 
-    check_offload(tags, settings.parallel.pipeline_stages)
+    check_offload(tags)
     again: tuple[Recomputed, ...] = ()
     said: tuple[str, ...] = ()
     # Passes work on one flat program, without calls.
@@ -357,11 +369,11 @@ def _planned_step(
         whole = by_rows_for_plan(whole) if may_be_rows and semi_auto else without_row_updates(whole)
         facts = plan_facts(whole, first_plan, roles, partial(_plan_of_round, settings=settings))
         choice = chosen_for_plan(whole, tags, facts, graph_of, settings) if AUTO in tags else Choice()
-        jaxpr, again = passed(whole, tags, facts, choice.chosen)
+        # In a pipeline activations wait between programs, which are not known yet.
+        jaxpr, again = passed(whole, tags - (WAITING if parallel.pipeline_stages > 1 else set()), facts, choice.chosen)
         said = choice.notes
     step = ingested(jaxpr)
     if settings.parallel.pipeline_stages > 1:
-        _refuse_host(step, arguments)
         return _pipelined_step(step, arguments, num_updated, settings, tags)
     sharded = _sharded(step, arguments, settings)
     step, plan, mesh, search = sharded.step, sharded.plan, sharded.mesh, sharded.search
@@ -477,29 +489,14 @@ def _with_notes_of_host(planned: PlannedStep) -> PlannedStep:
     return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, *notes)))
 
 
-def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
-    """Refuse host operators and variables that are on the host in steps of several pipeline stages."""
-    for argument in arguments:
-        if argument.on_host:
-            raise SporaxNotImplementedError(
-                f"For '{argument.name}', a target of 'CPU' (of its optimizer or lookup) is not offered with 'pipeline_stages' "
-                "above 1, where all Parameters and state are on the devices."
-            )
-    # Refused, since programs of stages keep all their values on devices.
-    for operator, equation in zip(step.graph.operators, step.equations, strict=True):
-        if equation.on_host:
-            raise SporaxNotImplementedError(
-                f"For '{operator.path}', set_device('CPU') is not offered with 'pipeline_stages' above 1, where all operators "
-                "run on the devices."
-            )
-
-
 def _pipelined_step(
     step: Ingested, arguments: Sequence[Argument], num_updated: int, settings: PlanSettings, tags: frozenset[str]
 ) -> PipelinedStep:
     """The same for several pipeline stages."""
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
-    pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process)
+    hosts = partial(on_hosts, arguments=arguments, tags=tags, peaks=partial(peaks_of, settings=settings))
+    waits = KEPT_ON_HOSTS in tags
+    pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process, hosts, waits)
     pipeline = replace(pipeline, options=compiler_options(tags))
     return PipelinedStep(pipeline, _without_values(arguments), num_updated, settings)
 

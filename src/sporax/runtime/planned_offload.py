@@ -22,24 +22,17 @@ from sporax.planner.memory.peak import memory_of
 from sporax.runtime.argument import Argument
 from sporax.runtime.host_memory import check_room, chosen_variables, limits_of
 
-_OF_ACTIVATIONS = ("offload", "offload kept")
 
-
-def check_offload(tags: Collection[str], pipeline_stages: int) -> None:
+def check_offload(tags: Collection[str]) -> None:
     """Refuse what plans cannot offload.
 
     Raises:
-        SporaxNotImplementedError: files; anything under pipeline stages.
+        SporaxNotImplementedError: files.
     """
     if KEPT_IN_FILES in tags or any(tag.startswith("files ") for tag in tags):
         raise SporaxNotImplementedError(
             "For 'set_offload_context', 'disk' is offered in steps of one device, but this step is sharded by a plan. Use 'cpu' "
             "there."
-        )
-    if pipeline_stages > 1 and (set(_OF_ACTIVATIONS).intersection(tags) or limits_of(tags)):
-        raise SporaxNotImplementedError(
-            "For 'set_context', memory_offload='ON', Cell.offload and Primitive._offload are not offered with 'pipeline_stages' "
-            f"above 1, but got {pipeline_stages}: all values of stages are on the devices."
         )
 
 

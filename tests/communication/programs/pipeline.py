@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import sporax as ms
 from sporax import Tensor, nn, ops
@@ -42,9 +43,9 @@ class Block(nn.Cell):
 class Net(nn.Cell):
     """Embedding, a block per stage, and a head that uses the embedding's table again."""
 
-    def __init__(self, stages, sharded):
+    def __init__(self, stages, sharded, on_host=False):
         super().__init__()
-        self.embed = nn.Embedding(32, 16)
+        self.embed = nn.EmbeddingLookup(32, 16, target="CPU") if on_host else nn.Embedding(32, 16)
         self.blocks = nn.CellList([Block(sharded and stage % 2 == 0) for stage in range(stages)])
         self.embed.pipeline_stage = 0
         for stage, block in enumerate(self.blocks):
@@ -93,6 +94,9 @@ def train(
     parts=False,
     frozen=False,
     after_step=lambda number: None,
+    lookup=False,
+    target=None,
+    offload=False,
     **more,
 ):
     ms.reset_auto_parallel_context()
@@ -106,7 +110,10 @@ def train(
     )
     ids, labels = own_rows(stages) if parts else map(Tensor, (IDS, LABELS))
     ms.set_seed(1)
-    net = Net(stages, sharded)
+    ms.set_context(memory_offload="ON" if offload else "OFF")
+    if offload:
+        ms.set_offload_context({"offload_param": "cpu", "auto_offload": False})
+    net = Net(stages, sharded, lookup)
     net.set_train()
     net.embed.embedding_table.requires_grad = not frozen
     cell = PipelineCell(Loss(net), 4)
@@ -114,7 +121,10 @@ def train(
         manager = nn.DynamicLossScaleUpdateCell(2.0**10, 2, 2)
         step = nn.TrainOneStepWithLossScaleCell(cell, nn.SGD(net.trainable_params(), 0.1), manager)
     else:
-        step = ClippedStep(cell, nn.Adam(net.trainable_params(), 0.01), sens=0.25)
+        optimizer = (nn.LazyAdam if lookup else nn.Adam)(net.trainable_params(), 0.01)
+        if target is not None:
+            optimizer.target = target
+        step = ClippedStep(cell, optimizer, sens=0.25)
     losses = []
     for number in range(3):
         loss = step(ids, labels)
@@ -122,6 +132,15 @@ def train(
         after_step(number)
         if frozen:  # what no step updates is sent again to the stages that read it when a script sets it
             net.embed.embedding_table.set_data(net.embed.embedding_table * 1.5)
+    if lookup or target or offload:
+        on_hosts = {p.name for p in step.get_parameters() if p.raw.sharding.memory_kind == "pinned_host"}
+        names = {"embed"} if lookup and not target else {"embed", "head", "moment1"}
+        assert all(any(name in other for other in on_hosts) for name in names), on_hosts
+        elsewhere = [p for p in net.get_parameters() if not p.raw.sharding.addressable_devices]
+        assert bool(elsewhere) == (NUM > 1), [p.name for p in elsewhere]
+        for parameter in elsewhere:
+            with pytest.raises(RuntimeError, match="belongs to a pipeline stage of rank"):
+                parameter.asnumpy()
     if os.environ.get("SHOW_PROGRAMS"):
         print(RANK, sorted(step.program.executable.executables))
     return losses, net, Tensor(IDS[:8])
@@ -146,6 +165,10 @@ WAYS = {
     "sharded": lambda: train(2, sharded=True),
     "broadcast": lambda: train(2, pipeline_result_broadcast=True),
     "frozen": lambda: train(2, frozen=True),
+    "offload": lambda: train(2, offload=True),
+    "target": lambda: train(2, target="CPU"),
+    "lookup": lambda: train(2, lookup=True, sharded=True),
+    "host": lambda: train(2, lookup=True, target="CPU"),
     "killed": lambda: train(2, after_step=dies(signal.SIGKILL)),
     "stopped": lambda: train(2, after_step=dies(signal.SIGSTOP)),
 }

@@ -54,7 +54,7 @@ def test_transfers_that_no_one_reads_are_left_out():
 
 
 def test_arguments_on_the_host_are_fetched_and_the_updated_ones_returned():
-    step = with_hosts(lambda w, v, x: [w + x, (v * x).sum()], {0, 1}, 1)
+    step = with_hosts(lambda w, v, x: [w + x, (v * x).sum()], {0, 1}, {0})
     w, v = (host.stored_on_host(jax.device_put(X, jax.devices()[0])) for _ in range(2))
     assert host.is_on_host(w)
     updated, total = step(w, v, X)
@@ -69,6 +69,6 @@ def test_what_the_host_works_on_stays_there():
         return [*host.run_on_host(lambda a, b: [a * b], w, x), w.sum()]
 
     w = host.stored_on_host(jax.device_put(X, jax.devices()[0]))
-    closed = jax.make_jaxpr(with_hosts(function, {0}, 1))(w, X)
+    closed = jax.make_jaxpr(with_hosts(function, {0}, {0}))(w, X)
     assert host.transfers(closed) == [("to device", X.nbytes), ("to host", X.nbytes)]  # for the sum; the second factor
     assert not host.is_on_host(np.arange(3))

@@ -138,3 +138,46 @@ def test_without_the_pass_the_update_is_dense():
     expected = adagrad(jax.grad(one_lookup)(TABLE, IDS), [TABLE, SUMS], [jnp.float32(0.1)])
     for one, other in zip(jax.jit(program)(*args), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ids", [IDS, OUT_OF_RANGE], ids=["in range", "out of range"])
+@pytest.mark.parametrize("loss", [one_lookup, one_lookup_only])
+def test_rows_are_added_to_a_sum_of_the_host(loss, ids):
+    """One micro batch: what a sum gets is made of ids and rows, and the sum stays where it is."""
+
+    def program(total, table, ids):
+        gradient = jax.grad(loss)(jax.device_put(table, DEVICE), ids)
+        with place_of_work(on_host=True):
+            return [jax.device_put(jax.device_put(total, DEVICE) + gradient, HOST)]
+
+    args = (stored_on_host(SUMS), stored_on_host(TABLE), ids)
+    before = flat(jax.make_jaxpr(program)(*args))
+    after = without_round_trips(in_host_memory(by_rows(before)))
+    (one,), (other,) = jaxpr_as_fun(after)(*args), jaxpr_as_fun(before)(*args)
+    np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-6)
+    assert one.sharding.memory_kind == "pinned_host"
+    assert largest(after, DEVICE) < ROWS * WIDTH <= largest(before, DEVICE)
+
+
+def test_a_dense_gradient_is_added_to_a_sum_as_it_is():
+    def program(total, table):
+        with place_of_work(on_host=True):
+            return [jax.device_put(jax.device_put(total, DEVICE) + jax.device_put(table, DEVICE) * 2.0, HOST)]
+
+    args = (stored_on_host(SUMS), stored_on_host(TABLE))
+    after = without_round_trips(in_host_memory(by_rows(flat(jax.make_jaxpr(program)(*args)))))
+    np.testing.assert_allclose(np.asarray(jaxpr_as_fun(after)(*args)[0]), SUMS + 2 * TABLE, rtol=1e-6)
+
+
+def test_what_the_host_finds_out_about_its_values_stays_there():
+    """Which rows have a gradient is asked of values of the host; ids alone are made ready on the device."""
+
+    def program(table, gradient):
+        with place_of_work(on_host=True):
+            here, touched = jax.device_put(table, DEVICE), jnp.any(gradient != 0, 1, keepdims=True)
+            return [jax.device_put(jnp.where(touched, here - gradient, here), HOST)]
+
+    args = (stored_on_host(TABLE), SUMS)
+    after = without_round_trips(in_host_memory(by_rows(flat(jax.make_jaxpr(program)(*args)))))
+    assert {(way, size) for way, size in transfers(after) if size > 4} == {("to host", SUMS.nbytes)}
+    np.testing.assert_allclose(np.asarray(jaxpr_as_fun(after)(*args)[0]), TABLE - SUMS, rtol=1e-6)

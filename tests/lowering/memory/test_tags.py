@@ -35,3 +35,8 @@ def test_paths_end_where_the_tag_was_set_and_tell_no_tags():
         "fc",
         "recompute-",
     ]
+
+
+def test_a_wish_for_host_memory_survives_a_derivative():
+    assert tags.is_offloaded("Step/jvp(net)/offload-3-1/fc") and tags.is_offloaded("jvp(offload-12-0)")
+    assert not tags.is_offloaded("Step/offload-/fc") and not tags.is_offloaded("Step/offload-main/fc")

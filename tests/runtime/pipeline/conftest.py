@@ -39,9 +39,16 @@ def settings():
 def plan(settings):
     """``plan(step, **config)``: a planned pipeline; ``agreed`` makes one plan everybody's."""
 
-    def make(step=None, whole=frozenset(), agreed=lambda plan: plan, num_updated=2, **config):
+    def make(
+        step=None,
+        whole=frozenset(),
+        agreed=lambda plan: plan,
+        num_updated=2,
+        hosts=lambda pipeline: frozenset(),
+        **config,
+    ):
         graph = ingested(step or training(), num_updated=num_updated)
-        return plan_pipeline(graph, whole, settings(**config), load_profile("cpu"), agreed)
+        return plan_pipeline(graph, whole, settings(**config), load_profile("cpu"), agreed, hosts)
 
     return make
 

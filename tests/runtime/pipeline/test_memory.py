@@ -8,6 +8,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.pipeline_schedule import Task, TaskKind
+from sporax.lowering.memory.host import stored_on_host
 from sporax.runtime.pipeline.memory import MemoryWatch, bytes_on
 
 
@@ -26,6 +27,12 @@ def test_bytes_of_one_devices_parts_count_once():
     assert bytes_on(devices[0], values) == 12 + 8
     assert bytes_on(devices[3], values) == 8
     assert bytes_on(devices[7], values) == 0
+
+
+def test_what_is_on_the_host_does_not_count():
+    device = jax.devices()[0]
+    there = stored_on_host(jax.device_put(np.zeros(5, np.float32), device))
+    assert bytes_on(device, [there, jax.device_put(np.zeros(2, np.float32), device)]) == 8
 
 
 def test_the_peak_is_what_is_there_and_what_the_largest_task_needs(planned):

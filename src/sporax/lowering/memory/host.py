@@ -63,9 +63,13 @@ def stored_on_host(array: jax.Array) -> jax.Array:
 
 def on_host_of(sharding: jax.sharding.Sharding) -> Any:
     """The same sharding in the host memory of its devices, where they have one."""
-    devices: Any = sharding.addressable_devices
-    kinds = {memory.kind for device in devices for memory in device.addressable_memories()}
-    return sharding.with_memory_kind(KIND) if KIND in kinds else sharding
+    # Devices of other processes do not say what memory they have; it is what those here have.
+    return sharding.with_memory_kind(KIND) if has_host_memory() else sharding
+
+
+def has_host_memory() -> bool:
+    """Whether devices of this process have a host memory of their own."""
+    return any(memory.kind == KIND for device in jax.local_devices() for memory in device.addressable_memories())
 
 
 def is_on_host(array: Any) -> bool:

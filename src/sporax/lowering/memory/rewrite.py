@@ -33,6 +33,10 @@ from sporax.lowering.memory.stacked_arguments import Stacked, with_stacked_argum
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
+KEPT_ON_HOSTS = "offload kept"
+"""The tag of steps that keep in host memory what recomputed Cells need."""
+WAITING = frozenset(("offload", KEPT_ON_HOSTS))
+"""The tags of steps with activations that wait for the backward pass in host memory."""
 KEPT_IN_FILES = "offload to files"
 """The tag of steps that keep in files what recomputed Cells need."""
 BLOCKS = "blocks"
@@ -82,24 +86,21 @@ def rewritten(
 
 
 def with_hosts(
-    function: Callable[..., Sequence[Any]], away: Collection[int], num_updated: int
+    function: Callable[..., Sequence[Any]], away: Collection[int], returned: Collection[int]
 ) -> Callable[..., list[Any]]:
-    """One device's program of a plan, some of whose arguments are in host memory; those that it updates go back there.
+    """One device's program of a plan, some of whose arguments and results are in host memory.
 
     Args:
-        function: of all slices in device memory; its first results are the new values of its first arguments.
+        function: of all slices in device memory.
         away: positions of the arguments that are on the host.
-        num_updated: how many arguments are updated.
+        returned: positions of the results that go there.
     """
 
     def program(*arguments: Any) -> list[Any]:
         def inside(*values: Any) -> list[Any]:
             here = [to_device([value])[0] if number in away else value for number, value in enumerate(values)]
             results = function(*here)
-            return [
-                to_host([result])[0] if number in away and number < num_updated else result
-                for number, result in enumerate(results)
-            ]
+            return [to_host([result])[0] if number in returned else result for number, result in enumerate(results)]
 
         whole = flat(jax.make_jaxpr(inside)(*arguments))
         # Transfers that are not needed fall away last, when it is clear what the host itself works on.
@@ -183,8 +184,8 @@ def _passed_before_loops(
     recomputation = recompute(program, facts, chosen) if marked else Recomputation(program)
     # Recomputation first: only then is it known what is kept and may be sent away.
     program = recomputation.program
-    if {"offload", "offload kept", KEPT_IN_FILES}.intersection(tags):
-        sent = {"offload kept", KEPT_IN_FILES}.intersection(tags)
+    if {*WAITING, KEPT_IN_FILES}.intersection(tags):
+        sent = {KEPT_ON_HOSTS, KEPT_IN_FILES}.intersection(tags)
         # Negative numbers cannot collide with those of the user's tags.
         kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
         program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
@@ -201,7 +202,7 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
     On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
     is there already. Without that pass barriers stay to the end; they cost nothing.
     """
-    ordered = {"recompute", AUTO, "offload", "offload kept", KEPT_IN_FILES}.intersection(tags)
+    ordered = {"recompute", AUTO, *WAITING, KEPT_IN_FILES}.intersection(tags)
     if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
         return {_DISABLED: "cse_barrier_expander"}
     return {}

@@ -11,6 +11,9 @@ is there several times has the whole sum each time, so all writes to one row are
 
 A lookup in a table on the host sends the ids and fetches the rows. Positions out of range are handled on the device.
 
+Where gradients of micro batches are added up by programs of their own (pipelines), the sum is an array in host memory, as large
+as the table: ids and rows are sent, and the host adds the rows to it.
+
 Reference: MindSpore's `RowTensor` gradients of `EmbeddingLookup` with ``sparse=True``.
 """
 
@@ -112,6 +115,7 @@ class _Writer:
         self.constants: dict[Var, Any] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
         self.same: dict[Var, Any] = {}
         self.limited: dict[Any, tuple[Any, Any]] = {}
+        self.there: set[Any] = set()
         self.source: Any = None
         # Equations of the device need its context, which only a traced equation has.
         self.device_context = jax.make_jaxpr(jnp.sin)(0.0).jaxpr.eqns[0].ctx
@@ -120,6 +124,8 @@ class _Writer:
         for eqn in self.program.jaxpr.eqns:
             self.source = eqn.source_info
             if eqn.primitive is row_update_p and self._update(eqn):
+                continue
+            if self._adds_there(eqn) and self._add(eqn):
                 continue
             if self._looks_up(eqn):
                 self._look_up(eqn)
@@ -131,8 +137,12 @@ class _Writer:
         return closed_jaxpr(list(self.constants), list(self.constants.values()), jaxpr.invars, outvars, eqns)
 
     def _keep(self, eqn: JaxprEqn) -> None:
-        if runs_on_host(eqn) and all(_is_integer(var) for var in (*eqn.invars, *eqn.outvars)):
-            eqn = eqn.replace(ctx=self.device_context)  # ids are made ready where they are
+        from_there = any(isinstance(var, Var) and var in self.there for var in eqn.invars)
+        # Ids are made ready where they are; what is found out about values of the host stays there, too.
+        if runs_on_host(eqn) and not from_there and all(_is_integer(var) for var in (*eqn.invars, *eqn.outvars)):
+            eqn = eqn.replace(ctx=self.device_context)
+        elif runs_on_host(eqn):
+            self.there.update(eqn.outvars)
         self.result.append(eqn.replace(invars=list(map(self._now, eqn.invars))))
 
     def _now(self, var: Any) -> Any:
@@ -163,6 +173,23 @@ class _Writer:
                 lambda rows, inside: [jnp.where(inside, rows, jnp.asarray(fill, rows.dtype))], rows, inside
             )
         self.same[eqn.outvars[0]] = rows
+
+    # ---------------------------------------------------------------------------------------------------------- sums
+
+    def _adds_there(self, eqn: JaxprEqn) -> bool:
+        return eqn.primitive.name == "add" and runs_on_host(eqn) and self._is_stored_there(eqn.invars[0])
+
+    def _add(self, eqn: JaxprEqn) -> bool:
+        """Add the rows of a gradient to a sum in host memory; False where the gradient is dense."""
+        total, gradient = eqn.invars
+        terms = self._terms(gradient)
+        for term in terms or ():
+            within, inside = self._limited(term.positions, _aval(total).shape[0])
+            (rows,) = self._compute(lambda rows, inside: [jnp.where(inside, rows, 0)], term.rows, inside)
+            (total,) = self._compute(lambda *parts: [_with_added(*parts)], total, within, rows, on_host=True)
+        if terms is not None:
+            self.same[eqn.outvars[0]] = total
+        return terms is not None
 
     # ------------------------------------------------------------------------------------------------------- updates
 
@@ -248,6 +275,9 @@ class _Writer:
 
     def _is_zero(self, var: Any) -> bool:
         eqn = self.makers.get(var)
+        # A plan chooses between values for the one device that has the sum, and zeros for the others.
+        if eqn is not None and eqn.primitive.name == "select_n":
+            return all(map(self._is_zero, eqn.invars[1:]))
         if eqn is None or eqn.primitive.name != "broadcast_in_dim" or not isinstance(eqn.invars[0], Literal):
             return False
         return bool(eqn.invars[0].val == 0)
@@ -264,7 +294,7 @@ class _PlanWriter(_Writer):
             for place, var in enumerate(eqn.invars):
                 if isinstance(var, Var):
                     self.readers.setdefault(var, []).append(eqn)
-                    if _shards(eqn, place):
+                    if shards(eqn.params.get("mark"), place):
                         self.sharded.add(var)
         self.as_rows = {
             eqn.invars[0]
@@ -312,9 +342,8 @@ class _PlanWriter(_Writer):
             super()._keep(eqn.replace(invars=invars, outvars=outvars, params={"mark": rest}))
 
 
-def _shards(eqn: JaxprEqn, place: int) -> bool:
-    """Whether an equation is a mark whose strategy shards one of its tensors."""
-    mark = eqn.params.get("mark")
+def shards(mark: Any, place: int) -> bool:
+    """Whether the strategy of a mark, if it is one, shards one of its tensors."""
     if not isinstance(mark, OperatorMark) or mark.in_strategy is None or place >= len(mark.in_strategy):
         return False
     cuts = mark.in_strategy[place]
@@ -362,6 +391,13 @@ def _written(table: Any, positions: Any, rows: Any) -> Any:
     return jax.lax.scatter(
         table, positions, rows.astype(table.dtype), dims, mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
     )
+
+
+def _with_added(table: Any, positions: Any, rows: Any) -> Any:
+    dims = jax.lax.ScatterDimensionNumbers(
+        update_window_dims=(rows.ndim - 1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+    )
+    return jax.lax.scatter_add(table, positions, rows, dims, mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
 def _picks_rows(eqn: JaxprEqn) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 _TAG = re.compile(r"recompute-(\d+)-([a-z]*)")
+_OFFLOAD = "offload-"
+_OFFLOADED = re.compile(rf"{_OFFLOAD}\d+-\d+")
 _LETTERS: Mapping[str, str] = {
     "k": "keep",
     "o": "output_recompute",
@@ -95,6 +97,11 @@ def path_of_tag(stack: str) -> str:
     return stack[:stop]
 
 
+def is_offloaded(stack: str) -> bool:
+    """Whether a name stack says that values wait for the backward pass in host memory (`offload.offload_scope`)."""
+    return _OFFLOADED.search(stack) is not None
+
+
 def without_tags(parts: list[str]) -> list[str]:
     """The components of a path that are not tags."""
-    return [part for part in parts if not _TAG.fullmatch(part) and not part.startswith("offload-")]
+    return [part for part in parts if not _TAG.fullmatch(part) and not part.startswith(_OFFLOAD)]

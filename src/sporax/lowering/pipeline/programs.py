@@ -10,11 +10,14 @@
 
 All of them take their operators' placements from the one plan of the chunk. A tensor that two programs share is handed on
 with the placement it has once it is resharded, and a sum is added up as it is: in partial sums, which are reduced once per step.
+
+Variables may be in host memory between steps. What the host itself works on (a table that it looks up rows in, and the sum of the
+gradients that it makes of it) stays there; any other is fetched once per step, with the weights that are gathered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -57,6 +60,7 @@ class ChunkProgram:
         num_sums: how many sums it adds to.
         zeros: for a program that starts sums, how many of its last outputs are zeros.
         donated: slots whose old values it may overwrite.
+        on_host: slots whose values are in host memory.
     """
 
     name: str
@@ -67,6 +71,7 @@ class ChunkProgram:
     num_sums: int = 0
     zeros: int = 0
     donated: frozenset[Slot] = frozenset()
+    on_host: frozenset[Slot] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -110,6 +115,8 @@ def programs_of(
     levels: Mapping[int, int],
     num_levels: int,
     gather_each_time: bool = False,
+    hosted: Collection[int] = (),
+    checkpoints_wait: bool = False,
 ) -> ChunkPrograms:
     """Cut a planned chunk.
 
@@ -119,13 +126,23 @@ def programs_of(
         levels: of tensors of the update phase.
         num_levels: how many there are, in all chunks.
         gather_each_time: weights in shards are gathered by every task instead of once per step.
+        hosted: variables that are in host memory between steps, by position of the argument.
+        checkpoints_wait: whether what is kept for recomputed calls waits for the backward pass in host memory.
     """
-    return _Maker(chunk, plan, assigned, levels, gather_each_time).make(num_levels)
+    away = _waiting(chunk, assigned, checkpoints_wait)
+    return _Maker(chunk, plan, assigned, levels, gather_each_time, hosted, away).make(num_levels)
 
 
 class _Maker:
     def __init__(
-        self, chunk: ChunkGraph, plan: Plan, assigned: Assigned, levels: Mapping[int, int], gather_each_time: bool
+        self,
+        chunk: ChunkGraph,
+        plan: Plan,
+        assigned: Assigned,
+        levels: Mapping[int, int],
+        gather_each_time: bool,
+        hosted: Collection[int],
+        away: Collection[int],
     ) -> None:
         self.chunk, self.plan, self.assigned, self.levels = chunk, plan, assigned, levels
         graph = chunk.step.graph
@@ -142,6 +159,9 @@ class _Maker:
         self.carries = {carry.before: carry for carry in chunk.carries}
         self.afters = {carry.after: carry for carry in chunk.carries}
         self.constants = {entry.tensor for entry in graph.inputs[: len(chunk.step.constants)]}
+        self.hosted, self.away = frozenset(hosted), frozenset(away)
+        there = {tensor for tensor, position in chunk.arguments.items() if position in self.hosted}
+        self.fetched = there & read_on_devices(chunk)
 
     # ------------------------------------------------------------------------------------------------------- all of them
 
@@ -168,7 +188,7 @@ class _Maker:
         handed = [
             (slot, place)
             for slot, place in weights.inputs
-            if slot.kind == "kept" and self._phase(slot.number) is Phase.BACKWARD
+            if slot.kind == "kept" and not self._is_there_forward(slot.number)
         ]
         inputs = self._program(
             f"{name}_inputs",
@@ -182,7 +202,7 @@ class _Maker:
             slot: place
             for program in (backward, weights, inputs)
             for slot, place in program.inputs
-            if slot.kind == "kept" and self._phase(slot.number) is Phase.FORWARD
+            if slot.kind == "kept" and self._is_there_forward(slot.number)
         }
         sent = [
             tensor
@@ -209,6 +229,10 @@ class _Maker:
 
     def _phase(self, tensor: int) -> Phase:
         return self.chunk.phases[self.makers[tensor]]
+
+    def _is_there_forward(self, tensor: int) -> bool:
+        """Whether the forward pass has what the backward pass reads; what another stage has sent is kept where it waits."""
+        return tensor in self.chunk.received or self._phase(tensor) is Phase.FORWARD
 
     def _sent(self, tensors: Iterable[int]) -> list[tuple[Slot, Placement]]:
         return [(Slot("sent", tensor), self.current[tensor].complete()) for tensor in tensors]
@@ -267,7 +291,8 @@ class _Maker:
         program = self._program(f"{self.chunk.name}_prepare", Phase.INVARIANT, outputs, [])
         # Zeros in the placement of partial sums: adding them needs no communication.
         zeros = [(Slot("sum", tensor), self.current[tensor]) for tensor in summed]
-        return replace(program, outputs=(*program.outputs, *zeros), zeros=len(zeros))
+        on_host = program.on_host | {slot for slot, _ in zeros if self._is_on_host(slot)}
+        return replace(program, outputs=(*program.outputs, *zeros), zeros=len(zeros), on_host=on_host)
 
     def _weight_operators(self, sent: Sequence[int], sums: Sequence[int]) -> set[int]:
         """Backward operators that only gradients of one Cell's weights need: they can wait."""
@@ -344,7 +369,28 @@ class _Maker:
             alltoall=self.plan.alltoall,
             has_reduce_scatter=self.plan.has_reduce_scatter,
         )
-        return ChunkProgram(name, step, plan, (*addends, *slots), tuple(given), len(addends))
+        sources = (*addends, *slots)
+        on_host = frozenset(slot for slot, _ in (*sources, *given) if self._is_on_host(slot))
+        return ChunkProgram(name, step, plan, sources, tuple(given), len(addends), on_host=on_host)
+
+    def _is_on_host(self, slot: Slot) -> bool:
+        """Whether a value is in host memory between programs: a variable, or the sum of what the host makes."""
+        if slot.kind == "sum":
+            return self._is_made_there(slot.number)
+        if slot.kind == "kept":
+            return slot.number in self.away
+        return slot.kind == "variable" and slot.number in self.hosted
+
+    def _is_made_there(self, tensor: int) -> bool:
+        """Whether the host makes a tensor, or all terms of it."""
+        number = self.makers.get(tensor)
+        if number is None:
+            return False
+        operator = self.graph.operators[number]
+        if operator.name in IDENTITIES:
+            return self._is_made_there(operator.operands[operator.results.index(tensor)])
+        adds = operator.name in ("add", "add_any") and all(map(self._is_made_there, operator.operands))
+        return adds or self.chunk.step.equations[number].on_host
 
     def _tensor(self, slot: Slot) -> int:
         """The tensor that a slot is filled with."""
@@ -405,9 +451,11 @@ class _Maker:
         if tensor in chunk.arguments:
             position = chunk.arguments[tensor]
             once = phase in (Phase.FORWARD, Phase.BACKWARD) and tensor not in self.gathered_by_tasks
-            if tensor in self.plan.reshardings and once:
+            if once and (tensor in self.plan.reshardings or tensor in self.fetched):
                 return Slot("ready", tensor), self.current[tensor]
             return Slot("variable", position), self.stored[tensor]
+        if tensor in self.away and phase is Phase.BACKWARD and chunk.received.get(tensor) is Phase.FORWARD:
+            return Slot("kept", tensor), self.stored[tensor]
         if tensor in chunk.received:
             per_step = chunk.received[tensor] is Phase.UPDATE
             return Slot("arrived" if per_step else "received", tensor), self.stored[tensor]
@@ -419,6 +467,42 @@ class _Maker:
                 return Slot("sum", tensor), self.current[tensor]
             return Slot("step", tensor), self.current[tensor]
         return Slot("kept", tensor), self.current[tensor]
+
+
+def _waiting(chunk: ChunkGraph, assigned: Assigned, checkpoints_wait: bool) -> set[int]:
+    """The tensors of a micro batch that wait for the backward pass in host memory: as marks say, and what is kept for recomputed
+    calls. Scalars are not worth a transfer."""
+    whole = assigned.micro.step
+    waiting: set[int] = set()
+    for operator, equation in zip(whole.graph.operators, whole.equations, strict=True):
+        if operator.name in IDENTITIES:
+            pairs = zip(operator.results, operator.operands, strict=True)
+            waiting.update(result for result, operand in pairs if operand in waiting)
+        elif equation.waits:
+            waiting.update(operator.results)
+    if checkpoints_wait:
+        phases = zip(chunk.step.graph.operators, chunk.phases, strict=True)
+        forward = {tensor for operator, phase in phases if phase is Phase.FORWARD for tensor in operator.results}
+        forward |= {tensor for tensor, phase in chunk.received.items() if phase is Phase.FORWARD}
+        entries = zip(chunk.step.graph.operators, chunk.step.equations, strict=True)
+        waiting |= forward & {
+            tensor for operator, equation in entries if equation.again for tensor in operator.operands
+        }
+    return {tensor for tensor in waiting if whole.graph.tensors[tensor].shape}
+
+
+def read_on_devices(chunk: ChunkGraph) -> set[int]:
+    """What operators of the devices read in a micro batch, by way of marks, too."""
+    read: set[int] = set()
+    entries = zip(chunk.step.graph.operators, chunk.step.equations, chunk.phases, strict=True)
+    # Backwards, so that what reads the result of a mark is known before the mark.
+    for operator, equation, phase in reversed(list(entries)):
+        if operator.name in IDENTITIES:
+            pairs = zip(operator.results, operator.operands, strict=True)
+            read.update(operand for result, operand in pairs if result in read)
+        elif phase is not Phase.UPDATE and not equation.on_host:
+            read.update(operator.operands)
+    return read
 
 
 def _gathered_again(graph: OperatorGraph) -> frozenset[int]:

@@ -170,7 +170,7 @@ class Optimizer(OptimizerHelpers, Cell):
         """Where the update runs: ``"CPU"`` is the host, ``"Ascend"`` and ``"GPU"`` the accelerator.
 
         Set to ``"CPU"``, Parameters and state live in host memory between steps, and compiled steps update them on
-        the host; in a step that a plan cuts, every device's host holds and updates its part. Pipeline stages refuse it.
+        the host; in a step that a plan cuts, every device's host holds and updates its part, of its pipeline stage.
 
         Raises:
             SporaxTypeError: when set: not a string.

@@ -253,7 +253,7 @@ class Primitive:
         """Mark the kind of device this operator runs on: CPU (the host), GPU or Ascend (the accelerator).
 
         In compiled steps an operator of the host runs there, forward and backward; in a step that a plan shards, every device's
-        host computes that device's part. Pipeline stages refuse it.
+        host computes that device's part, also in a pipeline stage.
 
         Raises:
             SporaxRuntimeError: another name.

@@ -21,6 +21,7 @@ class PipelineSummary:
         others: simulated steps of other schedules with the same tasks' costs.
         reason: why the stages are as they are.
         warnings: as in `planner.report.summary.Summary`.
+        notes: what else is said, such as what is in host memory.
     """
 
     outcome: Outcome
@@ -28,6 +29,7 @@ class PipelineSummary:
     others: tuple[Outcome, ...] = ()
     reason: str = ""
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def best(self) -> Outcome:
@@ -54,7 +56,12 @@ class PipelineSummary:
             f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
             f"{self.outcome.schedule.name}: {_seconds(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
         )
-        paragraphs = [head, *(f"Warning: {text}" for text in self.warnings), *([self.reason] if self.reason else [])]
+        paragraphs = [
+            head,
+            *(f"Warning: {text}" for text in self.warnings),
+            *([self.reason] if self.reason else []),
+            *self.notes,
+        ]
         lines = [*(line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())), *_table(rows)]
         if self.others:
             lines += ["", *self._comparison()]
@@ -77,6 +84,7 @@ class PipelineSummary:
                 "seconds": self.outcome.seconds,
                 "reason": self.reason,
                 "warnings": self.warnings,
+                "notes": self.notes,
                 "stages": [
                     {
                         "busy_seconds": stage.busy_seconds,

@@ -8,7 +8,7 @@ one device's slices of the values that programs hand on; what a task needs insid
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from statistics import median
 
@@ -41,7 +41,7 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
     }
     base: dict[int, float] = {}
     for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
-        base[stage] = base.get(stage, 0.0) + _held_bytes(chunk)
+        base[stage] = base.get(stage, 0.0) + _held_bytes(chunk, pipeline.on_host)
     # Stages are neighbours over the outermost, slowest level of the network.
     link = profile.links[-1]
     return PipelineCosts(chunks, base, link.alpha_seconds, link.bandwidth)
@@ -69,7 +69,12 @@ def with_measured(costs: PipelineCosts, times: Times) -> PipelineCosts:
 
 
 def summarize_pipeline(
-    pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile, compare: str = "", reason: str = ""
+    pipeline: PlannedPipeline,
+    model: CostModel,
+    profile: HardwareProfile,
+    compare: str = "",
+    reason: str = "",
+    notes: tuple[str, ...] = (),
 ) -> PipelineSummary:
     """The tables for people.
 
@@ -77,6 +82,7 @@ def summarize_pipeline(
         pipeline, model, profile: see `pipeline_costs`.
         compare: ``"all"``, or the name of a schedule to compare with.
         reason: why the stages are as they are.
+        notes: further lines.
 
     Raises:
         SporaxValueError: no schedule of that name.
@@ -92,7 +98,7 @@ def summarize_pipeline(
                 f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{unknown[0]}'."
             )
         others = [other for name in names if (other := _other(name, pipeline, costs)) is not None]
-    return PipelineSummary(outcome, pipeline.micro.num_micro, tuple(others), reason)
+    return PipelineSummary(outcome, pipeline.micro.num_micro, tuple(others), reason, notes=notes)
 
 
 def _other(name: str, pipeline: PlannedPipeline, costs: PipelineCosts) -> Outcome | None:
@@ -113,7 +119,7 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
     programs = chunk.programs
     mesh, tensors = chunk.plan.mesh, chunk.chunk.step.graph.tensors
 
-    def size(entries: Iterable[tuple[Slot, Placement]], *kinds: str) -> float:
+    def size(program: ChunkProgram, entries: Iterable[tuple[Slot, Placement]], *kinds: str) -> float:
         return float(
             sum(
                 replace(
@@ -121,7 +127,7 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
                 ).num_bytes
                 # As a dict: a slot that is listed twice is stored once.
                 for slot, place in dict(entries).items()
-                if slot.kind in kinds
+                if slot.kind in kinds and slot not in program.on_host
             )
         )
 
@@ -129,7 +135,7 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
         return 0.0 if program.is_empty else cost_of(program.step.graph, program.plan, model).seconds
 
     # What the backward pass reads stays in memory from the forward pass on.
-    kept = size(programs.backward.inputs, "kept", "received", "micro")
+    kept = size(programs.backward, programs.backward.inputs, "kept", "received", "micro")
     update = sum(map(seconds, programs.updates))
     return ChunkCosts(
         {
@@ -140,8 +146,8 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
             TaskKind.UPDATE: update,
         },
         kept_bytes=kept,
-        weight_bytes=size(programs.weights.inputs, "kept", "received", "micro"),
-        sent_bytes=size(programs.forward.outputs, "sent"),
+        weight_bytes=size(programs.weights, programs.weights.inputs, "kept", "received", "micro"),
+        sent_bytes=size(programs.forward, programs.forward.outputs, "sent"),
         working_bytes={
             TaskKind.FORWARD: _working_bytes(programs.forward),
             TaskKind.BACKWARD: _working_bytes(programs.backward),
@@ -153,16 +159,19 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
     )
 
 
-def _held_bytes(chunk: PlannedChunk) -> float:
-    """What a chunk holds on each device during the whole step: variables, prepared weights, sums."""
+def _held_bytes(chunk: PlannedChunk, on_host: Collection[int]) -> float:
+    """What a chunk holds on each device during the whole step: variables, prepared weights, sums; not what is on the host."""
     graph, mesh = chunk.chunk.step.graph, chunk.plan.mesh
     total = 0
     for entry, place in zip(graph.inputs, chunk.plan.inputs, strict=True):
-        if entry.tensor in chunk.chunk.arguments:
+        if entry.tensor in chunk.chunk.arguments and chunk.chunk.arguments[entry.tensor] not in on_host:
             # State and weights are there all the time; inputs of one micro batch are counted by their tasks.
             spec = graph.tensors[entry.tensor]
             total += replace(spec, shape=place.local_shape(spec.shape, mesh)).num_bytes
-    for slot, place in chunk.programs.prepare.outputs:
+    prepare = chunk.programs.prepare
+    for slot, place in prepare.outputs:
+        if slot in prepare.on_host:
+            continue
         spec = graph.tensors[slot.number]
         total += replace(spec, shape=Placement(place.dims).local_shape(spec.shape, mesh)).num_bytes
     return float(total)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from sporax.ir.pipeline_schedule import Task
+from sporax.lowering.memory.host import is_on_host
 from sporax.runtime.global_view import jax_mesh
 from sporax.runtime.pipeline.planned import PlannedPipeline
 
@@ -53,8 +54,9 @@ class MemoryWatch:
 
 
 def bytes_on(device: Any, values: Sequence[Any]) -> int:
-    """Bytes of arrays on a device; an array that stands for two values counts once."""
-    arrays = {id(array): array for array in values if array is not None and not array.is_deleted()}
+    """Bytes of arrays on a device, not of those on its host; an array that stands for two values counts once."""
+    there = (array for array in values if array is not None and not array.is_deleted())
+    arrays = {id(array): array for array in there if not is_on_host(array)}
     return sum(
         shard.data.nbytes for array in arrays.values() for shard in array.addressable_shards if shard.device == device
     )

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
+from sporax.lowering.memory.host import KIND
 from sporax.runtime.pipeline.transfer import Line
 
 
@@ -22,6 +24,36 @@ class InLine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.executable, name)
+
+
+class ByDevices:
+    """Brings what is in host memory to another stage's host: processes exchange what their devices hold.
+
+    Args:
+        transfer: between devices.
+        source, target: where the array is kept, and where its copy is.
+    """
+
+    def __init__(self, transfer: Any, source: NamedSharding, target: NamedSharding) -> None:
+        self.transfer = transfer
+        self.fetches, self.returns = source.memory_kind == KIND, target.memory_kind == KIND
+
+    def __call__(self, array: jax.Array | None) -> tuple[jax.Array | None]:
+        """Bring an array, as `Transfer` does."""
+        (arrived,) = self.transfer(in_memory(array, "device") if self.fetches else array)
+        return (in_memory(arrived, KIND) if self.returns else arrived,)
+
+
+def in_memory(array: jax.Array | None, kind: str) -> jax.Array | None:
+    """The parts of an array that this process has, on the same devices in another memory."""
+    if array is None:
+        return None
+    # Part by part: JAX would run a program for an array that is on devices of several processes.
+    parts = [
+        jax.device_put(shard.data, shard.data.sharding.with_memory_kind(kind)) for shard in array.addressable_shards
+    ]
+    sharding = array.sharding.with_memory_kind(kind)
+    return jax.make_array_from_single_device_arrays(array.shape, sharding, parts, dtype=array.dtype)
 
 
 class Once:

@@ -39,6 +39,7 @@ class PlannedPipeline:
         num_levels: programs of the update per chunk.
         reason: why the stages are as they are, where the planner chose them.
         options: XLA's, for all programs: what the step was rewritten for (recomputation, offload) wants.
+        on_host: variables that are in host memory between steps, by position of the argument.
     """
 
     micro: MicroStep
@@ -47,3 +48,4 @@ class PlannedPipeline:
     num_levels: int
     reason: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    on_host: frozenset[int] = frozenset()

@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
@@ -28,6 +29,7 @@ from sporax.lowering.ingest import Ingested
 from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
 from sporax.lowering.pipeline.chunk import ChunkGraph, cut
 from sporax.lowering.pipeline.flat import MicroStep
+from sporax.lowering.pipeline.host_rows import with_whole_rows
 from sporax.lowering.pipeline.micro_step import open_micro_loop
 from sporax.lowering.pipeline.programs import programs_of, update_levels
 from sporax.planner.auto import auto_plan
@@ -48,6 +50,8 @@ def plan_pipeline(
     settings: PlanSettings,
     profile: HardwareProfile,
     agreed: Callable[[Plan], Plan],
+    hosts: Callable[[PlannedPipeline], frozenset[int]] = lambda pipeline: frozenset(),
+    checkpoints_wait: bool = False,
 ) -> PlannedPipeline:
     """Cut and plan a step.
 
@@ -57,6 +61,8 @@ def plan_pipeline(
         settings: the user's.
         profile: the devices' hardware.
         agreed: makes the first process's plan everybody's.
+        hosts: says of a pipeline with everything on the devices which arguments are in host memory between steps.
+        checkpoints_wait: whether what is kept for recomputed Cells waits for the backward pass in host memory.
 
     Raises:
         SporaxRuntimeError: the network, its stages or the number of micro batches do not fit a pipeline.
@@ -66,6 +72,9 @@ def plan_pipeline(
     check_processes(config)
     micro = open_micro_loop(step)
     _check_loop(micro, step.graph, config)
+    # A search finds strategies of its own.
+    if config.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL:
+        micro = with_whole_rows(micro, whole_parameters if config.enable_parallel_optimizer else None)
     stage_of: StageOf = stage_of_cell
     # A schedule of the user's is for training; evaluation runs forward tasks only.
     reason, own_schedule = "", config.pipeline_schedule if micro.trains else None
@@ -87,19 +96,31 @@ def plan_pipeline(
     # Sums and carries that another chunk reads are exported by level 0, so their readers come after it.
     planned: list[PlannedChunk] = []
     sent: dict[int, Placement] = {}
+    level3 = config.enable_parallel_optimizer and config.optimizer_level == "level3"
+    split = partial(
+        programs_of,
+        assigned=assigned,
+        levels=levels,
+        num_levels=num_levels,
+        gather_each_time=level3,
+        checkpoints_wait=checkpoints_wait,
+    )
     # One order of axes for all stages, so that what is sent needs no reordering.
     axes = stage_axes(step.graph, config)
     for chunk, (stage, _) in zip(chunks, schedule.route, strict=True):
         plan = _plan(chunk, stage_mesh(stage, axes), sent, whole_parameters, settings, micro, profile)
         # A search that is stopped by its time limit may end differently in every process.
         plan = agreed(plan) if config.parallel_mode == ParallelMode.AUTO_PARALLEL else plan
-        level3 = config.enable_parallel_optimizer and config.optimizer_level == "level3"
-        programs = programs_of(chunk, plan, assigned, levels, num_levels, level3)
+        programs = split(chunk, plan)
         planned.append(PlannedChunk(chunk, plan, programs))
         # Later chunks must take what is sent with the sharding it has.
         for program in (programs.forward, programs.backward, *programs.updates):
             sent.update((slot.number, place) for slot, place in program.outputs if slot.kind == "sent")
-    return PlannedPipeline(micro, tuple(planned), schedule, num_levels, reason)
+    pipeline = PlannedPipeline(micro, tuple(planned), schedule, num_levels, reason)
+    on_host = hosts(pipeline)
+    # Plans stay: where a value is stored decides what its programs fetch, not how it is sharded.
+    chunks_with_hosts = (replace(item, programs=split(item.chunk, item.plan, hosted=on_host)) for item in planned)
+    return replace(pipeline, chunks=tuple(chunks_with_hosts), on_host=on_host) if on_host else pipeline
 
 
 def _without_segments(stage_of: StageOf) -> StageOf:

@@ -21,6 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import Role
 from sporax.ir.parallel_config import ParallelConfig
+from sporax.lowering.memory.host import on_host_of
 from sporax.runtime import distributed, joint
 from sporax.runtime.global_view import sharding_of
 from sporax.runtime.pipeline.planned import PlannedPipeline
@@ -38,15 +39,28 @@ def several() -> bool:
 
 def storage_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
     """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
-    readers = [candidate for candidate in planned.chunks if position in candidate.chunk.arguments.values()]
-    if not readers:
+    home = home_of(planned, position)
+    if home is None:
         return None
-    # The chunk that updates has the new value: everywhere else it would have to be sent back.
-    chunk = next((reader for reader in readers if position in reader.chunk.updates), readers[0])
+    chunk = planned.chunks[home]
     tensor = next(tensor for tensor, number in chunk.chunk.arguments.items() if number == position)
     inputs = chunk.chunk.step.graph.inputs
     place = next(place for entry, place in zip(inputs, chunk.plan.inputs, strict=True) if entry.tensor == tensor)
-    return sharding_of(place, chunk.plan.mesh)
+    return kept_at(planned, position, sharding_of(place, chunk.plan.mesh))
+
+
+def home_of(planned: PlannedPipeline, position: int) -> int | None:
+    """The chunk that keeps an argument between steps; None where no chunk reads it."""
+    chunks = [item.chunk for item in planned.chunks]
+    readers = [number for number, chunk in enumerate(chunks) if position in chunk.arguments.values()]
+    # The chunk that updates has the new value: everywhere else it would have to be sent back.
+    return next((reader for reader in readers if position in chunks[reader].updates), readers[0] if readers else None)
+
+
+def kept_at(planned: PlannedPipeline, position: int, sharding: NamedSharding) -> NamedSharding:
+    """Where a copy of an argument is between steps, on the devices of `sharding` or on their hosts."""
+    there: NamedSharding = on_host_of(sharding) if position in planned.on_host else sharding
+    return there
 
 
 def is_broadcast(planned: PlannedPipeline, position: int) -> bool:

@@ -17,27 +17,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.pipeline_schedule import Task, TaskKind
-from sporax.ir.placement import Placement
-from sporax.lowering.execute import rank_program
-from sporax.lowering.memory.rewrite import merged_options
+from sporax.lowering.memory.host import KIND
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
 from sporax.planner.pipeline.order import linear_order
 from sporax.planner.pipeline.timeline import Times
-from sporax.runtime import joint, step_verification
-from sporax.runtime.communication_reuse import reusing
-from sporax.runtime.device_program import fusion_options
-from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
+from sporax.runtime import joint
+from sporax.runtime.global_view import jax_mesh, sharding_of
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.memory import MemoryWatch
-from sporax.runtime.pipeline.movers import InLine, Mover, Once
+from sporax.runtime.pipeline.movers import ByDevices, InLine, Mover, Once
 from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.processes import ManyProcesses
+from sporax.runtime.pipeline.stage_program import compile_program
 from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
 from sporax.runtime.step_verification import Steps
 
@@ -161,7 +157,8 @@ class CompiledPipeline:
             # Comparing shardings costs about 1 us; device_put of an array in place would cost 20 times as much.
             if getattr(array, "sharding", None) != sharding:
                 array = self._placed(array, position, sharding)
-            values[number] = jnp.copy(array) if number in self.copied else array
+            # Not `jnp.copy`, which would bring what is on the host to the device.
+            values[number] = jax.device_put(array, sharding, may_alias=False) if number in self.copied else array
         self._cut(values, arguments)
         return values
 
@@ -321,7 +318,7 @@ class _Compiler:
                 sharding = sharding_of(where, target.plan.mesh)
                 spec = self.planned.chunks[chunk].chunk.step.graph.tensors[slot.number]
                 # What is sent is no partial sum any more.
-                origin = sharding_of(_complete(place), program.plan.mesh)
+                origin = sharding_of(place.complete(), program.plan.mesh)
                 self.instructions.append(
                     Instruction(
                         self._mover(spec, origin, sharding),
@@ -337,8 +334,13 @@ class _Compiler:
         key = (tuple(spec.shape), str(spec.dtype), source, target)
         # Transfers of equal arrays between the same stages share one compiled program.
         if key not in self.transfers:
-            transfer = Transfer(spec, source, target, self.line)
-            self.transfers[key] = transfer if transfer.concerns_me else _of_others
+            first, last = (NamedSharding(sharding.mesh, sharding.spec) for sharding in (source, target))
+            transfer: Any = Transfer(spec, first, last, self.line)
+            if not transfer.concerns_me:
+                transfer = _of_others
+            elif KIND in (source.memory_kind, target.memory_kind):
+                transfer = ByDevices(transfer, source, target)
+            self.transfers[key] = transfer
         return self.transfers[key]
 
     def _finished(self) -> CompiledPipeline:
@@ -418,7 +420,7 @@ class _Compiler:
             if kind == "variable":
                 arguments = self.planned.chunks[chunk].chunk.arguments
                 tensor = next(tensor for tensor, position in arguments.items() if position == number)
-                copies.append((value, number, places[chunk][tensor]))
+                copies.append((value, number, processes.kept_at(self.planned, number, places[chunk][tensor])))
         return copies
 
     def _parts(self) -> list[tuple[tuple[int, ...], int, tuple[int, ...], Any]]:
@@ -477,7 +479,7 @@ class _Compiler:
                 for slot, place in program.outputs:
                     if slot.kind == "result" and slot.number in makers:
                         spec = graph.tensors[graph.outputs[slot.number]]
-                        specs[slot.number] = (sharding_of(_complete(place), program.plan.mesh), spec)
+                        specs[slot.number] = (sharding_of(place.complete(), program.plan.mesh), spec)
         return specs
 
     def _check(self, *there: set[int]) -> None:
@@ -509,63 +511,3 @@ def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
             frees[position].append(number)
     for instruction, numbers in zip(instructions, frees, strict=True):
         instruction.frees = tuple(numbers)
-
-
-# ----------------------------------------------------------------------------------------------------------- programs
-
-
-def compile_program(program: ChunkProgram, options: Mapping[str, Any], steps: Steps) -> Any:
-    """The compiled form of a program, part of the `steps`; sums, carries and updated variables are donated."""
-    jitted, shapes = jitted_program(program, options)
-    return step_verification.compiled(jitted, program.name, shapes, steps)
-
-
-def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[Any, list[jax.ShapeDtypeStruct]]:
-    """A program as a jitted function of whole arrays, compiled with these options of XLA, and what it takes."""
-    mesh = program.plan.mesh
-    tensors = program.step.graph.tensors
-    inner = rank_program(program.step, program.plan, axis_names(mesh))
-    num_sums, num_zeros = program.num_sums, program.zeros
-    zeros = [
-        (place.local_shape(tensors[slot.number].shape, mesh), tensors[slot.number].dtype)
-        for slot, place in program.outputs[len(program.outputs) - num_zeros :]
-    ]
-
-    def run(*arguments: jax.Array) -> list[jax.Array]:
-        results = inner(*arguments[num_sums:])
-        # Added inside of the program that makes the addend: with donation XLA adds in place.
-        sums = [total + addend for total, addend in zip(arguments[:num_sums], results[:num_sums], strict=True)]
-        return [*sums, *results[num_sums:], *(jnp.zeros(shape, dtype) for shape, dtype in zeros)]
-
-    # The name that profiles and XLA's messages show.
-    run.__name__ = run.__qualname__ = program.name
-    mapped = jax.shard_map(
-        reusing(run, program.name),
-        mesh=jax_mesh(mesh),
-        in_specs=tuple(partition_spec(_complete(place), mesh) for _, place in program.inputs),
-        out_specs=[partition_spec(_complete(place), mesh) for _, place in program.outputs],
-        # The plan says which values are equal on several devices; JAX's own check cannot know it.
-        check_vma=False,
-    )
-    donated = tuple(number for number, (slot, _) in enumerate(program.inputs) if slot in program.donated)
-    jitted = jax.jit(
-        mapped,
-        donate_argnums=donated,
-        # Said again, so that arrays have these very shardings: what comes back in a form of XLA's is brought here once more.
-        out_shardings=[sharding_of(_complete(place), mesh) for _, place in program.outputs],
-        compiler_options=merged_options(fusion_options(program.plan), options),
-    )
-    # Constants are part of the program and no arguments.
-    first = len(program.step.constants)
-    numbers = [slot.number for slot, _ in program.inputs[:num_sums]]
-    numbers += [entry.tensor for entry in program.step.graph.inputs[first:]]
-    shapes = [
-        jax.ShapeDtypeStruct(tensors[number].shape, tensors[number].dtype, sharding=sharding_of(_complete(place), mesh))
-        for number, (_, place) in zip(numbers, program.inputs, strict=True)
-    ]
-    return jitted, shapes
-
-
-def _complete(place: Placement) -> Placement:
-    """A partial sum has the shape of the whole: every device has its own value of it."""
-    return Placement(place.dims)

@@ -30,6 +30,7 @@ from sporax.runtime.defects import defects_told
 from sporax.runtime.global_view import fitting_hardware
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
+from sporax.runtime.pipeline.hosts import notes_of_hosts
 from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
 from sporax.runtime.pipeline.transfer import is_here, without_shards
@@ -81,7 +82,8 @@ class PipelinedStep:
     def summary(self) -> PipelineSummary:
         """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
         compare = os.environ.get(SCHEDULE, "")
-        told = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason)
+        notes = notes_of_hosts(self.pipeline, self.arguments)
+        told = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason, notes)
         return replace(told, warnings=(*self.remarks, *self.warnings()))
 
     def warnings(self) -> tuple[str, ...]:
@@ -166,6 +168,9 @@ class PipelinedStep:
     def bring(self, variables: Sequence[Any]) -> None:
         """Bring variables to their stages; lazy ones are made there."""
         for position, variable in enumerate(variables):
+            # Other programs that read it, such as a prediction, must know.
+            if position in self.pipeline.on_host:
+                variable.on_host = True
             sharding = self.storage(position)
             # Another process may store the variable.
             if processes.several() and self._keeps_own(variable, position, sharding):
@@ -224,6 +229,11 @@ class PipelinedStep:
                 # An output that is neither a variable nor computed is a constant of the trace.
                 outputs.append(jnp.asarray(constants[position]))
         return outputs
+
+
+def peaks_of(pipeline: PlannedPipeline, settings: PlanSettings) -> list[float]:
+    """By stage the bytes that one of its devices is predicted to need."""
+    return [stage.peak_bytes for stage in PipelinedStep(pipeline, (), 0, settings).simulate().stages]
 
 
 def sharding_of_first(step: PipelinedStep) -> NamedSharding:

@@ -1,0 +1,108 @@
+"""One program of a chunk as a compiled function of whole arrays.
+
+It is one rank's program inside `shard_map`, around which sums are added up where they are, and what is in host memory is fetched
+and returned (`sporax.lowering.memory.rewrite.with_hosts`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+
+from sporax.ir.placement import Placement
+from sporax.lowering.execute import rank_program
+from sporax.lowering.memory.host import has_host_memory, on_host_of, place_of_work
+from sporax.lowering.memory.rewrite import merged_options, with_hosts
+from sporax.lowering.pipeline.programs import ChunkProgram, Slot
+from sporax.runtime import step_verification
+from sporax.runtime.communication_reuse import reusing
+from sporax.runtime.device_program import fusion_options
+from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
+from sporax.runtime.step_verification import Steps
+
+
+def compile_program(program: ChunkProgram, options: Mapping[str, Any], steps: Steps) -> Any:
+    """The compiled form of a program, part of the `steps`; sums, carries and updated variables are donated."""
+    jitted, shapes = jitted_program(program, options)
+    return step_verification.compiled(jitted, program.name, shapes, steps)
+
+
+def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[Any, list[jax.ShapeDtypeStruct]]:
+    """A program as a jitted function of whole arrays, compiled with these options of XLA, and what it takes."""
+    mesh, tensors = program.plan.mesh, program.step.graph.tensors
+    # A backend without a host memory space has the same sharding for both; nothing moves there.
+    on_host = program.on_host if has_host_memory() else frozenset()
+
+    def kept_at(slot: Slot, place: Placement) -> NamedSharding:
+        sharding = sharding_of(place.complete(), mesh)
+        there: NamedSharding = on_host_of(sharding) if slot in on_host else sharding
+        return there
+
+    run = _of_one_device(program, on_host)
+    # The name that profiles and XLA's messages show.
+    run.__name__ = run.__qualname__ = program.name
+    mapped = jax.shard_map(
+        reusing(run, program.name),
+        mesh=jax_mesh(mesh),
+        in_specs=tuple(partition_spec(place.complete(), mesh) for _, place in program.inputs),
+        out_specs=[partition_spec(place.complete(), mesh) for _, place in program.outputs],
+        # The plan says which values are equal on several devices; JAX's own check cannot know it.
+        check_vma=False,
+    )
+    donated = tuple(number for number, (slot, _) in enumerate(program.inputs) if slot in program.donated)
+    jitted = jax.jit(
+        mapped,
+        donate_argnums=donated,
+        # Said again, so that arrays have these very shardings: what comes back in a form of XLA's is brought here once more.
+        out_shardings=list(itertools.starmap(kept_at, program.outputs)),
+        compiler_options=merged_options(fusion_options(program.plan), options),
+    )
+    # Constants are part of the program and no arguments.
+    first = len(program.step.constants)
+    numbers = [slot.number for slot, _ in program.inputs[: program.num_sums]]
+    numbers += [entry.tensor for entry in program.step.graph.inputs[first:]]
+    shapes = [
+        jax.ShapeDtypeStruct(tensors[number].shape, tensors[number].dtype, sharding=kept_at(slot, place))
+        for number, (slot, place) in zip(numbers, program.inputs, strict=True)
+    ]
+    return jitted, shapes
+
+
+def _of_one_device(program: ChunkProgram, on_host: frozenset[Slot]) -> Callable[..., list[jax.Array]]:
+    """A program as one device runs it, with its sums; the values of these slots are in host memory before it and after it."""
+    mesh, tensors, num_sums = program.plan.mesh, program.step.graph.tensors, program.num_sums
+    inner = rank_program(program.step, program.plan, axis_names(mesh))
+    sums_on_host = [slot in on_host for slot, _ in program.inputs[: program.num_sums]]
+    zeros = [
+        (place.local_shape(tensors[slot.number].shape, mesh), tensors[slot.number].dtype, slot in on_host)
+        for slot, place in program.outputs[len(program.outputs) - program.zeros :]
+    ]
+
+    def run(*arguments: jax.Array) -> list[jax.Array]:
+        results = inner(*arguments[num_sums:])
+        # Added inside of the program that makes the addend: with donation XLA adds in place.
+        sums = map(_added, arguments[:num_sums], results[:num_sums], sums_on_host)
+        return [*sums, *results[num_sums:], *itertools.starmap(_zeros, zeros)]
+
+    if not on_host and not any(equation.on_host for equation in program.step.equations):
+        return run
+    away, returned = (
+        {number for number, (slot, _) in enumerate(entries) if slot in on_host}
+        for entries in (program.inputs, program.outputs)
+    )
+    return with_hosts(run, away, returned)
+
+
+def _added(total: jax.Array, addend: jax.Array, on_host: bool) -> jax.Array:
+    with place_of_work(on_host):
+        return total + addend
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, on_host: bool) -> jax.Array:
+    with place_of_work(on_host):
+        return jnp.zeros(shape, dtype)
