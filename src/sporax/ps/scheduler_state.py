@@ -407,6 +407,8 @@ class SchedulerState(CheckpointingScheduler):
         if not self.journal.initialised:
             self.journal.initialised = True
             self._actions.append(Keep())
+        # After the journal is on disk: from now on no restart forgets it.
+        self._reply(sender, message)
 
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
