@@ -169,3 +169,24 @@ def test_pipeline_stages_refuse_offload(prepare, offload):
     step, x = built(prepare, offload, pipeline_stages=2)
     with pytest.raises(NotImplementedError, match="not offered with 'pipeline_stages' above 1, but got 2"):
         step(x)
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_what_is_on_the_hosts_is_read_by_other_programs(mode):
+    """An evaluation, another step, a step in two calls and single operators fetch what a step has left on the hosts."""
+
+    def used(offload):
+        step, x = built(offload=offload, mode=mode)
+        net, optimizer = step.network, step.optimizer
+        values = [step(x)]
+        values.append(net(x))
+        values.append(nn.TrainOneStepCell(net, optimizer)(x))
+        loss, grads = ms.value_and_grad(net, None, optimizer.parameters)(x)
+        optimizer(grads)
+        values += [loss, net(x), ms.ops.matmul(x, net.blocks[0][0].weight).sum()]
+        return [value.asnumpy().item() for value in values], step
+
+    here, _ = used(None)
+    away, step = used({"offload_param": "cpu", "auto_offload": False})
+    assert "blocks.0.0.weight" in on_hosts(step)
+    np.testing.assert_allclose(away, here, rtol=1e-5)

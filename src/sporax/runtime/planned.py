@@ -262,7 +262,12 @@ def plan_program(
         *map(_of_variable, (*written, *read)),
         *(Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
     ]
-    return plan_step(flat, arguments, len(written), settings, tags)
+    step = plan_step(flat, arguments, len(written), settings, tags)
+    # Whoever else reads them (an evaluation, another step, the user) fetches them from there.
+    for variable, argument in zip((*written, *read), step.arguments, strict=False):
+        if argument.on_host:
+            variable.on_host = True
+    return step
 
 
 def _of_variable(variable: Any) -> Argument:
