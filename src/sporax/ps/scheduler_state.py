@@ -91,7 +91,7 @@ class SchedulerState(CheckpointingScheduler):
         self._incarnations = {index: address.incarnation for index, address in journal.servers.items()}
         self._leases = SampleLeases(journal)
         self._restarted = RestartedCopies()
-        self.notices: list[str] = []
+        self.notices = self.members.notices  # one list: what people should hear of
 
     @property
     def starting(self) -> Sequence[bytes]:
