@@ -125,6 +125,21 @@ def test_groups_of_steps_are_cut_like_single_steps():
     assert actual["level3"]["all_gather"] > actual["level1"]["all_gather"]
 
 
+@pytest.mark.filterwarnings("ignore:With search_mode='recursive_programming'")  # which replaces strategies, and says so
+@pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "sharding_propagation"])
+def test_groups_of_steps_keep_shards_of_parameters_where_a_search_plans(mode):
+    """The rounds of a group end with every Parameter where it is stored, which the searches do not decide."""
+    sharded = {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}}
+    model = make(**sharded)
+    context.set_auto_parallel_context(parallel_mode="auto_parallel", search_mode=mode)
+    seen = Losses()
+    model.train(2, data(), callbacks=[seen], dataset_sink_mode=True)
+    np.testing.assert_allclose(seen.losses, alone(True)[0], rtol=5e-5)
+    if mode != "recursive_programming":  # whose plan of this small group keeps them whole between its rounds' ends
+        weight = model.train_network.network.backbone_network.up.weight.raw
+        assert weight.addressable_shards[0].data.size < weight.size
+
+
 @pytest.mark.parametrize("level", ["O2", "O3", "auto"])
 def test_mixed_precision(level):
     manager = None if level != "O3" else lambda: FixedLossScaleManager(128.0)

@@ -169,3 +169,24 @@ def test_files_are_refused(tmp_path, setting):
         NotImplementedError, match="For 'set_offload_context', 'disk' is offered in steps of one device"
     ):
         step(x)
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_what_is_on_the_hosts_is_read_by_other_programs(mode):
+    """An evaluation, another step, a step in two calls and single operators fetch what a step has left on the hosts."""
+
+    def used(offload):
+        step, x = built(offload=offload, mode=mode)
+        net, optimizer = step.network, step.optimizer
+        values = [step(x)]
+        values.append(net(x))
+        values.append(nn.TrainOneStepCell(net, optimizer)(x))
+        loss, grads = ms.value_and_grad(net, None, optimizer.parameters)(x)
+        optimizer(grads)
+        values += [loss, net(x), ms.ops.matmul(x, net.blocks[0][0].weight).sum()]
+        return [value.asnumpy().item() for value in values], step
+
+    here, _ = used(None)
+    away, step = used({"offload_param": "cpu", "auto_offload": False})
+    assert "blocks.0.0.weight" in on_hosts(step)
+    np.testing.assert_allclose(away, here, rtol=1e-5)

@@ -34,6 +34,7 @@ def test_a_few(number):
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:With search_mode='recursive_programming'")  # which replaces strategies, and says so
 @pytest.mark.parametrize("first", range(0, SOAKED, 50))
 def test_many(first):
     for number in range(first, first + 50):

@@ -52,6 +52,7 @@ class Link:
         self.worker = worker
         self.view = self.welcome = self.range = None
         self.stopped, self.is_over, self.dismissed, self.has_left = "", False, False, False
+        self.noted_values = False
         self.clocks: dict[int, int] = {}
         self.gauges: dict[str, float] = {}
 
@@ -67,7 +68,10 @@ class Link:
         self.worker.job.send("scheduler", self.worker.identity, message)
 
     def initialised(self) -> None:
-        self.tell(Initialised())
+        while not (self.noted_values or self.is_over or self.stopped):
+            self.tell(Initialised())
+            again = self.worker.job.now + 0.5
+            self.worker.block(lambda again=again: self.noted_values or self.is_over or self.worker.job.now > again)
 
     def ask_samples(self, message: Message, seconds: float) -> SampleRange | None:
         self.tell(message)
@@ -109,6 +113,8 @@ class Link:
                     self.stopped = "replaced"
             case SampleRange():
                 self.range = message
+            case Initialised():
+                self.noted_values = True
             case Stop(reason, done):
                 if reason == "left":
                     self.has_left = True

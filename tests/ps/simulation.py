@@ -100,6 +100,7 @@ class Simulation:
         self.failures: list[str] = []
         self.requests = itertools.count(1)
         self.next_tick = 0.0
+        self.tells_values = False
         for simulated in self.servers:
             self.start_server(simulated)
         for rank in range(workers):
@@ -173,6 +174,8 @@ class Simulation:
     def to_worker(self, rank: int, message: Message, frames: tuple[wire.Frame, ...]) -> None:
         if isinstance(message, Welcome):
             self.incarnations[rank] = message.incarnation
+        elif isinstance(message, Initialised):
+            self.tells_values = False
         elif isinstance(message, ViewIs) or (isinstance(message, HeartbeatReply) and message.view is not None):
             self.do_client(rank, self.clients[rank].handle(client.NewView(message.view), self.now))
         else:
@@ -199,6 +202,8 @@ class Simulation:
             if not simulated.machine.is_known:
                 self.send("scheduler", identity, simulated.ready)
             self.send("scheduler", identity, simulated.machine.heartbeat(self.now, {}))
+        if self.tells_values:
+            self.send("scheduler", b"worker-0", Initialised())
         for rank, state in enumerate(self.clients):
             self.do_client(rank, state.handle(client.Tick(), self.now))
             identity = b"worker-%d" % rank
@@ -325,6 +330,7 @@ class Simulation:
         ]
         self.run_until(lambda: all(key in self.answers for key in expected))
         self.send("scheduler", b"worker-0", Initialised())
+        self.tells_values = True
 
     def push(self, rank: int, slot: int, seq: int, clock: int, value: float = 1.0, lease: int = -1) -> tuple[int, int]:
         """Add `value` to all of a slot's numbers."""

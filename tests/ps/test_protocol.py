@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,23 @@ def test_each_push_counts_once_over_a_bad_network(durability: str, seed: int) ->
     for slot in range(SLOTS):
         assert simulation.value_of(0, slot).tolist() == [16.0] * 4
     assert not simulation.failures
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_that_values_exist_is_known_though_the_scheduler_ended_when_it_was_told(seed: int) -> None:
+    """What says it is lost with the scheduler; a server that comes back empty later is noticed all the same."""
+    simulation = job(seed, durability="memory", servers=2)
+    simulation.queue = [entry for entry in simulation.queue if entry[2] != "scheduler"]
+    heapq.heapify(simulation.queue)
+    simulation.restart_scheduler()
+    assert not simulation.journal.initialised
+    simulation.run_until(lambda: simulation.journal.initialised)
+    simulation.restart_scheduler()
+    assert simulation.journal.initialised
+    simulation.run(1.0)
+    simulation.crash(1)
+    simulation.run_until(lambda: simulation.failures)
+    assert "be on server 1, but it has come back without them" in simulation.failures[0]
 
 
 def after_crashes(durability: str, seed: int) -> Simulation:

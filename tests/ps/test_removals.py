@@ -4,6 +4,7 @@ ends. The workers run the real `Store` and `ServerConnection`; thousands of such
 from __future__ import annotations
 
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -140,6 +141,20 @@ def test_a_removed_worker_that_never_comes_back_is_waited_for_no_longer_than_its
     assert job.kill_worker(1)
     job.run_to_end()
     assert job.journal.members[-1].ranks in ([], [0])
+
+
+def test_a_worker_that_is_left_out_is_told_with_the_share_that_does_not_count() -> None:
+    job = quiet_job(2, worker_lease_seconds=1.0)
+    job.run(1.0)
+    job.restart_seconds = 1e9
+    assert job.kill_worker(1)
+    job.run(20.0)
+    (notice,) = job.scheduler.notices
+    step = int(re.findall(r"its share of the samples of step (\d+) does not count", notice)[0])
+    assert notice.startswith("worker 1 was silent for longer than its lease of 1 s, and the others go on without it")
+    # Of each clock 8 samples; the second half was that of worker 1.
+    for counts in job.counts().reshape(-1, job.total):
+        assert np.flatnonzero(np.abs(counts) < 1e-4).tolist() == list(range(8 * step - 4, 8 * step))
 
 
 def test_slots_pass_over_clocks_whose_members_have_left() -> None:

@@ -43,6 +43,7 @@ class MembersState:
     ) -> None:
         self.hold: Hold | None = None
         self.note = ""
+        self.notices: list[str] = []
         self._options = options
         self._journal = journal
         self._servers = servers
@@ -138,14 +139,23 @@ class MembersState:
         def change(clock: int) -> list[Members]:
             members = self._journal.members
             # A successor may have come while servers were asked.
-            for rank in dead:
-                members = without(members, rank, clock) if self._is_dead(rank) else members
+            for rank in filter(self._is_dead, dead):
+                members = without(members, rank, clock)
+                self.notices.append(self._left_out(rank, clock))
             # Where nobody is left who has values of this clock, others may begin with it.
             return members if _ranks_at(members, clock) else self._with_target(clock)
 
         # One that is superfluous as well has no successor that could complete its last step where only some slots have it.
         self._ask(clock, change, strict=False, forced=not any(self.is_wanted(rank) for rank in dead))
         return True
+
+    def _left_out(self, rank: int, clock: int) -> str:
+        """What people should know: the others have shared out the samples of this clock already, with this rank among them."""
+        seconds = self._options.worker_lease_seconds or self._options.lease_seconds
+        return (
+            f"worker {rank} was silent for longer than its lease of {seconds:g} s, and the others go on without it: its share "
+            f"of the samples of step {clock + 1} does not count. MS_PS_WORKER_LEASE must be longer than a worker is away"
+        )
 
     def _first_waits(self, low: int) -> dict[int, int]:
         """Members from a clock on, and the first clock at which each one is."""

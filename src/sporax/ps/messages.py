@@ -508,7 +508,7 @@ class SamplesDone(Message, frozen=True, array_like=True, tag=59):
 
 
 class Initialised(Message, frozen=True, array_like=True, tag=60):
-    """Variables exist in all slots: from now on a slot without state is a lost slot."""
+    """Variables exist in all slots: a slot without state is now a lost slot. The scheduler sends this back once it is noted."""
 
 
 class GetWanted(Message, frozen=True, array_like=True, tag=61):

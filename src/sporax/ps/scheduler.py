@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -61,6 +62,7 @@ class Scheduler:
         self._router = self._transport.listen(f"tcp://{address}")
         self.state = SchedulerState(options, journal, time.monotonic())
         self.bad_messages = 0
+        self._num_notices = 0
         self._ended: End | None = None
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -83,6 +85,7 @@ class Scheduler:
                 if now >= next_tick:
                     next_tick = now + _TICK_SECONDS
                     self._do(self.state.handle(Tick(), now))
+                    self._print_notices()
                     if self._ended is not None:
                         self._say_goodbye(self._ended.reason)
                 # Again and again for a while: workers that are just starting must hear it, too.
@@ -96,6 +99,12 @@ class Scheduler:
             self._journal_path.unlink(missing_ok=True)
         if self.state.journal.error:
             raise SporaxRuntimeError(self.state.journal.error)
+
+    def _print_notices(self) -> None:
+        """Tell what is new, for who reads this process's log; a launcher asks for it and tells it as well."""
+        for notice in self.state.notices[self._num_notices :]:
+            print(f"sporax ps scheduler: {notice}.", file=sys.stderr, flush=True)
+        self._num_notices = len(self.state.notices)
 
     def _take(self, sender: bytes, parts: list[bytes | memoryview]) -> None:
         try:

@@ -67,6 +67,7 @@ class SchedulerLink:
         self._outgoing: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._ranges: queue.SimpleQueue[SampleRange] = queue.SimpleQueue()
         self._left = threading.Event()
+        self._noted_values = threading.Event()
         self._joined = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="sporax-ps-heartbeat", daemon=True)
@@ -136,8 +137,14 @@ class SchedulerLink:
         return self._left.is_set()
 
     def initialised(self) -> None:
-        """Tell that all slots have their variables."""
-        self._outgoing.put(Initialised())
+        """Tell that all slots have their variables, until the scheduler has it in its journal.
+
+        A scheduler that did not know it would take no checkpoint, and would not notice a server that comes back empty.
+        """
+        # Repeated, since a message may be lost with a scheduler that restarts.
+        while not self._noted_values.is_set() and not self.is_over and not self.stopped:
+            self._outgoing.put(Initialised())
+            self._noted_values.wait(0.5)
 
     def close(self) -> None:
         """End the thread."""
@@ -202,6 +209,8 @@ class SchedulerLink:
                     self.stopped = "this worker has been replaced by another process"
             case SampleRange():
                 self._ranges.put(message)
+            case Initialised():
+                self._noted_values.set()
             case Stop(reason):
                 if reason == "left":
                     self._left.set()

@@ -91,7 +91,7 @@ class SchedulerState(CheckpointingScheduler):
         self._incarnations = {index: address.incarnation for index, address in journal.servers.items()}
         self._leases = SampleLeases(journal)
         self._restarted = RestartedCopies()
-        self.notices: list[str] = []
+        self.notices = self.members.notices  # one list: what people should hear of
 
     @property
     def starting(self) -> Sequence[bytes]:
@@ -407,6 +407,8 @@ class SchedulerState(CheckpointingScheduler):
         if not self.journal.initialised:
             self.journal.initialised = True
             self._actions.append(Keep())
+        # After the journal is on disk: from now on no restart forgets it.
+        self._reply(sender, message)
 
     # ---------------------------------------------------------------------------------------------------- heartbeats
 

@@ -82,21 +82,41 @@ def plan_as_decided(
         given: what the search has decided of its bodies.
         plan_body: plans one of them.
     """
-    params = operator.operation.params
-    carried = params["num_carry"] if operator.name == "scan" else None
-    plans = []
-    for body, before, cuts, count in zip(operator.bodies, decided.bodies, given, _num_arguments(operator), strict=True):
-        # Carried values must end where they started; what is stacked may end wherever the body makes it.
-        ends = [where if carried is None or n < carried else None for n, where in enumerate(before.outputs)]
-        plans.append(plan_body(body, before.inputs[len(before.inputs) - count :], ends, carried, cuts)[0])
-    results = decided.results
-    if carried is not None:
-        # The stack has one dimension more than the rounds' outputs, the first one, which is never sharded.
-        stacked = (
-            Placement(((), *output.dims), output.partial, output.reduction) for output in plans[0].outputs[carried:]
-        )
-        results = (*results[:carried], *stacked)
-    return OperatorPlan((), decided.operands, results, tuple(plans))
+    counts = _num_arguments(operator)
+    arguments = [
+        before.inputs[len(before.inputs) - count :] for before, count in zip(decided.bodies, counts, strict=True)
+    ]
+    if operator.name == "scan":
+        return _scan_as_decided(operator, decided, arguments[0], given[0], plan_body)
+    plans, are_kept = [], True
+    for body, before, there, cuts in zip(operator.bodies, decided.bodies, arguments, given, strict=True):
+        plans.append(plan_body(body, there, before.outputs, None, cuts)[0])
+        are_kept = are_kept and plans[-1].inputs[len(body.inputs) - len(there) :] == tuple(there)
+    if not are_kept:
+        # Parameters are stored elsewhere than the search has seen, at both ends of each body, which follow from that.
+        return plan_control_flow(operator, decided.operands, plan_body)
+    return OperatorPlan((), decided.operands, decided.results, tuple(plans))
+
+
+def _scan_as_decided(
+    operator: Operator, decided: OperatorPlan, arguments: Sequence[Placement], given: Given, plan_body: PlanBody
+) -> OperatorPlan:
+    """The same for a loop of known length, with the placements of its body's arguments."""
+    num_consts, num_carry = operator.operation.params["num_consts"], operator.operation.params["num_carry"]
+    body, first_row = operator.bodies[0], num_consts + num_carry
+    # What is stacked may end wherever the body makes it.
+    free = [None] * (len(body.outputs) - num_carry)
+    plan, used = plan_body(body, arguments, [*decided.bodies[0].outputs[:num_carry], *free], num_carry, given)
+    stored = plan.inputs[len(body.inputs) - len(arguments) :]
+    operands, carried = decided.operands, decided.results[:num_carry]
+    if stored != tuple(arguments):
+        # Parameters that the rounds update are stored elsewhere than the search has seen, and must end there, too.
+        plan, _ = plan_body(body, used, [*stored[num_consts:first_row], *free], num_carry, given)
+        operands = (*stored[:first_row], *(Placement(((), *item.dims)) for item in stored[first_row:]))
+        carried = plan.outputs[:num_carry]
+    # The stack has one dimension more than the rounds' outputs, the first one, which is never sharded.
+    stacked = (Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:])
+    return OperatorPlan((), operands, (*carried, *stacked), (plan,))
 
 
 # What the body has beyond these are constants that it brought along.
