@@ -91,7 +91,7 @@ class Operator:
     composed = False
 
     def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
-        self.name = name
+        self._name = name
         self.kernel = kernel
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
@@ -105,6 +105,15 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.__signature__}>"
+
+    @property
+    def name(self) -> str:
+        """The name in messages and compiled programs; kernels that are inside of another operator take that one's."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = self.parameters.operator = name
 
     @property
     def usage(self) -> str:
