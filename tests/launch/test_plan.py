@@ -405,3 +405,10 @@ def test_strategies_that_need_more_than_the_memory_are_an_error(plan, script):
     assert "with these strategies the plan needs 0.001 MB" in done.stdout + done.stderr
     assert "Plan for 8 devices" not in done.stdout
     assert "Plan for 8 devices" in plan("--devices", "8", "--memory", "2MB", "script.py").stdout
+
+
+def test_flags_of_pipelines_say_that_they_have_no_effect_on_other_steps(plan, script):
+    done = plan("--devices", "8", "--schedule", "all", "--stages", "auto", "script.py")
+    assert done.returncode == 0
+    assert "--schedule has no effect: the step is no pipeline, which needs 'pipeline_stages' above 1" in done.stderr
+    assert "--stages has no effect: the step is no pipeline" in done.stderr
