@@ -21,7 +21,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import constants, host_allocator, joint, local_ranks, state
+from sporax.runtime import constants, host_allocator, joint, local_ranks, outliving, state
 from sporax.runtime.host import copied, to_device
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
@@ -399,6 +399,8 @@ def wrap(array: jax.Array) -> Tensor:
     tensor = _new(Tensor)
     tensor.raw = array
     tensor._initializer = None
+    if outliving.MADE and isinstance(array, jax.core.Tracer):
+        outliving.note(tensor)
     return tensor
 
 

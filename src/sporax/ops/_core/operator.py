@@ -48,7 +48,7 @@ from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.ops._core.primitive import Primitive
 from sporax.runtime import blocking, gradient_switch, state
-from sporax.runtime.constants import is_constant, known, note
+from sporax.runtime.constants import ENDED, is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
 
@@ -230,7 +230,7 @@ class Operator:
         except SporaxError as error:
             # The traceback through JAX says nothing to users; the message has all.
             raise error.with_traceback(None) from None
-        except (TypeError, ValueError, IndexError, NotImplementedError) as error:
+        except (TypeError, ValueError, IndexError, NotImplementedError, jax.errors.UnexpectedTracerError) as error:
             # Reasons are found only now, so that calls that succeed pay nothing.
             raise self._explain(error, args, {**kwargs, **{name: part[1] for name, part in constants}}) from None
         kind = type(result)
@@ -286,6 +286,8 @@ class Operator:
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
         """What JAX, numpy or Python refused, in the words of the operator's caller."""
+        if isinstance(error, jax.errors.UnexpectedTracerError):
+            return SporaxTypeError(f"For '{self.name}', {ENDED}.")
         # From the most likely mistake to the least: wrong names, wrong types, then what the kernel refused.
         try:
             self.__signature__.bind(*args, **kwargs)
