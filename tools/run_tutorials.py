@@ -60,7 +60,6 @@ PAGES: tuple[tuple[str, str], ...] = (
 
 DECLARED: dict[str, str] = {
     "e = float(x.asnumpy())": "numpy 2.4 makes no number of an array of shape (1,); the wheel runs on numpy 1",
-    "z += i": "a function that assigns a name it also reads as a global one: UnboundLocalError in Python",
     'x.has_key("a")': "`dict.has_key`, which Python 3 has no more",
     "id(global_list) == id(output)": "a list from outside is changed when the step is traced, and results are new lists",
     "id(list_input) == id(output)": "a list from outside is changed when the step is traced, and results are new lists",

@@ -154,13 +154,26 @@ def test_a_trace_that_fails_leaves_names_as_they_were():
     assert last is None
 
 
-def test_what_is_known_only_inside_of_a_gradient_is_refused_and_does_not_stay():
+def test_what_is_assigned_inside_of_a_gradient_has_its_value():
     def loss(x):
         global last
         last = [x * 2]
         return (x * x).sum()
 
-    step = jit(ms.value_and_grad(loss))
+    with pytest.warns(UserWarning, match=MESSAGE.format("last")):
+        value, gradient = jit(ms.value_and_grad(loss))(X)
+    assert last[0].asnumpy().tolist() == (X.asnumpy() * 2).tolist()
+    assert np.allclose(gradient.asnumpy(), X.asnumpy() * 2)
+    assert np.allclose(value.asnumpy(), (X.asnumpy() ** 2).sum())
+
+
+def test_what_is_known_only_inside_of_a_map_is_refused_and_does_not_stay():
+    def loss(x):
+        global last
+        last = [x * 2]
+        return (x * x).sum()
+
+    step = jit(ops.vmap(loss))
     with (
         pytest.warns(UserWarning, match=MESSAGE.format("last")),
         pytest.raises(TypeError, match="For 'jit', the function 'loss' assigns to the global variable 'last'"),

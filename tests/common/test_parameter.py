@@ -2,7 +2,11 @@
 
 import copy
 import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -136,3 +140,65 @@ ERRORS = [
 def test_arguments_that_do_not_fit_are_refused(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+class Slow:
+    """Values that are drawn slowly, and counted."""
+
+    may_wait = True
+    shape, dtype = (4,), ms.float32
+
+    def __init__(self):
+        self.draws = 0
+        self.begun = threading.Event()
+
+    def make(self, sharding=None, arrange=None):
+        self.draws += 1
+        self.begun.set()
+        time.sleep(0.05)
+        return jnp.full(self.shape, float(self.draws))
+
+
+def waiting():
+    parameter = ms.Parameter(Tensor(np.zeros(4, np.float32)), name="waits")
+    values = Slow()
+    parameter.take_later(values)
+    return parameter, values
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda parameter: parameter.raw,
+        lambda parameter: parameter.init_data().raw,
+        lambda parameter: parameter.asnumpy(),
+        lambda parameter: (parameter + 0).raw,
+        lambda parameter: (parameter.shape, parameter.dtype) and parameter.raw,
+    ],
+    ids=["raw", "init_data", "asnumpy", "operator", "shape"],
+)
+def test_threads_that_use_a_waiting_parameter_first_draw_it_once(use):
+    for _ in range(3):
+        parameter, values = waiting()
+        barrier = threading.Barrier(4)
+
+        def first(parameter=parameter, barrier=barrier):
+            barrier.wait()
+            return np.asarray(use(parameter)).tolist()
+
+        with ThreadPoolExecutor(4) as pool:
+            results = [future.result() for future in [pool.submit(first) for _ in range(4)]]
+        assert (values.draws, results) == (1, [[1.0] * 4] * 4)
+
+
+@pytest.mark.parametrize(
+    "write", [lambda parameter, new: parameter.set_data(new), lambda parameter, new: parameter.assign_value(new)]
+)
+def test_values_that_a_thread_draws_do_not_replace_what_another_sets(write):
+    parameter, values = waiting()
+    drawing = threading.Thread(target=lambda: parameter.raw)
+    drawing.start()
+    values.begun.wait()
+    write(parameter, Tensor(np.full(4, 7, np.float32)))
+    drawing.join()
+    assert parameter.asnumpy().tolist() == [7.0] * 4

@@ -405,3 +405,48 @@ def test_strategies_that_need_more_than_the_memory_are_an_error(plan, script):
     assert "with these strategies the plan needs 0.001 MB" in done.stdout + done.stderr
     assert "Plan for 8 devices" not in done.stdout
     assert "Plan for 8 devices" in plan("--devices", "8", "--memory", "2MB", "script.py").stdout
+
+
+def test_flags_of_pipelines_say_that_they_have_no_effect_on_other_steps(plan, script):
+    done = plan("--devices", "8", "--schedule", "all", "--stages", "auto", "script.py")
+    assert done.returncode == 0
+    assert "--schedule has no effect: the step is no pipeline, which needs 'pipeline_stages' above 1" in done.stderr
+    assert "--stages has no effect: the step is no pipeline" in done.stderr
+
+
+PIPELINE = """
+import sys
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, nn, ops
+from mindspore.parallel.nn import Pipeline
+
+ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_auto_parallel_context(parallel_mode=sys.argv[1], pipeline_stages=2, device_num=8)
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Dense(256, 256), nn.Dense(256, 256)
+        self.first.pipeline_stage, self.last.pipeline_stage = 0, 1
+
+    def construct(self, x):
+        return (self.last(ops.tanh(self.first(x))) ** 2).mean()
+
+net = Net()
+step = nn.TrainOneStepCell(Pipeline(net, 4), nn.Momentum(net.trainable_params(), 0.1, 0.9))
+step(Tensor(np.ones((64, 256), np.float32)))
+"""
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_pipelines_that_need_more_than_the_memory_are_an_error(plan, write, mode):
+    script = write("pipeline.py", PIPELINE)
+    done = plan("--devices", "8", "--hardware", "h100", "--memory", "100KB", script, mode)
+    assert done.returncode != 0
+    assert "must fit into 0.100 MB per device, but" in done.stderr
+    assert "stage" not in done.stdout
+    if mode == "semi_auto_parallel":
+        done = plan("--devices", "8", "--hardware", "h100", "--memory", "1MB", script, mode)
+        assert done.returncode == 0, done.stderr
+        assert "peak memory" in done.stdout

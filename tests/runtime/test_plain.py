@@ -13,6 +13,7 @@ import pytest
 
 import sporax
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.graph import Role
 from sporax.planner.cost import cost_of
 
 RNG = np.random.default_rng(0)
@@ -419,6 +420,24 @@ def test_a_function_that_changes_its_arguments_is_refused(make):
 
     with pytest.raises(SporaxValueError, match=r"it changes args\[0\].* in place, and the change would be lost"):
         sporax.plan(train, make(), floats(16, 8), devices=8, hardware="h100")
+
+
+@pytest.mark.parametrize("returns", ["all", "some"])
+def test_what_is_changed_in_place_and_returned_is_not_lost(returns):
+    """As with flax.nnx, whose `merge` makes an object that shares the variables of the argument."""
+
+    def train(weights, x):
+        for name, weight in weights.items():
+            weights[name] = weight - 0.1 * jax.grad(lambda weight: ((x @ weight) ** 2).sum())(weight)
+        return (weights if returns == "all" else {"first": weights["first"]}), (x @ weights["first"]).sum()
+
+    weights, x = {"first": floats(8, 8), "second": floats(8, 8)}, floats(16, 8)
+    if returns == "some":
+        with pytest.raises(SporaxValueError, match=r"it changes args\[0\]\['second'\] in place"):
+            sporax.plan(train, weights, x, devices=8, hardware="h100")
+        return
+    planned = sporax.plan(train, weights, x, devices=8, hardware="h100", carry={0: 0})
+    assert [argument.role for argument in planned.step.graph.inputs] == [Role.PARAMETER, Role.PARAMETER, Role.DATA]
 
 
 def test_a_function_that_adds_to_its_arguments_is_refused():

@@ -27,7 +27,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.marks import GradientMark, LossMark, RowsMark
 from sporax.lowering.marks import apply_mark
-from sporax.runtime import first_values, local_ranks, state
+from sporax.runtime import first_values, local_ranks, outliving, state
 from sporax.runtime.collectives import ReverseModeNeeded, forward_mode_refused
 
 
@@ -87,6 +87,11 @@ class Call:
             The arrays among the differentiated outputs; and what was written, the structure of these outputs, and the
             outputs that are not differentiated (arrays and their structure).
         """
+        # Inside of JAX's trace; the results are taken apart there and go on being differentiated.
+        with outliving.valued():
+            return self._run(inputs, parameters)
+
+    def _run(self, inputs: Sequence[jax.Array], parameters: Sequence[jax.Array]) -> tuple[list[jax.Array], Any]:
         values = list(self.values)
         frame = dict(zip(self.weights, parameters, strict=True))
         for position, array in zip(self.positions, inputs, strict=True):

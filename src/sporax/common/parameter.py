@@ -129,7 +129,7 @@ class Parameter(Tensor):
         if name == "raw" and (place := joint.slot(self, "filed")) is not None:
             return place.whole()
         # Reached only where the form asked for is not there: it is converted from the one that is.
-        if name == "joint" or (name == "raw" and self._initializer is None):
+        if name == "joint" or (name == "raw" and self._initializer is None and joint.slot(self, "raw") is None):
             return joint.change_form(self, name)
         return super().__getattr__(name)  # type: ignore[misc]  # defined for attribute access at run time
 
@@ -141,7 +141,7 @@ class Parameter(Tensor):
     def _replace(self, array: jax.Array) -> None:
         # A lazy Parameter that is assigned to needs no initializer any more.
         if state.current_frame() is None and self._initializer is not None:
-            self._initializer = None
+            self.forget_initializer()
         state.write(self, array)
 
     # ------------------------------------------------------------------------------------------- name and marks
@@ -371,8 +371,7 @@ class Parameter(Tensor):
                 f"For 'Parameter.init_data', parameter '{self.name}' cannot be created from a hand-written layout; "
                 "plans create Parameters in sharded form by themselves."
             )
-        if self._initializer is not None:
-            super().init_data()
+        self._make_values()
         return self
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ conversion to and from numpy and DLPack, indexing, and its registration as a pyt
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import constants, host_allocator, joint, local_ranks, state
+from sporax.runtime import constants, host_allocator, joint, local_ranks, outliving, state
 from sporax.runtime.host import copied, to_device
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
@@ -28,6 +29,9 @@ from sporax.runtime.host import copied, to_device
 jax.config.update("jax_enable_x64", True)
 
 host_allocator.keep_freed_memory()
+
+_first_use = threading.RLock()
+"""Held while values of lazy Tensors are made, by one thread for all: what a second one made would replace what is in use."""
 
 _NUMBERS = (bool, int, float, complex)
 _TRACED_VALUE = (
@@ -106,8 +110,9 @@ class Tensor:
     def __getattr__(self, name: str) -> Any:
         # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
         # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
-        if name == "raw" and self._initializer is not None:
-            return self.init_data().raw
+        if name == "raw" and (self._initializer is not None or joint.slot(self, "raw") is not None):
+            self._make_values()
+            return object.__getattribute__(self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def init_data(self, slice_index: int | None = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
@@ -118,11 +123,18 @@ class Tensor:
         """
         if self._initializer is None:
             raise SporaxTypeError("For 'init_data', the Tensor must have been created with 'init', but it has values.")
-        # A value that is first needed inside a step must not become part of its program.
-        with jax.ensure_compile_time_eval():
-            self.raw = self._initializer.make()
-        self._initializer = None
+        self._make_values()
         return self
+
+    def _make_values(self) -> None:
+        """Make the values, unless another thread has done so since it was asked whether they are there."""
+        with _first_use:
+            if self._initializer is None:
+                return
+            # A value that is first needed inside a step must not become part of its program.
+            with jax.ensure_compile_time_eval():
+                self.raw = self._initializer.make()
+            self._initializer = None
 
     def make_at(self, sharding: jax.sharding.Sharding, arrange: Callable[[jax.Array], jax.Array] | None = None) -> None:
         """Make the values of a lazy Tensor now, every device its own slice. Nothing happens when they are there.
@@ -131,13 +143,16 @@ class Tensor:
             sharding: where they should be.
             arrange: brings the whole array into another form, which the caller takes away at once.
         """
-        if self._initializer is not None:
-            self.raw = self._initializer.make(sharding, arrange)
-            self._initializer = None
+        with _first_use:
+            if self._initializer is not None:
+                self.raw = self._initializer.make(sharding, arrange)
+                self._initializer = None
 
     def forget_initializer(self) -> None:
-        """Make no values: another process has them."""
-        self._initializer = None
+        """Make no values: another process has them, or others were given."""
+        # Values that another thread is making must not come after.
+        with _first_use:
+            self._initializer = None
 
     @property
     def unmade(self) -> jax.ShapeDtypeStruct | None:
@@ -161,13 +176,15 @@ class Tensor:
     def shape(self) -> tuple[int, ...]:
         """Sizes of the dimensions."""
         # A lazy Tensor answers without making its values.
-        return self._initializer.shape if self._initializer is not None else tuple(self.array.shape)
+        lazy = self._initializer
+        return lazy.shape if lazy is not None else tuple(self.array.shape)
 
     @property
     def dtype(self) -> DType:
         """Element type."""
-        if self._initializer is not None:
-            return self._initializer.dtype
+        lazy = self._initializer
+        if lazy is not None:
+            return lazy.dtype
         return dtypes.from_numpy(self.array.dtype)
 
     @property
@@ -371,7 +388,8 @@ class Tensor:
         return self.dtype
 
     def _replace(self, array: jax.Array) -> None:
-        self._initializer = None
+        if self._initializer is not None:
+            self.forget_initializer()
         self.raw = array
 
 
@@ -381,6 +399,8 @@ def wrap(array: jax.Array) -> Tensor:
     tensor = _new(Tensor)
     tensor.raw = array
     tensor._initializer = None
+    if outliving.MADE and isinstance(array, jax.core.Tracer):
+        outliving.note(tensor)
     return tensor
 
 

@@ -24,6 +24,12 @@ class SporaxError(Exception):
         if name:
             self.cell_path = (name, *self.cell_path)
 
+    def rename(self, kernel: str, operator: str) -> None:
+        """Name the operator that the user called, where the message names its kernel, or any other name of our own."""
+        named = self.message.partition("For '")[2].partition("', ")[0]
+        if self.message.startswith("For '") and (named == kernel or named.startswith("_")):
+            self.message = self.message.replace(named, operator, 1)
+
     def __str__(self) -> str:
         if not self.cell_path:
             return self.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -24,6 +25,11 @@ except ModuleNotFoundError as error:
     raise SporaxImportError(
         f"For 'sporax k8s', the package '{error.name}' must be installed: pip install 'sporax[k8s]'."
     ) from error
+
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_MOST = {"index": 2**31 - 1, "tail": 2**31 - 1, "metrics_port": 65535, "liveness_port": 65535}
+"""The largest number of each flag that takes one; the least is 0."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the sub-command says; returns the exit code."""
+    """Do what the sub-command says; returns the exit code.
+
+    Raises:
+        SporaxError: a flag with a value that it cannot have or that has no effect, or what the cluster refuses.
+    """
+    _check(arguments)
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "submit": _submit,
         "status": _status,
@@ -69,6 +80,42 @@ def run(arguments: argparse.Namespace) -> int:
         "operator": _operator,
     }
     return actions[arguments.action](arguments)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Flags that are wrong or have no effect, before a cluster is asked."""
+    given, command = vars(arguments), f"For 'sporax k8s {arguments.action}',"
+    namespaces = [given["namespace"]] if given.get("namespace") else given.get("namespaces", [])
+    for namespace in namespaces:
+        if not _NAMESPACE.fullmatch(namespace):
+            raise SporaxValueError(
+                f"{command} a namespace must consist of lower-case letters, digits and '-', but got '{namespace}'."
+            )
+    for name, most in _MOST.items():
+        number = given.get(name)
+        if number is not None and not 0 <= number <= most:
+            raise SporaxValueError(f"{command} --{name} must be from 0 to {most}, but got {number}.")
+    if given.get("all_namespaces") and (given["name"] or given["namespace"]):
+        raise SporaxValueError(f"{command} --all_namespaces has no effect with a job or a --namespace.")
+    if given.get("dry_run") and given["output"]:
+        raise SporaxValueError(
+            f"{command} --dry-run prints the YAML and --output writes it to a file: give one of them."
+        )
+    if given.get("metrics_port") and given["metrics_port"] == given["liveness_port"]:
+        raise SporaxValueError(
+            f"{command} --metrics_port and --liveness_port must differ, but both are {given['metrics_port']}."
+        )
+    if arguments.action == "manifests" and not arguments.image:
+        raise SporaxValueError(f"{command} --image must name the operator's image.")
+
+
+def _write(path: Path, text: str, flag: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SporaxValueError(
+            f"For 'sporax k8s', {flag} must be writable, but '{path}' is not: {error.strerror}."
+        ) from None
 
 
 def _add_submit(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +142,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     if arguments.dry_run or arguments.output:
         text = submission.as_yaml(objects)
         if arguments.output:
-            Path(arguments.output).write_text(text, encoding="utf-8")
+            _write(Path(arguments.output), text, "--output")
         else:
             print(text, end="")
         return 0
@@ -115,11 +162,11 @@ def _objects(arguments: argparse.Namespace) -> list[submission.Manifest]:
         flags |= {"--image": arguments.image, "arguments": arguments.target_arguments}
         for flag, value in flags.items():
             # A flag without effect would be ignored silently.
-            if value:
+            if value not in (None, "", []):
                 raise SporaxValueError(
                     f"For 'sporax k8s submit', {flag} belongs to a script's job, but '{arguments.target}' is a job file."
                 )
-        return submission.read_job_file(arguments.target)
+        return submission.read_job_file(arguments.target, arguments.namespace)
     if not arguments.image:
         raise SporaxValueError(
             f"For 'sporax k8s submit', --image must name an image with Sporax to run '{arguments.target}' in."
@@ -178,9 +225,14 @@ def _delete(arguments: argparse.Namespace) -> int:
 def _manifests(arguments: argparse.Namespace) -> int:
     """Write what is installed in a cluster."""
     folder = Path(arguments.output)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SporaxValueError(
+            f"For 'sporax k8s manifests', --output must be a folder, but got '{folder}': {error.strerror}."
+        ) from None
     for name, text in manifests.files(arguments.image, with_expressions=arguments.expressions).items():
-        (folder / name).write_text(text, encoding="utf-8")
+        _write(folder / name, text, "--output")
         print(f"written: {folder / name}")
     return 0
 

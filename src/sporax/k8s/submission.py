@@ -42,11 +42,19 @@ def is_job_file(target: str) -> bool:
     return Path(target).suffix in _JOB_FILES
 
 
-def read_job_file(path: str) -> list[Manifest]:
+_NAMESPACED = (names.KIND, "ConfigMap", "Secret", "Service", "ServiceAccount", "PersistentVolumeClaim")
+"""Kinds of job files that are in a namespace, as far as is known without asking a cluster."""
+
+
+def read_job_file(path: str, namespace: str = "") -> list[Manifest]:
     """The objects of a job file, all jobs among them checked.
 
+    Args:
+        path: of the file.
+        namespace: for objects that name none; "" leaves them without.
+
     Raises:
-        SporaxValueError: the file cannot be read, holds no job, or a job that cannot run.
+        SporaxValueError: the file cannot be read, holds no job, a job that cannot run, or another namespace.
     """
     try:
         objects = [item for item in yaml.safe_load_all(Path(path).read_text(encoding="utf-8")) if item is not None]
@@ -60,7 +68,21 @@ def read_job_file(path: str) -> list[Manifest]:
     for item in objects:
         if item.get("kind") == names.KIND:
             _check(item, path)
+        if namespace:
+            _place(item, path, namespace)
     return objects
+
+
+def _place(item: Manifest, path: str, namespace: str) -> None:
+    """Give an object the namespace of the command line."""
+    metadata = item.get("metadata") or {}
+    own = metadata.get("namespace")
+    if own not in (None, "", namespace):
+        raise SporaxValueError(
+            f"For 'sporax k8s submit', '{path}' names the namespace '{own}' itself, so --namespace '{namespace}' has no effect."
+        )
+    if item.get("kind") in _NAMESPACED:
+        metadata["namespace"] = namespace
 
 
 def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:

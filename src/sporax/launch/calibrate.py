@@ -22,8 +22,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and write; returns the exit code.
 
     Raises:
-        SporaxValueError: a number of devices below 1, or a file that cannot be a profile.
+        SporaxValueError: no name, a number of devices below 1, or a file that cannot be a profile.
     """
+    if not arguments.name.strip():
+        raise SporaxValueError(f"For 'sporax calibrate', --name must be a name, but got '{arguments.name}'.")
     path = Path(arguments.out).absolute()
     # Checked first, since measuring takes a while.
     if path.suffix != ".json" or path.is_dir() or not os.access(path.parent, os.W_OK):

@@ -47,6 +47,8 @@ _FLAGS = {
         "--steps",
     )
 }
+_OF_PIPELINES = ("--schedule", "--stages")
+"""Flags that are for pipelines only."""
 _NUMBERS = ("--devices", "--steps")
 _VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY, "schedule": SCHEDULE, "stages": STAGES}
 
@@ -111,6 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     if steps < 1:
         raise SporaxValueError(f"For 'sporax plan', --steps must be 1 or more, but got {steps}.")
     show = Show(_file("--json", arguments.json), _file("--html", arguments.html), steps)
+    show.of_pipelines = [flag for flag in _OF_PIPELINES if getattr(arguments, _FLAGS[flag]) is not None]
     _say(arguments)
     return _plan(program, show)
 
@@ -119,6 +122,13 @@ def _say(arguments: argparse.Namespace) -> None:
     """Tell the script's plans what they are made under."""
     if arguments.mode not in (None, *PLAN_MODES):
         raise SporaxValueError(f"For 'sporax plan', --mode must be one of {PLAN_MODES}, but got '{arguments.mode}'.")
+    if arguments.schedule is not None:
+        from sporax.planner.pipeline.generators import SCHEDULES  # here: other commands stay without the planner
+
+        if arguments.schedule not in ("all", *SCHEDULES):
+            raise SporaxValueError(
+                f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{arguments.schedule}'."
+            )
     if arguments.stages not in (None, "auto"):
         raise SporaxValueError(f"For 'sporax plan', --stages must be 'auto', but got '{arguments.stages}'.")
     if arguments.memory is not None:
@@ -169,6 +179,7 @@ class Show:
         steps: how many plans are requested.
 
     Attributes:
+        of_pipelines: flags of the command line that only plans of pipelines read.
         last: the last plan that is requested, once it is made. It is shown when the script has ended, so that a handler of the
             script's own cannot catch what goes wrong with its files.
     """
@@ -176,6 +187,7 @@ class Show:
     def __init__(self, json_file: Path | None, html_file: Path | None, steps: int = 1) -> None:
         self.files = json_file, html_file
         self.steps = steps
+        self.of_pipelines: list[str] = []
         self.count = 0
         self.last: Any = None
         self.has_wrong_input = False
@@ -193,6 +205,8 @@ class Show:
         """Print a plan and write its files."""
         self.count += 1
         json_file, html_file = (_numbered(file, self.count) for file in self.files)
+        for flag in self.of_pipelines:
+            _tell_unread(flag, planned)
         _show(planned, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
 
     def tell(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
@@ -200,6 +214,18 @@ class Show:
         # Wrong values are the user's input; other errors of Sporax are failures.
         self.has_wrong_input = isinstance(error, SporaxError) and isinstance(error, ValueError | TypeError)
         _tell(kind, error, frames)
+
+
+def _tell_unread(flag: str, planned: Any) -> None:
+    """Say that a flag for pipelines has no effect on this plan, where that is so."""
+    pipeline = getattr(planned, "pipeline", None)
+    if pipeline is None:
+        why = "the step is no pipeline, which needs 'pipeline_stages' above 1"
+    elif flag == "--schedule" and not pipeline.micro.trains:
+        why = "a pipeline that does not train has no schedule to compare"
+    else:
+        return
+    print(f"sporax plan: {flag} has no effect: {why}.", file=sys.stderr)
 
 
 def _numbered(path: Path | None, number: int) -> Path | None:

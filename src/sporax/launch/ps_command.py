@@ -19,6 +19,9 @@ from sporax.ps.metrics import expositions
 from sporax.ps.security import Keys, keys_for, write_keys
 
 _ANSWER_SECONDS = 5.0
+_LAST_PORT = 65535
+_AS_NOW = -1
+"""In `Scale`: as many as there are."""
 _SERVER_COLUMNS = ("index", "live", "primary", "backup", "synced", "clock", "lag", "records", "bytes", "log_bytes")
 _WORKER_COLUMNS = ("rank", "live", "ended", "incarnation", "clock")
 
@@ -28,11 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="{status,scale,checkpoint,keys}")
     status = actions.add_parser("status", help="show servers, workers, slots, clocks, bytes and logs of a job")
     status.add_argument("--live", action="store_true", help="show it again every second until Ctrl-C")
-    status.add_argument("--json", action="store_true", help="as JSON")
-    status.add_argument("--prometheus", action="store_true", help="as Prometheus metrics")
+    form = status.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON")
+    form.add_argument("--prometheus", action="store_true", help="as Prometheus metrics")
     scale = actions.add_parser("scale", help="change the number of workers or servers of a running job")
-    scale.add_argument("--workers", type=int, default=-1, help="number of workers (default: as many as now)")
-    scale.add_argument("--servers", type=int, default=-1, help="number of servers (default: as many as now)")
+    scale.add_argument("--workers", type=int, help="number of workers (default: as many as now)")
+    scale.add_argument("--servers", type=int, help="number of servers (default: as many as now)")
     checkpoint = actions.add_parser(
         "checkpoint", help="write all servers' slots to MS_PS_CHECKPOINT_PATH of the job, now"
     )
@@ -49,16 +53,31 @@ def run(arguments: argparse.Namespace) -> int:
         SporaxError: a wrong argument, or no scheduler answers.
     """
     if arguments.action == "keys":
-        write_keys(Path(arguments.directory))
+        try:
+            write_keys(Path(arguments.directory))
+        except OSError as error:
+            raise SporaxValueError(
+                f"For 'sporax ps keys', the directory must be one that can be written, but got '{arguments.directory}': "
+                f"{error.strerror}."
+            ) from None
         print(f"wrote {arguments.directory}/keys.json; set MS_PS_KEYS={arguments.directory} on every machine")
         return 0
-    address = arguments.scheduler or _address_in_environment()
+    address = _checked_address(arguments.scheduler) if arguments.scheduler else _address_in_environment()
     asker = Asker(address, _keys(address))
     try:
         action = {"scale": _scale, "status": _status, "checkpoint": _checkpoint}[arguments.action]
         return action(asker, arguments, address)
     finally:
         asker.close()
+
+
+def _checked_address(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= _LAST_PORT:
+        raise SporaxValueError(
+            f"For 'sporax ps', --scheduler must be HOST:PORT with a port from 1 to {_LAST_PORT}, but got '{address}'."
+        )
+    return address
 
 
 def _address_in_environment() -> str:
@@ -79,14 +98,14 @@ def _keys(address: str) -> Keys | None:
 
 
 def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
-    if arguments.workers == -1 and arguments.servers == -1:
+    wanted = {"workers": arguments.workers, "servers": arguments.servers}
+    if wanted == {"workers": None, "servers": None}:
         raise SporaxValueError("For 'sporax ps scale', --workers or --servers must be given, but neither was.")
-    for name in ("workers", "servers"):
-        if getattr(arguments, name) == 0 or getattr(arguments, name) < -1:
-            raise SporaxValueError(
-                f"For 'sporax ps scale', --{name} must be at least 1, but got {getattr(arguments, name)}."
-            )
-    target = asker.ask(Scale(arguments.workers, arguments.servers), Wanted, _ANSWER_SECONDS)
+    for name, number in wanted.items():
+        if number is not None and number < 1:
+            raise SporaxValueError(f"For 'sporax ps scale', --{name} must be at least 1, but got {number}.")
+    numbers = [_AS_NOW if number is None else number for number in wanted.values()]
+    target = asker.ask(Scale(*numbers), Wanted, _ANSWER_SECONDS)
     if target is None:
         raise _silent(address)
     print(f"the job will have {target.workers} workers and {target.servers} servers")

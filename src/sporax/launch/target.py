@@ -22,6 +22,7 @@ from types import ModuleType, TracebackType
 
 from sporax.ir.errors import SporaxValueError
 from sporax.launch import alias
+from sporax.launch.hints import add_hint
 
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
@@ -163,6 +164,7 @@ def _with_own_traceback(run: Callable[[], object]) -> int:
         run()
     except Exception as error:
         error.__traceback__ = _script_frames(error.__traceback__)
+        add_hint(error, error.__traceback__)
         # Python sets these for errors that nobody catches; exit handlers of Sporax read them.
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)

@@ -14,8 +14,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from sporax.ir.errors import SporaxTypeError
 from sporax.ir.identity import ByIdentity
 from sporax.runtime import state
+
+ENDED = (
+    "a tensor was kept, in a variable, an attribute or a list, from inside of a gradient, a map, a loop or a compiled step that "
+    "has ended, and has no value outside of it. Return it (see 'has_aux' of value_and_grad), or keep it in a Parameter"
+)
+"""What to say where such a tracer is used."""
 
 
 class Constant:
@@ -74,6 +81,8 @@ def known(array: Any) -> np.ndarray[Any, Any] | None:
             return np.asarray(jax.lax.stop_gradient(array))
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
             return None
+        except jax.errors.UnexpectedTracerError:
+            raise SporaxTypeError(f"For 'Tensor', {ENDED}.") from None
     return np.asarray(array)
 
 

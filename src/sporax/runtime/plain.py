@@ -320,8 +320,8 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, i
     def flat(*values: Any) -> list[Any]:
         given = jax.tree.unflatten(in_tree, values)
         outputs = fn(*given)
-        _check_unchanged(given, in_tree, values)
         results, tree = jax.tree.flatten(outputs)
+        _check_nothing_is_lost(given, in_tree, values, results)
         for path, result in jax.tree_util.tree_flatten_with_path(outputs)[0]:
             # Checked here, where the path of the result is known.
             _struct(result, jax.tree_util.keystr(path), "the results", "result")
@@ -358,14 +358,19 @@ def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "arg
     return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
 
 
-def _check_unchanged(args: Any, tree: Any, values: Sequence[Any]) -> None:
+def _check_nothing_is_lost(args: Any, tree: Any, values: Sequence[Any], results: Sequence[Any]) -> None:
     """Raise if a function has changed its arguments (objects of flax.nnx, dictionaries) in place: a plan has results alone.
+
+    A new value that is a result, too, is not lost: what `nnx.merge` makes of an argument shares its variables.
 
     Raises:
         SporaxValueError: it has.
     """
     paths, now = jax.tree_util.tree_flatten_with_path(args)
-    other = [path for (path, leaf), value in zip(paths, values, strict=False) if leaf is not value]
+    kept = {id(result) for result in results}
+    other = [
+        path for (path, leaf), value in zip(paths, values, strict=False) if leaf is not value and id(leaf) not in kept
+    ]
     if other or now != tree:
         where = f"args{jax.tree_util.keystr(other[0])}" if other else "the structure of its arguments"
         raise SporaxValueError(

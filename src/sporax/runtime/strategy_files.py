@@ -110,8 +110,8 @@ def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
     """
     members = _ranks(layout.opt_shard_group)
     return {
-        "dev_matrix": list(layout.device_matrix),
-        "tensor_map": _readable(layout.tensor_map, bool(members)),
+        "dev_matrix": _readable(layout.device_matrix, layout.tensor_map, bool(members)),
+        "tensor_map": list(layout.tensor_map),
         "tensor_shape": list(layout.full_shape),
         "field": layout.field_size,
         "opt_weight_shard_size": len(members),
@@ -120,17 +120,19 @@ def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
     }
 
 
-def _readable(tensor_map: Sequence[int | tuple[int, ...]], is_shared: bool) -> list[Any]:
-    """A tensor map as MindSpore's tools read it correctly.
+def _readable(matrix: Sequence[int], tensor_map: Sequence[int | tuple[int, ...]], is_shared: bool) -> list[int]:
+    """A device matrix with which MindSpore's tools read a tensor map correctly.
 
-    Where ranks share slices in optimizer parallelism, its tools take a map of plain numbers to be in the order of the device
-    matrix; written as lists, one axis each, it is read in any order.
+    Where ranks share slices in optimizer parallelism and the first axis is the only one that shards nothing else, its tools take
+    the map to be in the order of the matrix. Behind an axis of one device the same axis is not the first one.
     """
     plain = [dim for dim in tensor_map if dim != -1]
     numbers = [dim for dim in plain if isinstance(dim, int)]
     if is_shared and len(numbers) == len(plain) and numbers != sorted(numbers, reverse=True):
-        return [dim if dim == -1 else [dim] for dim in tensor_map]
-    return list(tensor_map)
+        unused = [axis for axis, size in enumerate(matrix) if size > 1 and len(matrix) - 1 - axis not in numbers]
+        if unused == [0]:
+            return [1, *matrix]
+    return list(matrix)
 
 
 def _write(path: str, items: Mapping[str, Mapping[str, Any]]) -> None:

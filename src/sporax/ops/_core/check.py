@@ -61,9 +61,11 @@ def same_dtype(operator: str, **arrays: jax.Array) -> None:
 
 
 def rank(operator: str, allowed: int | Sequence[int], **arrays: jax.Array) -> None:
-    """Raise SporaxValueError unless every array has an allowed number of dimensions."""
+    """Raise SporaxValueError unless every array has an allowed number of dimensions (SporaxTypeError for what is none)."""
     numbers = (allowed,) if isinstance(allowed, int) else tuple(allowed)
     for name, array in arrays.items():
+        if not hasattr(array, "ndim"):
+            tensor(operator, **{name: array})
         if array.ndim not in numbers:
             ranks = " or ".join(map(str, numbers))
             raise SporaxValueError(

@@ -48,7 +48,7 @@ from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.ops._core.primitive import Primitive
 from sporax.runtime import blocking, gradient_switch, state
-from sporax.runtime.constants import is_constant, known, note
+from sporax.runtime.constants import ENDED, is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
 
@@ -91,7 +91,7 @@ class Operator:
     composed = False
 
     def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
-        self.name = name
+        self._name = name
         self.kernel = kernel
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
@@ -105,6 +105,15 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.__signature__}>"
+
+    @property
+    def name(self) -> str:
+        """The name in messages and compiled programs; kernels that are inside of another operator take that one's."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = self.parameters.operator = name
 
     @property
     def usage(self) -> str:
@@ -221,7 +230,7 @@ class Operator:
         except SporaxError as error:
             # The traceback through JAX says nothing to users; the message has all.
             raise error.with_traceback(None) from None
-        except (TypeError, ValueError, IndexError, NotImplementedError) as error:
+        except (TypeError, ValueError, IndexError, NotImplementedError, jax.errors.UnexpectedTracerError) as error:
             # Reasons are found only now, so that calls that succeed pay nothing.
             raise self._explain(error, args, {**kwargs, **{name: part[1] for name, part in constants}}) from None
         kind = type(result)
@@ -277,6 +286,8 @@ class Operator:
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
         """What JAX, numpy or Python refused, in the words of the operator's caller."""
+        if isinstance(error, jax.errors.UnexpectedTracerError):
+            return SporaxTypeError(f"For '{self.name}', {ENDED}.")
         # From the most likely mistake to the least: wrong names, wrong types, then what the kernel refused.
         try:
             self.__signature__.bind(*args, **kwargs)

@@ -14,6 +14,7 @@ from sporax.lowering.memory.host import place_of_work
 from sporax.lowering.memory.tags import KEEP, new_tag
 from sporax.ops._core.forms import FunctionalForm
 from sporax.ops._core.host import on_host
+from sporax.ops._core.later_attributes import made_again, tell_unread
 from sporax.ops._core.marks import check_mark
 from sporax.ops._core.marks import strategy_form as strategy_form  # modules import it from here
 from sporax.ops._core.parameters import static
@@ -34,6 +35,14 @@ class Primitive:
     operator: FunctionalForm
     attribute_names: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = {}
+    lasting: tuple[str, ...] = ("attrs", "instance_name", "_stream", "_user_data", "_set_later")
+    """What stays when an argument of the constructor is set later; random numbers go on where they were."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep the arguments, since an attribute that is set later makes the primitive again."""
+        primitive = super().__new__(cls)
+        primitive.__dict__["_made_with"] = args, kwargs
+        return primitive
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.name = type(self).__name__
@@ -65,7 +74,11 @@ class Primitive:
         return attributes
 
     def _check(self, name: str, value: Any) -> None:
-        self.operator.parameters.check(name, value)
+        try:
+            self.operator.parameters.check(name, value)
+        except SporaxError as error:
+            error.rename(self.operator.name, self.name)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         # `__dict__`, since `copy` and pickling ask for attributes before there are any.
@@ -76,6 +89,22 @@ class Primitive:
         if name in attrs:
             return attrs[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # While the constructor runs, and for what the primitive itself holds, as everywhere.
+        if "_constants" not in self.__dict__ or name in self.__dict__ or name.startswith("_"):
+            super().__setattr__(name, value)
+        elif name in self._attributes:
+            made = made_again(self, self._made_with, name, value)
+            self.__dict__.update({key: held for key, held in made.__dict__.items() if key not in self.lasting})
+            self.__dict__.setdefault("_set_later", {})[name] = repr(value)
+            state.touch()
+        else:
+            ours = type(self).__module__.partition(".")[0] == "sporax"
+            # A class of the user's may read what it likes.
+            if ours and not isinstance(getattr(type(self), name, None), property):
+                tell_unread(self, name)
+            super().__setattr__(name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator on these values."""
@@ -95,7 +124,8 @@ class Primitive:
                     return self._run_named(args, kwargs)
             return self._run_named(args, kwargs)
         except SporaxError as error:
-            # The message ends with the path of Cells; calls that succeed pay nothing.
+            # The message ends with the path of Cells; calls that succeed pay nothing. Several classes may share a kernel.
+            error.rename(self.operator.name, self.name)
             error.within(self.instance_name)
             raise
 
@@ -120,9 +150,11 @@ class Primitive:
         return run_placed(self.name, self.attrs["place"], call, args, kwargs)
 
     def fingerprint(self) -> Mapping[str, Hashable]:
-        """What a compiled step takes as fixed: the marks."""
+        """What a compiled step takes as fixed: the marks, and attributes that were set after construction."""
         # As text: Layouts and lists cannot be hashed.
-        return {f"mark {name}": repr(value) for name, value in self.attrs.items()}
+        marks = {f"mark {name}": repr(value) for name, value in self.attrs.items()}
+        later: dict[str, str] = self.__dict__.get("_set_later", {})
+        return {**marks, **{f"attribute {name}": value for name, value in later.items()}}
 
     def describe(self) -> str:
         """What it is called in messages about compilation."""

@@ -23,6 +23,7 @@ from sporax.planner.solver.reader import MAX_BYTES, read_choices, read_graph
 from sporax.planner.solver.solution import Solution, solve
 
 FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
+_SECONDS = 60.0
 _MOST_THREADS = 256
 """Processes: each one holds the whole graph, so more than this would exhaust the memory of any machine."""
 
@@ -31,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments on `parser`."""
     parser.description = "Solve a cost graph (IOPDDL format): choose one strategy per node, least cost, within memory."
     parser.add_argument("graph", metavar="GRAPH", help="JSON file, gzipped or not")
-    parser.add_argument("--time", type=_positive, default=60.0, metavar="SECONDS", help="wall-clock budget (60)")
-    parser.add_argument("--threads", type=_count, default=1, metavar="N", help="worker processes (1)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the search (0)")
+    parser.add_argument("--time", type=_positive, metavar="SECONDS", help="wall-clock budget (60)")
+    parser.add_argument("--threads", type=_count, metavar="N", help="worker processes (1)")
+    parser.add_argument("--seed", type=int, help="seed of the search (0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument("--solution", metavar="FILE", help="write the choices, a JSON list with one number per node")
     parser.add_argument("--check", metavar="FILE", help="search nothing: measure the choices in this file")
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     try:
+        _check_used(args)
         _check_writable(args.solution)
         graph = read_graph(args.graph, args.max_size)
         if args.check is not None:
@@ -59,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
         else:
             solution = solve(
                 graph,
-                seconds=args.time,
-                threads=args.threads,
-                seed=args.seed,
+                seconds=_SECONDS if args.time is None else args.time,
+                threads=args.threads or 1,
+                seed=args.seed or 0,
                 progress=_report if args.verbose else None,
             )
             if args.solution and solution.choices is not None:
@@ -76,6 +78,16 @@ def run(args: argparse.Namespace) -> int:
         for name, value in record.items():
             print(f"{name:12} {'-' if value is None else value}")
     return code
+
+
+def _check_used(args: argparse.Namespace) -> None:
+    """Flags of the search have no effect where choices are only measured."""
+    if args.check is None:
+        return
+    for name in ("time", "threads", "seed", "solution", "verbose"):
+        value = getattr(args, name)
+        if value is not None and value is not False:
+            raise SporaxValueError(f"For 'sporax solve', --{name} has no effect with --check, which searches nothing.")
 
 
 def _checked(graph: CostGraph, path: str, max_bytes: int) -> dict[str, Any]:

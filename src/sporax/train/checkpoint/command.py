@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("target", help="directory to write rank_0, rank_1, ... to")
     convert.add_argument("--src_strategy", help="strategy file of the source (default: one rank has everything)")
     convert.add_argument("--dst_strategy", help="strategy file of the target (default: one rank has everything)")
-    convert.add_argument("--prefix", default="ckpt_", help="file names begin so (default: ckpt_)")
-    convert.add_argument("--format", choices=OUTPUT_FORMATS, default="ckpt", help="of the target (default: ckpt)")
+    convert.add_argument("--prefix", help="file names begin so (default: ckpt_)")
+    convert.add_argument("--format", choices=OUTPUT_FORMATS, help="of the target (default: ckpt)")
     convert.add_argument("--jobs", type=int, default=1, help="ranks made at a time (default: 1)")
     convert.add_argument("--unified", action="store_true", help="write whole parameters: unified safetensors")
     convert.add_argument("--quiet", action="store_true", help="no progress")
@@ -60,6 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+    if arguments.unified:
+        # Unified files are whole Parameters, which have no strategy, and their names and format are fixed.
+        for name in ("dst_strategy", "prefix", "format"):
+            if getattr(arguments, name) is not None:
+                raise SporaxValueError(f"For 'sporax checkpoint convert', '--unified' takes no '--{name}'.")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -74,9 +80,6 @@ def _convert(arguments: argparse.Namespace) -> int:
             bar.update(task, advance=num_bytes, description=f"{'part' if arguments.unified else 'rank'} {rank} {name}")
 
         if arguments.unified:
-            # Unified files are whole Parameters, which have no strategy.
-            if arguments.dst_strategy is not None:
-                raise SporaxValueError("For 'sporax checkpoint convert', '--unified' takes no '--dst_strategy'.")
             unified_safetensors(
                 arguments.source,
                 arguments.src_strategy,
@@ -88,11 +91,11 @@ def _convert(arguments: argparse.Namespace) -> int:
             transform_checkpoints(
                 arguments.source,
                 arguments.target,
-                arguments.prefix,
+                "ckpt_" if arguments.prefix is None else arguments.prefix,
                 arguments.src_strategy,
                 arguments.dst_strategy,
                 arguments.jobs,
-                arguments.format,
+                arguments.format or "ckpt",
                 progress=advance,
             )
         bar.update(task, description="done")
@@ -126,6 +129,10 @@ def _size(spec: TensorSpec) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
+    if not 0 <= arguments.tolerance < math.inf:
+        raise SporaxValueError(
+            f"For 'sporax checkpoint diff', '--tolerance' must be a number of at least 0, but got {arguments.tolerance}."
+        )
     left = _opened("diff", arguments.left, arguments.left_strategy, False)
     right = _opened("diff", arguments.right, arguments.right_strategy, False)
     names, others = set(left.names()), set(right.names())

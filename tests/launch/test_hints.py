@@ -1,0 +1,38 @@
+"""Notes under Python's exceptions: a property that documents write as a call."""
+
+import pytest
+
+from sporax.launch.hints import add_hint
+from sporax.nn import Cell
+
+
+def notes_of(source, path, **names):
+    path.write_text(source)
+    try:
+        exec(compile(source, str(path), "exec"), {"Cell": Cell, **names})
+    except TypeError as error:
+        add_hint(error, error.__traceback__.tb_next)
+        return getattr(error, "__notes__", [])
+    return None
+
+
+@pytest.mark.parametrize("before", ["", "net.pipeline_stage = 1\n"])
+@pytest.mark.parametrize("name", ["pipeline_stage", "pipeline_segment"])
+def test_a_property_that_is_called_is_told(before, name, tmp_path):
+    source = f"net = Cell()\n{before}\n\ndef place(cell):\n    cell.{name}(0)\n\nplace(net)\n"
+    expected = [f"For 'Cell', '{name}' is a property and no method: write `cell.{name} = 0`."]
+    assert notes_of(source, tmp_path / "script.py") == expected
+
+
+@pytest.mark.parametrize("line", ["[None][0]()", "int('x', y=1)", "Cell().pipeline_stage + 1"])
+def test_other_exceptions_stay_as_they_are(line, tmp_path):
+    assert notes_of(line, tmp_path / "script.py") == []
+
+
+def test_the_launcher_shows_it(write, run):
+    done = run("run", write("script.py", "import sporax as ms\nnet = ms.nn.Cell()\nnet.pipeline_stage(0)\n"))
+    assert done.returncode == 1
+    assert "'NoneType' object is not callable" in done.stderr
+    assert done.stderr.endswith(
+        "For 'Cell', 'pipeline_stage' is a property and no method: write `net.pipeline_stage = 0`.\n"
+    )
