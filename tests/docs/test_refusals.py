@@ -139,6 +139,12 @@ REFUSALS |= {
     ("reliability", "| `files` | a checkpoint with flipped"): Elsewhere(
         "tests/train/checkpoint/test_damaged_slices.py", "except"
     ),
+    ("reliability", "where the test says that it may be refused"): Elsewhere(
+        "tests/communication/test_pairs.py", "may_be_refused"
+    ),
+    ("reliability", "| equal to one device | refused |"): Elsewhere(
+        "tests/communication/test_pairs.py", "may_be_refused"
+    ),
 }
 """Where a file of `src` is named, the error is only shown to be there; no test runs into it yet."""
 
