@@ -6,6 +6,8 @@ The flags come from the parsers of the commands, so a new one without an entry h
 
 import argparse
 import json
+import os
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import sporax as ms
 from sporax.k8s import command as k8s
 from sporax.launch import cli, ps_command
+from sporax.runtime.session import SESSION
 
 NUMBERS = ("-1", "some", "1.5", "nan")
 
@@ -193,7 +196,21 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def command(files, monkeypatch, capsys):
+def _own_process(monkeypatch):
+    """What `sporax plan` sets for the rest of its process is set back."""
+    for name, value in (("plan_listeners", []), ("plan_only", False), ("plans_all", False), ("remarks", ())):
+        monkeypatch.setattr(SESSION, name, value)
+    for name in ("argv", "path", "meta_path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    environ = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(environ)
+
+
+@pytest.fixture
+def command(files, monkeypatch, capsys, _own_process):
     """Calls a command in the folder; returns its exit code and what it wrote to standard error."""
     monkeypatch.chdir(files)
     monkeypatch.setattr(k8s, "JobClient", Nothing)
@@ -230,6 +247,11 @@ def test_what_a_flag_cannot_be_is_refused_in_our_words(command, name, flag, word
     last = written.err.strip().splitlines()[-1]
     assert last.startswith(f"sporax {name.split()[0]}")
     assert "For '" in last or "error: argument" in last or "error: one of" in last
+
+
+def test_the_process_of_the_tests_is_no_process_of_plans():
+    assert not SESSION.plan_listeners
+    assert not (SESSION.plan_only or SESSION.plans_all)
 
 
 @pytest.mark.parametrize("words", [["keys", "script.py"], ["keys", "/proc/nowhere"]])
