@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Mapping
 from typing import Any, Self
 
@@ -100,9 +101,10 @@ class Primitive:
             self.__dict__.setdefault("_set_later", {})[name] = repr(value)
             state.touch()
         else:
-            ours = type(self).__module__.partition(".")[0] == "sporax"
-            # A class of the user's may read what it likes.
-            if ours and not isinstance(getattr(type(self), name, None), property):
+            setter = sys._getframe(1).f_globals.get("__name__", "")
+            ours = [module.partition(".")[0] == "sporax" for module in (type(self).__module__, setter)]
+            # What classes of ours set, they read; a class of the user's may read what it likes.
+            if ours == [True, False] and not isinstance(getattr(type(self), name, None), property):
                 tell_unread(self, name)
             super().__setattr__(name, value)
 
