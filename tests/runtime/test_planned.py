@@ -5,9 +5,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from sporax.ir.errors import SporaxNotImplementedError
 from sporax.ir.graph import Role
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Placement
@@ -120,14 +118,6 @@ def test_a_variable_on_the_host_is_fetched_and_returned_by_the_program():
     (updated, *_) = step.run(step.lower().compile(), [weight.raw, jnp.float32(0.5)], [X])
     assert is_on_host(updated)
     np.testing.assert_allclose(updated, W - 0.5 * X.T @ (X @ W))
-
-
-def test_variables_on_the_host_do_not_go_together_with_stages():
-    with pytest.raises(
-        SporaxNotImplementedError,
-        match=r"^For 'w', a target of 'CPU' \(of its optimizer or lookup\) is not offered with 'pipeline_stages' above 1",
-    ):
-        plan(Variable("w", jnp.asarray(W), on_host=True), pipeline_stages=2)
 
 
 def test_ranks_with_the_same_slices_are_twins():

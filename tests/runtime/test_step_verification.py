@@ -106,7 +106,7 @@ def test_a_difference_names_program_step_and_operator(every, settings, program, 
     network = Noisy()
     network.noisy = True
     if "pipeline_stages" in settings:
-        network.first.pipeline_stage = network.noise.pipeline_stage = 0
+        network.first.pipeline_stage = 0
         network.last.pipeline_stage = 1
         network = nn.PipelineCell(network, 2)
     step = step_of(network)
