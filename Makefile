@@ -26,8 +26,8 @@ test: $(BIN)/.ready ## Run all tests
 quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
 	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
 
-NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/planner/report/test_unknown_primitives.py \
-	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/ops/_core
+NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/report/test_unknown_primitives.py \
+	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/mindspore/ops/_core
 
 $(BIN)/.tests-ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -27,8 +27,8 @@ NOTHING = {"field": 0, "opt_weight_shard_size": 0, "opt_weight_shard_step": 0}
 
 CONVERT = """
 import sys, threading, time
-from sporax.train import transform_checkpoints
-import sporax.train.checkpoint.transform
+from sporax.mindspore.train import transform_checkpoints
+import sporax.mindspore.train.checkpoint.transform
 
 def private_kib():
     return sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith(("Anonymous", "Private_D")))
@@ -50,7 +50,7 @@ print(seconds, (peak - before) / 1024)
 
 def write_source(folder: Path, num_parameters: int, format: str) -> None:
     """Slices of columns of square float32 matrices."""
-    from sporax.train.checkpoint.files import TensorSpec, write_stream
+    from sporax.mindspore.train.checkpoint.files import TensorSpec, write_stream
 
     side = int((PARAMETER_MIB * 2**20 / 4) ** 0.5)
     values = np.random.default_rng(0).random((side, side // 4), np.float32)

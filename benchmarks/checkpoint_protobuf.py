@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from sporax.runtime import strategy_protobuf
-from sporax.train import _ckpt_format
-from sporax.train._entries import Entry
+from sporax.mindspore.train import _ckpt_format
+from sporax.mindspore.train._entries import Entry
+from sporax.runtime.planned import strategy_protobuf
 
 Field = descriptor_pb2.FieldDescriptorProto
 

@@ -24,9 +24,9 @@ import jax
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-import sporax as ms
-from sporax import Parameter, Tensor
-from sporax.train import load_checkpoint, save_checkpoint
+import sporax.mindspore as ms
+from sporax.mindspore import Parameter, Tensor
+from sporax.mindspore.train import load_checkpoint, save_checkpoint
 
 PARAMETER_MIB = 32
 

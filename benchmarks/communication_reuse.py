@@ -26,8 +26,8 @@ def setup(way: str, layers: int, width: int) -> tuple[Any, Any]:
     """A training step and its data."""
     import numpy as np
 
-    import sporax as ms
-    from sporax import Tensor, nn, ops
+    import sporax.mindspore as ms
+    from sporax.mindspore import Tensor, nn, ops
 
     class Block(nn.Cell):
         def __init__(self, number: int) -> None:

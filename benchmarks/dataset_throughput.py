@@ -30,7 +30,7 @@ from pathlib import Path
 import grain
 import numpy as np
 
-import sporax.dataset as ds
+import sporax.mindspore.dataset as ds
 
 BATCH = 32
 ROWS = 10000  # MindSpore reads CIFAR files of this length only

@@ -20,8 +20,8 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 import numpy as np
 from _memory_table import arguments, show
 
-import sporax as ms
-from sporax import Tensor, context, nn
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, context, nn
 from sporax.planner.memory.peak import memory_of
 
 RNG = np.random.default_rng(0)

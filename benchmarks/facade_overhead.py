@@ -38,8 +38,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-import sporax as ms
-from sporax import Parameter, Tensor, nn, ops
+import sporax.mindspore as ms
+from sporax.mindspore import Parameter, Tensor, nn, ops
 
 Arrays = dict[str, jax.Array]
 RATE, MOMENTUM = 0.01, 0.9
@@ -364,7 +364,7 @@ def main() -> None:
     console.print(
         "Eager operators over jax.numpy: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in eager.items())
     )
-    for statement in ("import sporax", "from sporax import Tensor, nn, ops"):
+    for statement in ("import sporax", "from sporax.mindspore import Tensor, nn, ops"):
         figures[statement] = import_ratio(statement)
         console.print(f"{statement}: {figures[statement]:.2f}x of import jax")
     if options.json:

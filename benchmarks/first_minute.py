@@ -174,7 +174,7 @@ def facade(name, module):
     if module == "mindspore":
         import mindspore as ms
     else:
-        import sporax as ms
+        import sporax.mindspore as ms
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.nn.Dense(3, 3)
     ready, on_clock = time.process_time(), time.perf_counter()

@@ -18,8 +18,8 @@ def _measure(mode: str, rows: int, columns: int) -> None:
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     import numpy as np
 
-    from sporax import Parameter, Tensor, context, nn, ops
-    from sporax.common.initializer import initializer
+    from sporax.mindspore import Parameter, Tensor, context, nn, ops
+    from sporax.mindspore.common.initializer import initializer
 
     class Net(nn.Cell):  # type: ignore[misc]  # untyped in scripts
         def __init__(self) -> None:

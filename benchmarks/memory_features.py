@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-import sporax as ms
-from sporax import Tensor, nn, ops
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, nn, ops
 
 MIB = 2**20
 VOCABULARY, HEADS = 512, 4

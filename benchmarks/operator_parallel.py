@@ -34,9 +34,9 @@ from _timing import blocks
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from rich.console import Console
 
-import sporax as ms
-from sporax import Parameter, Tensor, nn, ops
-from sporax.communication import init
+import sporax.mindspore as ms
+from sporax.mindspore import Parameter, Tensor, nn, ops
+from sporax.mindspore.communication import init
 
 Arrays = dict[str, jax.Array]
 DP, MP = 2, 4

@@ -1,7 +1,7 @@
 """What does the parameter server cost over raw sockets, and how many embedding rows does a server core update per second?
 
-Side by side in one run: pushes and pulls through `sporax.ps.store` for each durability, beside the same bytes over plain sockets
-with a process that adds them up; and SGD on a table of embedding rows over two servers.
+Side by side in one run: pushes and pulls through `sporax.ps.client.store` for each durability, beside the same bytes over plain
+sockets with a process that adds them up; and SGD on a table of embedding rows over two servers.
 
     python benchmarks/parameter_server.py [--quick] [--rows N]
 
@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sporax.launch.ps_cluster import background
-from sporax.ps.messages import OptimizerSpec, VariableSpec
-from sporax.ps.store import Dense, Store
+from sporax.launch.servers.ps_cluster import background
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 SGD = OptimizerSpec("sgd")
 ANSWER_BYTES = 16

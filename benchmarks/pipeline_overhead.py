@@ -22,9 +22,9 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 import jax
 import numpy as np
 
-import sporax as ms
-from sporax import Tensor, nn, ops
-from sporax.parallel.nn import PipelineCell
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, nn, ops
+from sporax.mindspore.parallel.nn import PipelineCell
 
 WIDTH = 16
 

@@ -25,12 +25,12 @@ from _memory_table import arguments, show
 
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
-from sporax.lowering.ingest import Ingested
+from sporax.lowering.ingest.ingest import Ingested
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import SearchOptions, search
-from sporax.runtime.device_program import device_program
-from sporax.runtime.plain import plan as plan_function
+from sporax.runtime.devices.device_program import device_program
+from sporax.runtime.planned.function import plan as plan_function
 
 Loss = Callable[[Any, Any], Any]
 Network = tuple[Loss, Any, Any]

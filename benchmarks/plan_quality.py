@@ -23,8 +23,8 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import SearchOptions, SearchResult, ilp, search
-from sporax.planner.search.memory_limit import smallest
-from sporax.planner.search.problem import ProblemBuilder
+from sporax.planner.search.limit.memory_limit import smallest
+from sporax.planner.search.space.problem import ProblemBuilder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "planner" / "search"))
 import networks

@@ -16,9 +16,9 @@ from typing import Any
 import memory_features as features
 import numpy as np
 
-import sporax as ms
-from sporax import Tensor, nn
-from sporax.lowering.memory import recompute_choice
+import sporax.mindspore as ms
+from sporax.lowering.passes.recompute import recompute_choice
+from sporax.mindspore import Tensor, nn
 from sporax.planner.memory.recomputation import Decision, Level
 
 BY_HAND = {

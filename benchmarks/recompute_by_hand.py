@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import memory_features as features
 import numpy as np
 
-import sporax as ms
-from sporax import Tensor, nn
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, nn
 
 Weights = dict[str, Any]
 KEPT = {"xla_disable_hlo_passes": "cse_barrier_expander"}

@@ -85,7 +85,7 @@ def exchange(length, traded):
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from sporax.lowering.redistribute import reduce_scatter
+    from sporax.lowering.execute.redistribute import reduce_scatter
     from sporax.planner.communication.moves import Move, MoveKind
 
     mesh, rows = Mesh(np.array(jax.devices()), ("rank",)), PartitionSpec("rank")
@@ -103,12 +103,12 @@ def exchange(length, traded):
 def training(size, traded, width=512, depth=4):
     import numpy as np
 
-    import sporax as ms
-    from sporax import Tensor, nn
-    from sporax.runtime import distributed
+    import sporax.mindspore as ms
+    from sporax.mindspore import Tensor, nn
+    from sporax.runtime import world
 
     # Only here: the fact about the devices is taken back, to compile what Sporax does not compile any more.
-    distributed.has_reduce_scatter = lambda: not traded
+    world.has_reduce_scatter = lambda: not traded
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.reset_auto_parallel_context()
     ms.set_auto_parallel_context(
@@ -127,7 +127,7 @@ def training(size, traded, width=512, depth=4):
 
     def run():
         # Settings that differ would compile the step again.
-        distributed.has_reduce_scatter = lambda: not traded
+        world.has_reduce_scatter = lambda: not traded
         float(step(batch, batch))
 
     return run

@@ -26,8 +26,8 @@ def setup(layers: int, options: argparse.Namespace) -> tuple[Any, list[Any]]:
     import numpy as np
     from memory_features import VOCABULARY, Gpt
 
-    import sporax as ms
-    from sporax import Tensor, nn
+    import sporax.mindspore as ms
+    from sporax.mindspore import Tensor, nn
 
     ms.set_context(mode=ms.GRAPH_MODE)
     if options.devices > 1:

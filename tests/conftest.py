@@ -72,24 +72,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def _mode_stays_in_its_test() -> Iterator[None]:
     """The mode of the process, and whether it has joined a job, is what it was before the test."""
-    context = sys.modules.get("sporax.context")
+    context = sys.modules.get("sporax.mindspore.context")
     session = sys.modules.get("sporax.runtime.session")
     joined = session is not None and session.SESSION.world is not None
     before = context.get_context("mode") if context else None
     yield
-    context = sys.modules.get("sporax.context")
+    context = sys.modules.get("sporax.mindspore.context")
     if context and context.get_context("mode") != before:
         context.set_context(mode=context.PYNATIVE_MODE if before is None else before)
     if session := sys.modules.get("sporax.runtime.session"):
         session.SESSION.told_size = None  # a test that asks for the number of ranks binds no other
         if session.SESSION.world is not None and not joined:
-            importlib.import_module("sporax.communication").release()
+            importlib.import_module("sporax.mindspore.communication").release()
 
 
 @pytest.fixture(params=["graph", "pynative"])
 def mode(request):
     """Run in both modes."""
-    import sporax as ms  # not before the devices are set
+    import sporax.mindspore as ms  # not before the devices are set
 
     before = ms.get_context("mode")
     ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)

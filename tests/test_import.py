@@ -1,11 +1,18 @@
 """What importing does, in fresh processes."""
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import sporax
+import sporax.mindspore
+
+ENGINE = Path(sporax.__file__).parent
+WALL = ENGINE / "mindspore"
 
 
 def run(code: str) -> str:
@@ -27,22 +34,60 @@ def test_the_planner_loads_no_jax():
 
 def test_64_bit_types_come_with_the_facade_only():
     assert run("import sporax, jax; print(jax.config.jax_enable_x64)").strip() == "False"
-    assert run("import sporax.nn, jax; print(jax.config.jax_enable_x64)").strip() == "True"
+    assert run("import sporax.mindspore.nn, jax; print(jax.config.jax_enable_x64)").strip() == "True"
 
 
 def test_importing_the_facade_starts_no_backend():
     broken = "import jax; jax.config.update('jax_platforms', 'no_such_platform')\n"
     with pytest.raises(subprocess.CalledProcessError):  # starting a backend would fail
         run(broken + "jax.devices()")
-    run(broken + "import sporax.nn, sporax.ops, sporax.train, sporax.dataset, sporax.parallel, sporax.communication")
+    packages = ("nn", "ops", "train", "dataset", "parallel", "communication")
+    run(broken + "import " + ", ".join(f"sporax.mindspore.{name}" for name in packages))
 
 
-def test_every_listed_name_is_there():
-    for name in sporax.__all__:
-        assert getattr(sporax, name) is not None, name
-    assert set(sporax.__all__) <= set(dir(sporax))
+@pytest.mark.parametrize("package", [sporax, sporax.mindspore])
+def test_every_listed_name_is_there(package):
+    for name in package.__all__:
+        assert getattr(package, name) is not None, name
+    assert set(package.__all__) <= set(dir(package))
 
 
 def test_a_missing_name_is_told_where_to_look():
     with pytest.raises(AttributeError, match=r"'NoSuchThing'.*docs/api\.md"):
-        _ = sporax.NoSuchThing
+        _ = sporax.mindspore.NoSuchThing
+
+
+def test_the_door_of_the_engine_says_where_mindspores_names_are():
+    where = "no attribute 'nn'; MindSpore's names are in sporax.mindspore: `import sporax.mindspore as ms`"
+    with pytest.raises(AttributeError, match=where):
+        _ = sporax.nn
+    with pytest.raises(ImportError, match=where):
+        from sporax import nn  # noqa: F401
+    assert not hasattr(sporax, "Tensor")
+    from sporax import planner  # a package that is there is no missing name
+
+    assert planner.__name__ == "sporax.planner"
+
+
+def test_importing_the_engine_does_not_touch_mindspores_paths():
+    code = "import sys, sporax.planner, sporax.runtime.planned.function; print('sporax.mindspore' in sys.modules)"
+    assert run(code).strip() == "False"
+
+
+def named_behind_the_wall() -> Iterator[tuple[str, str]]:
+    """File and text of each string of the engine that names a module behind the wall."""
+    for path in sorted(ENGINE.rglob("*.py")):
+        if path.is_relative_to(WALL):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and text.startswith("sporax.mindspore") and " " not in text:
+                yield path.relative_to(ENGINE).as_posix(), text
+
+
+def test_the_engine_names_three_modules_behind_the_wall():
+    assert list(named_behind_the_wall()) == [
+        ("launch/cli.py", "sporax.mindspore._names.check"),
+        ("launch/cli.py", "sporax.mindspore.train.checkpoint.command"),
+        ("launch/target.py", "sporax.mindspore._names.alias"),
+    ]

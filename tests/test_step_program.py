@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-import sporax as ms
-from sporax import nn, ops
+import sporax.mindspore as ms
+from sporax.mindspore import nn, ops
 
 
 class Block(nn.Cell):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-GOLDEN = ROOT / "tests" / "golden"
+GOLDEN = ROOT / "tests" / "mindspore" / "golden"
 sys.path[:0] = [str(GOLDEN)]
 
 import absent_names  # noqa: E402, F401  (found through the line above, as the next; for the generators)

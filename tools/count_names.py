@@ -3,12 +3,12 @@
     python tools/count_names.py --wheel PYTHON [--output FILE] OWNER/NAME=FOLDER...
 
 FOLDER is a git repository, bare or not; what its HEAD holds is read, nothing is run. Problem: a list of documented names does
-not say which of them matter. Method: `sporax.launch.used_names` reads the names and keyword arguments that a program takes from
-`mindspore`; a name counts once per program. Programs are Python files, notebooks and Markdown pages with Python cells. A
-program whose text occurred before, and a translated page that uses the same names, count once. Recorded are names and counts,
-no code: `tests/golden/asked_names.json`, which `docs/coverage.md` reads. `--wheel` names a Python with MindSpore 2.10, which
-says which of the names it has itself. `needs` holds, for programs that use names Sporax lacked at the time of counting, those
-names; from it the page computes how many programs use offered names only.
+not say which of them matter. Method: `sporax.mindspore._names.used_names` reads the names and keyword arguments that a program
+takes from `mindspore`; a name counts once per program. Programs are Python files, notebooks and Markdown pages with Python
+cells. A program whose text occurred before, and a translated page that uses the same names, count once. Recorded are names and
+counts, no code: `tests/mindspore/golden/asked_names.json`, which `docs/coverage.md` reads. `--wheel` names a Python with
+MindSpore 2.10, which says which of the names it has itself. `needs` holds, for programs that use names Sporax lacked at the
+time of counting, those names; from it the page computes how many programs use offered names only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-OUTPUT = Path(__file__).parents[1] / "tests" / "golden" / "asked_names.json"
+OUTPUT = Path(__file__).parents[1] / "tests" / "mindspore" / "golden" / "asked_names.json"
 SUFFIXES = (".py", ".ipynb", ".md")
 #: A name that fewer programs use is counted in the totals, but not listed: it keeps the file small.
 LISTED_FROM = 2
@@ -119,7 +119,7 @@ def names_in(code: str) -> frozenset[str]:
     Raises:
         SyntaxError: it is no Python program.
     """
-    from sporax.launch.used_names import used_names
+    from sporax.mindspore._names.used_names import used_names
 
     uses = [use for use in used_names(code) if use.path.partition(".")[0] == "mindspore"]
     return frozenset(use.path if use.keyword is None else f"{use.path}({use.keyword})" for use in uses)
@@ -127,7 +127,7 @@ def names_in(code: str) -> frozenset[str]:
 
 def lacks(name: str) -> bool:
     """Whether Sporax does not offer a name, or a keyword argument of it."""
-    from sporax.launch.check import problem
+    from sporax.mindspore._names.check import problem
 
     path, _, keyword = name.rstrip(")").partition("(")
     return problem(path, keyword or None) is not None

@@ -32,12 +32,12 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 import numpy as np
 from random_networks import Case, draw_case, is_valid, smaller, text
 
-import sporax as ms
-from sporax import context
-from sporax.context import reset_offload_context
-from sporax.ir.errors import SporaxError
-from sporax.planner.check import check_plan
-from sporax.runtime.planned import PlannedStep
+import sporax.mindspore as ms
+from sporax.base.errors import SporaxError
+from sporax.mindspore import context
+from sporax.mindspore.context import reset_offload_context
+from sporax.planner.plan_check import check_plan
+from sporax.runtime.planned.step import PlannedStep
 
 _TOLERANCE = 2e-3
 """Of the largest value of an array: sums are added in another order."""

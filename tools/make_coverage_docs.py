@@ -18,7 +18,7 @@ from _asked_names import sections as asked_names
 from _generated import GOLDEN, ROOT, absent_names, api_facts, deviations, run, table
 from make_api_docs import PLACES, is_there, offered
 
-TESTS = ROOT / "tests"
+TESTS = ROOT / "tests" / "mindspore"
 #: Files of cases with outcomes of MindSpore's; an outcome that says the wheel could not do it does not count.
 OUTCOMES = (GOLDEN / "facts.json", TESTS / "ops" / "recorded.json")
 #: What else was run under MindSpore, by place: recipes whose results are recorded, and tests that hold its answers.
@@ -64,7 +64,11 @@ def compared(place: str) -> frozenset[str]:
 
 def owner_of(place: str) -> Any:
     """The module or class at `place`."""
-    return api_facts.resolve("sporax", place) if place == "dataset.Dataset" else api_facts.load("sporax", place)
+    return (
+        api_facts.resolve(api_facts.OURS, place)
+        if place == "dataset.Dataset"
+        else api_facts.load(api_facts.OURS, place)
+    )
 
 
 def page() -> str:
@@ -133,9 +137,10 @@ def _behaviours() -> list[str]:
     header = ("Topic", "Recorded", "The wheel could not", "Replayed", "Departures", "Skipped: a name is missing")
     return [
         "## Behaviours",
-        "Lines of code that the wheel ran; what it gave is recorded, and the tests replay it (`tests/golden/cases`, "
-        "`tests/ops/cases`). *Departures* differ\non purpose and are declared with the reason in `tests/golden/deviations.py`; "
-        "those of operators, in `tests/ops/test_recorded.py`, count as replayed.",
+        "Lines of code that the wheel ran; what it gave is recorded, and the tests replay it (`tests/mindspore/golden/cases`, "
+        "`tests/mindspore/ops/cases`). *Departures* differ\non purpose and are declared with the reason in "
+        "`tests/mindspore/golden/deviations.py`; "
+        "those of operators, in `tests/mindspore/ops/test_recorded.py`, count as replayed.",
         table(header, [*rows, ("all", *totals)]),
     ]
 

@@ -21,14 +21,20 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import sporax.ops  # gives Tensors their operators
-from sporax.common.dtype import DType
-from sporax.ops._core.operator import Operator
-from sporax.ops._core.primitive import Primitive
+import sporax.mindspore.ops  # gives Tensors their operators
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.ops._core.operator import Operator
+from sporax.mindspore.ops._core.primitive import Primitive
 
-SOURCE = Path(sporax.ops.__file__).parents[2]
-MODULES = ("sporax", "sporax.ops", "sporax.mint", "sporax.mint.nn.functional", "sporax.numpy")
-TENSOR = "sporax.common.tensor"
+SOURCE = Path(sporax.mindspore.ops.__file__).parents[3]
+MODULES = (
+    "sporax.mindspore",
+    "sporax.mindspore.ops",
+    "sporax.mindspore.mint",
+    "sporax.mindspore.mint.nn.functional",
+    "sporax.mindspore.numpy",
+)
+TENSOR = "sporax.mindspore.common.tensor"
 
 _HEAD = '''"""Made by tools/make_type_stubs.py; do not edit."""
 # Operators and Tensors say more precisely than their bases what they take.
@@ -87,7 +93,7 @@ def module_stub(module: ModuleType) -> str:
                 imports.append(f"from {value.__name__.rpartition('.')[0]} import {name} as {name}")
         elif isinstance(value, Operator):
             definitions.append(_function(name, value, _globals(value)))
-        elif isinstance(value, type) and issubclass(value, Primitive) and home == "sporax.ops":
+        elif isinstance(value, type) and issubclass(value, Primitive) and home == "sporax.mindspore.ops":
             definitions.append(_primitive(name, value))
         elif isinstance(value, type | FunctionType) and _is_there(home, name, value) and home != module.__name__:
             imports.append(f"from {home} import {name} as {name}")
@@ -95,7 +101,10 @@ def module_stub(module: ModuleType) -> str:
             definitions.append(_function(name, value, value.__globals__))
         else:
             values.append(f"{name}: {_kind(value)}")
-    imports += ["from sporax.common.dtype import DType as _DType", "from sporax.common.tensor import Tensor as Tensor"]
+    imports += [
+        "from sporax.mindspore.common.dtype import DType as _DType",
+        "from sporax.mindspore.common.tensor import Tensor as Tensor",
+    ]
     return _HEAD + "\n".join((*sorted(set(imports)), "", *values, "", *definitions)) + "\n"
 
 
@@ -250,7 +259,7 @@ def tensor_stub() -> str:
     ]
     return (
         _HEAD
-        + "import jax\n\nfrom sporax.common.dtype import DType as _DType\n\n"
+        + "import jax\n\nfrom sporax.mindspore.common.dtype import DType as _DType\n\n"
         + "\n".join((*lines, "", *functions))
         + "\n"
     )

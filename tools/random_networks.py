@@ -904,10 +904,10 @@ _HEAD = """\
 import os
 
 import numpy as np
-import sporax as ms
-from sporax import Parameter, Tensor, context, nn, ops
-from sporax.nn import GradAccumulationCell
-from sporax.parallel.nn import PipelineCell
+import sporax.mindspore as ms
+from sporax.mindspore import Parameter, Tensor, context, nn, ops
+from sporax.mindspore.nn import GradAccumulationCell
+from sporax.mindspore.parallel.nn import PipelineCell
 
 
 def value(seed, shape, dtype="float32", high=0):

@@ -13,10 +13,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 from mindformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from mindformers.modules.transformer import TransformerOpParallelConfig
+
+import mindspore as ms
 from mindspore import nn
 
 BATCH, LENGTH, WORDS = 4, 16, 64

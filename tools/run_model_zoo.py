@@ -122,6 +122,7 @@ def first_array(output: Any) -> np.ndarray:
 def record_model(family: str, folder: Path) -> Outcome:
     """Under the wheel: weights and output of a family's model."""
     import mindcv
+
     import mindspore as ms
 
     ms.set_seed(1)
@@ -136,8 +137,9 @@ def record_model(family: str, folder: Path) -> Outcome:
 
 def optimizer_run(name: str) -> list[np.ndarray]:
     """Weights of a small network after three steps of one of the package's optimizers."""
-    import mindspore as ms
     from mindcv.optim import create_optimizer
+
+    import mindspore as ms
     from mindspore import nn, ops
 
     random = np.random.RandomState(3)
@@ -164,6 +166,7 @@ def record_optimizer(name: str, folder: Path) -> Outcome:
 def compare_model(family: str, folder: Path) -> Outcome:
     """Under Sporax: build, and a forward against the wheel's if that could do it."""
     import mindcv
+
     import mindspore as ms
 
     network = mindcv.create_model(MODELS[family], num_classes=10)
@@ -193,6 +196,7 @@ def train_model(family: str, folder: Path) -> Outcome:
         ValueError: the loss is not finite, or a weight that is trained did not change.
     """
     import mindcv
+
     import mindspore as ms
     from mindspore import dataset as ds
 
@@ -260,7 +264,7 @@ WORK: dict[str, tuple[Callable[[str, Path], Outcome], Callable[[str, Path], Outc
 def run_all(module: str, names: Iterable[str], folder: Path) -> None:
     """Run what has no result yet in this process; one JSON file per model or optimizer."""
     if module != "mindspore":
-        from sporax.launch import alias
+        from sporax.mindspore._names import alias
 
         alias.install()
     import mindspore as ms

@@ -105,7 +105,7 @@ def run_page(page: Path, module: str, results: Path) -> None:
         results: where the lines go.
     """
     if module == "sporax":
-        from sporax.launch import alias
+        from sporax.mindspore._names import alias
 
         alias.install()
     sys.modules["download"] = _download_module()

@@ -27,10 +27,10 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 import numpy as np
 from soak_jobs import end_of_a_rank
 
-import sporax as ms
-from sporax import Parameter, Tensor, context, nn, ops
-from sporax.train import serialization
-from sporax.train._entries import Entry
+import sporax.mindspore as ms
+from sporax.mindspore import Parameter, Tensor, context, nn, ops
+from sporax.mindspore.train import serialization
+from sporax.mindspore.train._entries import Entry
 
 KINDS = ("ckpt", "safetensors")
 _LONGEST_WRITE_SECONDS = 0.03

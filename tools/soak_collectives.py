@@ -4,7 +4,7 @@ XLA runs the collectives of CPUs through gloo once `jax.distributed` is initiali
 from the same input, with ranks that arrive together or after random sleeps, while other processes keep the cores busy. The
 collectives are those that Sporax's operators are lowered to. The control is gloo's reduce-scatter, which Sporax does not use:
 it is known to be wrong (https://github.com/jax-ml/jax/issues/40830), but seldom in so small a program: a difference proves the
-defect, no difference proves nothing. See `KNOWN_BAD` and `sporax.runtime.distributed.has_reduce_scatter`.
+defect, no difference proves nothing. See `KNOWN_BAD` and `sporax.runtime.world.has_reduce_scatter`.
 
 Run: python tools/soak_collectives.py [--runs 10000] [--processes 1,2,3,4] [--only all_reduce,…] [--load 2] [--json FILE]
 """
@@ -197,10 +197,10 @@ def _bodies(count: int) -> dict[str, Callable[[Any], Any]]:
     import jax.numpy as jnp
     from jax import lax
 
-    from sporax.lowering.redistribute import sum_in_order
+    from sporax.lowering.execute.redistribute import sum_in_order
 
     def in_pairs(x: Any) -> Any:
-        # As `sporax.runtime.exchanges` sums over two and four ranks; others have a partner as well, or none.
+        # As `sporax.runtime.ranks.exchanges` sums over two and four ranks; others have a partner as well, or none.
         distance = 1
         while distance < count:
             pairs = [(place, place ^ distance) for place in range(count) if place ^ distance < count]

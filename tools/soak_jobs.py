@@ -19,9 +19,9 @@ _TRACES = ("Check failure", "    @     0x", "grpc_status", "jaxlib", "_pjit_call
 _PROGRAM = """
     import os, random, signal, sys, threading, time
     import numpy as np
-    import sporax as ms
-    from sporax import Tensor, nn
-    from sporax.communication import get_rank, init
+    import sporax.mindspore as ms
+    from sporax.mindspore import Tensor, nn
+    from sporax.mindspore.communication import get_rank, init
 
     victim, how, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     init()

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from sporax.cluster import ports
-from sporax.launch.ps_cluster import LocalCluster
+from sporax.launch.servers.ps_cluster import LocalCluster
 from sporax.launch.target import Kind, Target
-from sporax.ps.messages import OptimizerSpec
-from sporax.ps.store import Store
-from sporax.runtime.server_connection import ServerConnection
+from sporax.ps.client.store import Store
+from sporax.ps.protocol.messages import OptimizerSpec
+from sporax.ps.worker.server_connection import ServerConnection
 
 FIRST_WORKERS, FIRST_SERVERS, MOST_WORKERS, MOST_SERVERS = 3, 2, 4, 3
 STEPS, SIZE, PARAMETERS = 500, 4, 4

@@ -34,13 +34,16 @@ import numpy as np
 import soak_removals
 
 from sporax.cluster import ports
-from sporax.launch.ps_cluster import Child, LocalCluster
-from sporax.launch.rank import end_with_launcher
+from sporax.launch.jobs.rank import end_with_launcher
+from sporax.launch.servers.ps_cluster import Child, LocalCluster
 from sporax.launch.target import Kind, Target
-from sporax.ps import log, main, scheduler, server
-from sporax.ps.events import Reply, ToServer
-from sporax.ps.messages import Acked, OptimizerSpec, Pulled, Record, SlotImage, VariableSpec
-from sporax.ps.store import Dense, Store
+from sporax.ps import process as main
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol.events import Reply, ToServer
+from sporax.ps.protocol.messages import Acked, OptimizerSpec, Pulled, Record, SlotImage, VariableSpec
+from sporax.ps.scheduler import scheduler
+from sporax.ps.server import server
+from sporax.ps.slots import record_log
 
 SERVERS, WORKERS, SIZE, IDS = 3, 2, 50, 40
 LEASE_SECONDS = 1.0
@@ -98,7 +101,7 @@ def arm(text: str) -> None:
     if not text:
         return
     reached = _Point(text).reached
-    append, delete_old, replace = log.SlotLog.append, log.SlotLog.delete_old, os.replace
+    append, delete_old, replace = record_log.SlotLog.append, record_log.SlotLog.delete_old, os.replace
     do, write, wait = server.Server._do, scheduler.Scheduler._write, Store.wait
     submit, finish_pull = Store._submit_push, Store.finish_pull
 
@@ -158,8 +161,12 @@ def arm(text: str) -> None:
         reached("in a pull")
         return finish_pull(self, plan)
 
-    log.SlotLog.append, log.SlotLog.delete_old, os.replace = watched_append, watched_delete, watched_replace
-    log.write_all = torn_write
+    record_log.SlotLog.append, record_log.SlotLog.delete_old, os.replace = (
+        watched_append,
+        watched_delete,
+        watched_replace,
+    )
+    record_log.write_all = torn_write
     server.Server._do, scheduler.Scheduler._write, Store.wait = watched_do, watched_write, watched_wait
     Store._submit_push, Store.finish_pull = watched_submit, watched_pull
 

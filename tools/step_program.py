@@ -16,8 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax import Parameter, Tensor, context, nn, ops
-from sporax.communication import get_rank, init
+from sporax.mindspore import Parameter, Tensor, context, nn, ops
+from sporax.mindspore.communication import get_rank, init
 
 _ROWS, _WIDTH, _STEPS = 48, 64, 4
 _LONGEST_SLEEP_SECONDS = 0.004

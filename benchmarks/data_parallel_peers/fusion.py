@@ -6,8 +6,9 @@ sporax run --worker_num 2 fusion.py {fused,unfused} STEPS
 import sys
 import time
 
-import mindspore as ms
 import numpy as np
+
+import mindspore as ms
 from mindspore import nn, ops
 from mindspore.communication import get_rank, init
 

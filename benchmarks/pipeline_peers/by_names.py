@@ -9,12 +9,12 @@ import json
 import sys
 import time
 
-import mindspore as ms
 import numpy as np
+
+import mindspore as ms
 from mindspore import nn, ops
 from mindspore.communication import get_rank, init
-
-from sporax.parallel import plan_of
+from sporax.mindspore.parallel import plan_of
 
 SCHEDULE, STEPS, WIDTH, MICRO = sys.argv[1], *map(int, sys.argv[2:5])
 STAGES, BLOCKS, HEADS, LENGTH, VOCABULARY, ROWS = 2, 8, 4, 64, 256, 4

@@ -20,15 +20,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from networks import NETWORKS
+from rich.progress import Progress
+
 import mindspore as ms
 import mindspore.dataset as ds
 from mindspore import nn
 from mindspore.communication import init
 from mindspore.dataset import transforms, vision
-from networks import NETWORKS
-from rich.progress import Progress
-
-from sporax.parallel import plan_of, show_plan
+from sporax.mindspore.parallel import plan_of, show_plan
 
 DATA = Path(__file__).parents[1] / "data" / "digits"
 GOAL = 0.97

@@ -13,9 +13,10 @@ import argparse
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import mindspore as ms
 import mindspore.dataset as ds
-import numpy as np
 from mindspore import nn, ops
 from mindspore.communication import get_group_size, get_rank, init
 from mindspore.dataset import transforms, vision

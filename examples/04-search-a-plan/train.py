@@ -11,11 +11,12 @@ import argparse
 import time
 from pathlib import Path
 
+import numpy as np
+from mindspore.common.initializer import Normal, initializer
+
 import mindspore as ms
 import mindspore.dataset as ds
-import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.common.initializer import Normal, initializer
 from mindspore.communication import init
 from mindspore.parallel import plan_of
 

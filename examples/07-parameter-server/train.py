@@ -14,8 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mindspore as ms
 import numpy as np
+
+import mindspore as ms
 from mindspore import nn
 from mindspore.communication import get_group_size, get_rank, init
 

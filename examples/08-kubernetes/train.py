@@ -4,8 +4,9 @@
     sporax run --worker_num 2 --server_num 1 examples/08-kubernetes/train.py [--steps 60]
 
 Each worker takes its share of every batch; servers average the gradients and move the weights. Which samples a step is for,
-`sporax.sample_ranges` says: a worker that takes the place of a killed one goes on at the step in which that one died. So every
-sample counts once, and with synchronous training (the default) the losses do not depend on who was restarted meanwhile.
+`sporax.mindspore.sample_ranges` says: a worker that takes the place of a killed one goes on at the step in which that one died.
+So every sample counts once, and with synchronous training (the default) the losses do not depend on who was restarted
+meanwhile.
 """
 
 import argparse
@@ -14,14 +15,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 import mindspore as ms
 import mindspore.dataset as ds
-import numpy as np
+import sporax.mindspore
 from mindspore import nn
 from mindspore.communication import get_group_size, get_rank, init
 from mindspore.dataset import transforms, vision
-
-import sporax
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "digits"
 
@@ -55,7 +56,7 @@ def main() -> int:
     workers = options.workers or num_ranks
     first = last = 0.0
     # Epoch after epoch: sample n is image n modulo their number. The total must be the same in all workers.
-    for samples in sporax.sample_ranges(options.steps * options.batch * workers, options.batch):
+    for samples in sporax.mindspore.sample_ranges(options.steps * options.batch * workers, options.batch):
         places = np.array(samples) % len(images)
         last = float(step(ms.Tensor(images[places]), ms.Tensor(labels[places])))
         first = first or last

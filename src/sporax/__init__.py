@@ -1,146 +1,55 @@
-"""Sporax: MindSpore's distributed training, on JAX.
+"""Sporax: plans for programs on many devices, and their execution. This is the door for JAX programs.
 
-Names are loaded when they are first used, so ``import sporax`` itself is quick and the planner can be used without the
-facade (which switches JAX to 64-bit types; see `sporax.common.tensor`).
+    planned = sporax.plan(train_step, params, batch, devices=64, hardware="h100")
+
+MindSpore's names are in `sporax.mindspore`: write ``import sporax.mindspore as ms``, or run a script that says ``import
+mindspore`` with ``sporax run script.py``.
+
+Names are loaded when they are first used, so ``import sporax`` itself is quick and does not load JAX.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from sporax import _module_paths
-from sporax._importing import import_module
 from sporax._version import __version__
-from sporax.ir.missing import MissingNameError, missing_name, placeholder_module
 
-_module_paths.install()
+if TYPE_CHECKING:
+    from sporax.base.errors import SporaxError
+    from sporax.ir.plan import Plan
+    from sporax.runtime.devices.calibrate import calibrate
+    from sporax.runtime.planned.function import PlannedFunction, plan
+    from sporax.runtime.session import Session
 
-_SUBMODULES = frozenset(
-    """
-    amp boost common communication context dataset device_context experimental graph hal ir log mindrecord mint nn numpy ops
-    parallel planner profiler runtime train version
-    """.split()
-)
-_INTERNAL_SUBMODULES = frozenset(["_c_expression", "_checkparam", "_extends"])
-"""Modules of MindSpore's that programs reach although they are no part of its interface."""
-_WITHOUT_NAMES = frozenset(
-    """
-    _c_dataengine _c_mindrecord _check_jit_forbidden_api _op_impl arg_dtype_cast arg_handler default_config device_manager
-    dryrun multiprocessing onnx rewrite safeguard tools utils
-    """.split()
-)
-"""Attributes of MindSpore that are modules and of which Sporax has nothing: modules whose names explain that they are missing."""
+__all__ = ["Plan", "PlannedFunction", "Session", "SporaxError", "__version__", "calibrate", "plan"]
 
-# Which module each top-level name lives in.
-_MODULES = {
-    "sporax._run_check": "run_check",
-    "sporax.runtime.plain": "plan",
-    "sporax.runtime.memory": """
-        empty_cache max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats memory_summary
-        reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_memory synchronize
-    """,
-    "sporax.runtime.streams": """
-        Event Stream StreamCtx communication_stream current_stream default_stream set_cur_stream
-    """,
-    "sporax.runtime.parameter_server": "sample_ranges",
-    "sporax.profiler": "Profiler",
-    "sporax.mindrecord": "FileReader FileWriter MindPage set_dec_mode set_enc_key set_enc_mode",
-    "sporax.log": "get_level get_log_config",
-    "sporax.common.dtype": """
-        bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
-        qint4x2 float8_e4m3fn float8_e5m2
-        byte short int_ long ubyte ushort uint ulong half float_ single double
-        int_type uint_type float_type complex_type number_type
-        dtype_to_nptype dtype_to_pytype pytype_to_dtype get_py_obj_dtype DType QuantDtype
-        intc intp uintc uintp cfloat cdouble list_ tuple_ string number tensor_type type_none TensorType Type Int
-    """,
-    "sporax.common.tensor": "Tensor tensor",
-    "sporax.common.parameter": "Parameter ParameterTuple",
-    "sporax.common.sparse_tensor": "COOTensor CSRTensor RowTensor SparseTensor",
-    "sporax.common.symbol": "Symbol",
-    "sporax.common.seed": "set_seed get_seed",
-    "sporax.common.generator": "Generator default_generator seed manual_seed initial_seed get_rng_state set_rng_state",
-    "sporax.common.jit_config": "JitConfig",
-    "sporax.common.api": "ms_memory_recycle _no_grad",
-    "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
-    "sporax.common.recompute": "recompute",
-    "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
-    "sporax.common.vectorize": "vmap jacfwd jacrev",
-    "sporax.common.toplevel": "from_numpy is_tensor mutable set_recursion_limit",
-    "sporax.ops": "constexpr",
-    "sporax.context": """
-        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
-        set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
-    """,
-    "sporax.parallel": """
-        ParallelMode set_auto_parallel_context get_auto_parallel_context reset_auto_parallel_context Layout
-        set_algo_parameters get_algo_parameters reset_algo_parameters set_op_strategy_config shard
-        sync_pipeline_shared_parameters
-    """,
-    "sporax.train": """
-        Model data_sink DatasetHelper ConvertModelUtils ConvertNetUtils connect_network_with_dataset
-        build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
-        export load save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
-        async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
-        build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
-        merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
-        transform_checkpoints unified_safetensors
-        Callback RunContext LossMonitor TimeMonitor History LambdaCallback CheckpointConfig ModelCheckpoint
-        LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore SummaryCollector SummaryRecord
-        ResumableCheckpoint
-        names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy
-        Top1CategoricalAccuracy Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity CosineSimilarity
-        ConfusionMatrix ConfusionMatrixMetric ROC auc BleuScore Dice HausdorffDistance MeanSurfaceDistance
-        RootMeanSquareDistance OcclusionSensitivity
-    """,
+_HOMES = {
+    "plan": "sporax.runtime.planned.function",
+    "PlannedFunction": "sporax.runtime.planned.function",
+    "Plan": "sporax.ir.plan",
+    "calibrate": "sporax.runtime.devices.calibrate",
+    "Session": "sporax.runtime.session",
+    "SporaxError": "sporax.base.errors",
 }
-_SECOND_NAMES = {"bool": "bool_", "int": "int32", "float": "float32"}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+_IMPORT_SYSTEM = "importlib._bootstrap"
 
-# Names that hand out Tensors, which are complete only together with their operators.
-_WITH_OPERATORS = frozenset(
-    [
-        "Tensor",
-        "COOTensor",
-        "CSRTensor",
-        "RowTensor",
-        "SparseTensor",
-        "Parameter",
-        "ParameterTuple",
-        "tensor",
-        "from_numpy",
-        "mutable",
-        "load_checkpoint",
-        "load_distributed_checkpoint",
-        "load_segmented_checkpoints",
-        "merge_sliced_parameter",
-    ]
-)
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
-__all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES or name in _INTERNAL_SUBMODULES:
-        return import_module(f"sporax.{name}")
-    if name == "dtype":
-        return import_module("sporax.common.dtype")
-    if name in _SECOND_NAMES:
-        return getattr(import_module("sporax.common.dtype"), _SECOND_NAMES[name])
-    if name in _HOMES:
-        if name in _WITH_OPERATORS:
-            import_module("sporax.ops")  # gives Tensors their operators and methods
-        value = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-    try:
-        return missing_name(__name__, name)
-    except MissingNameError:
-        # An attribute, and no from-import: those answer as for any other name.
-        if name not in _WITHOUT_NAMES:
-            raise
-        # Not kept as an attribute: a guarded from-import of the name must go on to fail.
-        return placeholder_module(f"{__name__}.{name}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            value = getattr(importlib.import_module(_HOMES[name]), name)
+            globals()[name] = value
+            return value
+        text = f"module '{__name__}' has no attribute '{name}'"
+        if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
+            raise AttributeError(text)
+        text += "; MindSpore's names are in sporax.mindspore: `import sporax.mindspore as ms`"
+        # `from sporax import nn` would put words of its own in the place of an AttributeError's.
+        is_from_import = sys._getframe(1).f_globals.get("__name__") == _IMPORT_SYSTEM
+        raise (ImportError if is_from_import else AttributeError)(text)
 
 
 def __dir__() -> list[str]:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from sporax.base.errors import SporaxValueError
 from sporax.cluster.environment import RankEnvironment, Role, join_address
-from sporax.ir.errors import SporaxValueError
 
 CLUSTER = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "4", "MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "8118"}
 MPI = {

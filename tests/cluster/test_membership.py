@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports
 from sporax.cluster.environment import RankEnvironment, Role
 from sporax.cluster.membership import Membership, join
 from sporax.cluster.rendezvous import Cluster, Phase
 from sporax.cluster.scheduler import Scheduler, serve_cluster
-from sporax.ir.errors import SporaxRuntimeError
 
 
 def place(port: int, size: int, name: str, rank: int | None = None, timeout_seconds: float = 30) -> RankEnvironment:

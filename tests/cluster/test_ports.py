@@ -2,8 +2,8 @@ import socket
 
 import pytest
 
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.cluster import ports
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 
 def test_what_is_local():

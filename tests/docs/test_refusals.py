@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sporax as ms
-from sporax import nn, ops
+import sporax.mindspore as ms
 from sporax.cluster.private import DIRECTORY_VARIABLE, shared_directory
 from sporax.cluster.token import token_from_environ
-from sporax.dataset import vision
-from sporax.nn.optim import _served
+from sporax.mindspore import nn, ops
+from sporax.mindspore.dataset import vision
+from sporax.mindspore.nn.optim import _served
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,54 +75,54 @@ REFUSALS: dict[tuple[str, str], Program | Elsewhere] = {
     ("interop", "the formats ONNX and AIR"): Program(export_onnx, "ONNX"),
     ("security", "A file that others can read"): Program(open_token, "only its owner may be able"),
     ("security", "A directory that belongs to another user"): Program(open_directory, "must belong to this user alone"),
-    ("dataset", "(`python_multiprocessing`) cannot share a cache"): Elsewhere("tests/dataset/test_cache.py"),
-    ("dataset", "`map` refuses to keep their results"): Elsewhere("tests/dataset/test_cache.py"),
-    ("dataset", "So is a row that an operation refuses"): Elsewhere("tests/dataset/test_pipeline.py"),
+    ("dataset", "(`python_multiprocessing`) cannot share a cache"): Elsewhere("tests/mindspore/dataset/test_cache.py"),
+    ("dataset", "`map` refuses to keep their results"): Elsewhere("tests/mindspore/dataset/test_cache.py"),
+    ("dataset", "So is a row that an operation refuses"): Elsewhere("tests/mindspore/dataset/test_pipeline.py"),
     ("dataset", "A number that is not finite is refused"): Elsewhere(
-        "tests/mindrecord/test_files.py::test_a_row_larger_than_a_page_and_a_number_that_is_not_finite"
+        "tests/mindspore/mindrecord/test_files.py::test_a_row_larger_than_a_page_and_a_number_that_is_not_finite"
     ),
     ("kubernetes", "A spec that cannot run is refused"): Elsewhere(
-        "tests/k8s/test_spec.py::test_a_spec_that_cannot_run_is_refused_and_the_field_named"
+        "tests/k8s/resource/test_spec.py::test_a_spec_that_cannot_run_is_refused_and_the_field_named"
     ),
     ("kubernetes", "35 specs that cannot run"): Elsewhere(
-        "tests/k8s/test_cluster.py::test_a_spec_that_cannot_run_is_refused_or_failed_and_the_field_named", "Failed"
+        "tests/k8s/api/test_cluster.py::test_a_spec_that_cannot_run_is_refused_or_failed_and_the_field_named", "Failed"
     ),
-    ("memory", 'refuse `"disk"`'): Elsewhere("tests/runtime/test_planned_offload.py::test_files_are_refused"),
+    ("memory", 'refuse `"disk"`'): Elsewhere("tests/runtime/planned/test_host_variables.py::test_files_are_refused"),
     ("operator_parallel", "is therefore refused; `jit` and `AutoParallel`"): Elsewhere(
-        "tests/parallel/test_semi_auto_settings.py::test_eager_networks_are_refused"
+        "tests/mindspore/parallel/test_semi_auto_settings.py::test_eager_networks_are_refused"
     ),
     ("pipeline", "`check_schedule` refuses one"): Elsewhere(
-        "tests/planner/pipeline/test_check.py::test_conflicts_are_named"
+        "tests/planner/pipeline/test_schedule_check.py::test_conflicts_are_named"
     ),
     ("pipeline", "`seqpipe`, `seqvpp`"): Elsewhere(
-        "tests/parallel/test_pipelines_that_do_not_fit.py::test_sequence_chunks_are_not_offered", "refused("
+        "tests/mindspore/parallel/test_pipelines_that_do_not_fit.py::test_sequence_chunks_are_not_offered", "refused("
     ),
     ("security", "refused; the log names its address once"): Elsewhere(
         "tests/cluster/test_membership.py::test_nonsense_is_refused_and_does_not_disturb", '"refused"'
     ),
     ("solver", "malformed file is refused"): Elsewhere(
-        "tests/planner/solver/test_reader.py::test_broken_files_are_refused"
+        "tests/planner/solver/contest/test_reader.py::test_broken_files_are_refused"
     ),
 }
 
 REFUSALS |= {
-    ("checkpoints", "save) are refused. A slice"): Elsewhere("tests/train/checkpoint/test_slice_files.py"),
-    ("checkpoints", "such a protobuf file is refused"): Elsewhere("tests/train/checkpoint/test_strategy.py"),
+    ("checkpoints", "save) are refused. A slice"): Elsewhere("tests/mindspore/train/checkpoint/test_slice_files.py"),
+    ("checkpoints", "such a protobuf file is refused"): Elsewhere("tests/mindspore/train/checkpoint/test_strategy.py"),
     ("checkpoints", "* Refused, with the Parameter's name: tables in uneven"): Elsewhere(
-        "src/sporax/train/checkpoint/orbax_store.py", "backend='orbax' takes even slices, but parameter"
+        "src/sporax/mindspore/train/checkpoint/orbax_store.py", "backend='orbax' takes even slices, but parameter"
     ),
-    ("checkpoints", "as `sporax.position`, only in runs"): Elsewhere("tests/train/test_model.py"),
+    ("checkpoints", "as `sporax.position`, only in runs"): Elsewhere("tests/mindspore/train/test_model.py"),
     ("graph_mode", "## What is refused, with file and line"): Elsewhere(
-        "tests/autograph/test_control_flow.py::test_arguments_that_do_not_fit_are_refused"
+        "tests/mindspore/autograph/test_control_flow.py::test_arguments_that_do_not_fit_are_refused"
     ),
     ("memory", "refused together with tables in uneven parts"): Elsewhere(
-        "src/sporax/lowering/memory/plan_facts.py", "are not offered in steps "
+        "src/sporax/lowering/passes/recompute/plan_facts.py", "are not offered in steps "
     ),
     ("memory", "(data parallelism) refuse the setting"): Elsewhere(
-        "src/sporax/runtime/program.py", "recompute='auto' is offered in steps of one device"
+        "src/sporax/runtime/program/program.py", "recompute='auto' is offered in steps of one device"
     ),
     ("operator_parallel", "what MindSpore refuses is refused"): Elsewhere(
-        "tests/golden/test_operator_plans.py::test_what_mindspore_refuses_is_refused"
+        "tests/mindspore/golden/test_operator_plans.py::test_what_mindspore_refuses_is_refused"
     ),
     ("operators", "Whatever MindSpore has and this page does not"): Program(
         lambda _: ops.primitive_that_is_nowhere, "primitive_that_is_nowhere"
@@ -137,13 +137,13 @@ REFUSALS |= {
         "tests/runtime/pipeline/test_planning.py::test_steps_that_make_no_pipeline_are_refused"
     ),
     ("reliability", "| `files` | a checkpoint with flipped"): Elsewhere(
-        "tests/train/checkpoint/test_damaged_slices.py", "except"
+        "tests/mindspore/train/checkpoint/test_damaged_slices.py", "except"
     ),
     ("reliability", "where the test says that it may be refused"): Elsewhere(
-        "tests/communication/test_pairs.py", "may_be_refused"
+        "tests/mindspore/communication/test_pairs.py", "may_be_refused"
     ),
     ("reliability", "| equal to one device | refused |"): Elsewhere(
-        "tests/communication/test_pairs.py", "may_be_refused"
+        "tests/mindspore/communication/test_pairs.py", "may_be_refused"
     ),
 }
 """Where a file of `src` is named, the error is only shown to be there; no test runs into it yet."""

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import device_matrices
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix, common_shape, ravel, unravel
-from sporax.ir.errors import SporaxValueError
 
 
 def test_ranks_fill_the_grid_row_by_row():

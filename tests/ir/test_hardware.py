@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.ir.hardware import HardwareProfile, known_profiles, load_profile
 
 GOOD = asdict(load_profile("h200"))

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts import device_matrices, layouts, tensor_shape
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.layout import HasLayout, Layout, common_matrix
 
 MESH = DeviceMatrix((2, 2, 2), ("dp", "sp", "mp"))

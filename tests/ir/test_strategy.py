@@ -1,6 +1,6 @@
 import pytest
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.strategy import Strategy
 
 SHAPES = ((64, 32), (32, 16))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import sporax
+from sporax.base.errors import SporaxValueError
 from sporax.cluster.environment import RankEnvironment
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.variables import JOB, SERVERS, TEXT, VARIABLES, check, without_effect
 from sporax.launch import cli
 from sporax.ps.environment import PsEnvironment

@@ -16,8 +16,8 @@ from support_k8s.control_plane import HOW_TO, assets
 from support_k8s.jobs import job
 from support_k8s.site import Site, sleeping
 
-from sporax.k8s import manifests
-from sporax.ps.security import write_keys
+from sporax.k8s.api import manifests
+from sporax.ps.sockets.security import write_keys
 
 pytestmark = [
     pytest.mark.cluster,

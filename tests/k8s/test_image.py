@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sporax.k8s import manifests
+from sporax.k8s.api import manifests
 
 ROOT = Path(__file__).parents[2]
 INSTRUCTIONS = [

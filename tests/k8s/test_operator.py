@@ -14,7 +14,7 @@ from support_k8s.jobs import changed, job
 from sporax.k8s import operator
 from sporax.k8s.metrics import Metrics
 from sporax.k8s.operator import OperatorOptions, serve
-from sporax.k8s.status import read_status
+from sporax.k8s.resource.job_status import read_status
 
 Story = Callable[[FakeApi, "Playground"], Awaitable[None]]
 

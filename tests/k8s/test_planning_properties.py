@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from support_k8s.jobs import job
 from support_k8s.simulation import Simulation
 
-from sporax.k8s.actions import Report
-from sporax.k8s.observed import Membership, Phase
+from sporax.k8s.decide.actions import Report
+from sporax.k8s.decide.observed import Membership, Phase
 
 POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 

@@ -114,5 +114,5 @@ def test_only_the_chosen_command_is_imported(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_launching_process_stays_light():
     """It must not import JAX: it would cost every launch, and read variables that the launcher still sets."""
-    code = "import sys, sporax.launch.cli, sporax.launch.run; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, sporax.launch.cli, sporax.launch.commands.run; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,7 +1,7 @@
 """Every flag of every command: a value that it cannot have, or that has no effect, is refused, before any work is done.
 
 The flags come from the parsers of the commands, so a new one without an entry here fails. Those of `run` and `msrun` are walked in
-`tests/context/test_every_setting.py`.
+`tests/mindspore/context/test_every_setting.py`.
 """
 
 import argparse
@@ -12,9 +12,10 @@ import sys
 import numpy as np
 import pytest
 
-import sporax as ms
-from sporax.k8s import command as k8s
-from sporax.launch import cli, ps_command
+import sporax.mindspore as ms
+from sporax.k8s import k8s_command as k8s
+from sporax.launch import cli
+from sporax.launch.commands import ps_command
 from sporax.runtime.session import SESSION
 
 NUMBERS = ("-1", "some", "1.5", "nan")

@@ -3,7 +3,7 @@
 import pytest
 
 from sporax.launch.hints import add_hint
-from sporax.nn import Cell
+from sporax.mindspore.nn import Cell
 
 
 def notes_of(source, path, **names):
@@ -30,7 +30,7 @@ def test_other_exceptions_stay_as_they_are(line, tmp_path):
 
 
 def test_the_launcher_shows_it(write, run):
-    done = run("run", write("script.py", "import sporax as ms\nnet = ms.nn.Cell()\nnet.pipeline_stage(0)\n"))
+    done = run("run", write("script.py", "import sporax.mindspore as ms\nnet = ms.nn.Cell()\nnet.pipeline_stage(0)\n"))
     assert done.returncode == 1
     assert "'NoneType' object is not callable" in done.stderr
     assert done.stderr.endswith(

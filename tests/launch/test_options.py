@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.launch import options
 from sporax.launch.options import MSRUN_DEFAULTS, RUN_DEFAULTS, SCHEDULER, Defaults, DryRun, LaunchOptions
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.launch.target import Kind, Target, resolve
 
 DESCRIBE = """
@@ -70,14 +70,17 @@ def test_a_failing_script_is_reported_as_python_does(write, run, tmp_path, envir
 
 
 def test_an_error_of_sporax_in_the_script_is_the_scripts(write, run):
-    done = run("run", write("script.py", "from sporax.ir.errors import SporaxValueError\nraise SporaxValueError('x')"))
+    done = run(
+        "run", write("script.py", "from sporax.base.errors import SporaxValueError\nraise SporaxValueError('x')")
+    )
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
 
 
 def test_pytest_runs_with_the_alias(write, run):
     write(
-        "test_it.py", "import mindspore, sporax\ndef test():\n    assert mindspore.nn is sporax.nn\n    print('here')\n"
+        "test_it.py",
+        "import mindspore, sporax\ndef test():\n    assert mindspore.nn is sporax.mindspore.nn\n    print('here')\n",
     )
     done = run("run", "pytest", "-s", "-p", "no:cacheprovider", "test_it.py")
     assert done.returncode == 0

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "planner" / "rules"))  # samples of primitives
+# Samples of primitives, and small pipelines.
+sys.path[:0] = [str(Path(__file__).parents[1] / "planner" / "rules"), str(Path(__file__).parent / "pipeline")]
 
 NAMES = ("a", "b", "c")
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

@@ -3,15 +3,15 @@
 import pytest
 from planner_graphs import layers, mesh_of, placement, product
 
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.config.search_config import CostModelConfig, SearchConfig
 from sporax.ir.hardware import load_profile
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import TensorSpec
-from sporax.ir.parallel_config import ParallelConfig, ParallelMode
-from sporax.ir.plan_settings import PlanSettings
-from sporax.ir.search_config import CostModelConfig, SearchConfig
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list, search_options
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, Symbolic
+from sporax.planner.plan_check import check_plan
 
 MESH = mesh_of(2, 2)
 CPU = load_profile("cpu")

@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 from simulation import Faults, SimulatedServer, Simulation
 
-from sporax.ps import client_state as client
-from sporax.ps import events, store
-from sporax.ps.messages import (
+from sporax.ps.client import client_state as client
+from sporax.ps.client import store
+from sporax.ps.protocol import events
+from sporax.ps.protocol.messages import (
     Heartbeat,
     HeartbeatReply,
     Initialised,
@@ -31,7 +32,7 @@ from sporax.ps.messages import (
     ViewIs,
     Welcome,
 )
-from sporax.runtime.server_connection import ServerConnection
+from sporax.ps.worker.server_connection import ServerConnection
 
 PARAMETERS = 3
 SGD = OptimizerSpec("sgd")
@@ -130,7 +131,7 @@ class Link:
 
 
 class Client:
-    """`sporax.ps.client.Client` over the simulated network."""
+    """`sporax.ps.client.client.Client` over the simulated network."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import zmq
 
-from sporax.ps.messages import ServerAddress
-from sporax.ps.peers import Peers
+from sporax.ps.protocol.messages import ServerAddress
+from sporax.ps.sockets.peers import Peers
 
 DROPPED, REPEATED, DELAYED = 0.01, 0.08, 0.15
 """Shares of messages. Clients ask again after a second at first, so many lost messages make a test long."""

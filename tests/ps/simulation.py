@@ -15,14 +15,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from sporax.ps import client_state as client
-from sporax.ps import events, wire
-from sporax.ps import scheduler_state as scheduler
-from sporax.ps import server_state as server
-from sporax.ps.follower_state import server_identity
-from sporax.ps.journal import Journal
-from sporax.ps.log_file import Damage
-from sporax.ps.messages import (
+from sporax.ps.client import client_state as client
+from sporax.ps.protocol import events, wire
+from sporax.ps.protocol.messages import (
     Entry,
     Heartbeat,
     HeartbeatReply,
@@ -43,8 +38,13 @@ from sporax.ps.messages import (
     ViewIs,
     Welcome,
 )
-from sporax.ps.recovery import Replay
-from sporax.ps.slot import SlotState
+from sporax.ps.scheduler import scheduler_state as scheduler
+from sporax.ps.scheduler.journal import Journal
+from sporax.ps.server import server_state as server
+from sporax.ps.server.follower_state import server_identity
+from sporax.ps.slots.log_file import Damage
+from sporax.ps.slots.recovery import Replay
+from sporax.ps.slots.slot import SlotState
 
 SIZE = 4
 SPECS = [VariableSpec(0, "w", SIZE, 0, OptimizerSpec("sgd"))]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import sporax as ms
-from sporax import nn
+import sporax.mindspore as ms
+from sporax.mindspore import nn
 from sporax.runtime.session import SESSION
 
 SCRIPT = """

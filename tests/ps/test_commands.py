@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 import zmq
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cli
-from sporax.launch.ps_cluster import background
-from sporax.launch.ps_command import table
-from sporax.ps import security
+from sporax.launch.commands.ps_command import table
+from sporax.launch.servers.ps_cluster import background
+from sporax.ps.client.store import Dense, Store
 from sporax.ps.environment import PsEnvironment
-from sporax.ps.messages import Acked, GetStatus, OptimizerSpec
 from sporax.ps.metrics import MetricsPage, exposition, expositions
-from sporax.ps.store import Dense, Store
-from sporax.ps.wire import encode
+from sporax.ps.protocol.messages import Acked, GetStatus, OptimizerSpec
+from sporax.ps.protocol.wire import encode
+from sporax.ps.sockets import security
 
 
 @pytest.mark.slow
@@ -162,9 +162,9 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import os\n"
-        "from sporax.ps import security\n"
+        "from sporax.ps.sockets import security\n"
         "from sporax.ps.environment import PsEnvironment\n"
-        "from sporax.ps.store import Store\n"
+        "from sporax.ps.client.store import Store\n"
         "place = PsEnvironment.read()\n"
         "keys = security.keys_for(place.host)\n"
         "assert keys is not None\n"

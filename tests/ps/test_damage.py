@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from simulation import Faults, Simulation
 
-from sporax.ir.errors import SporaxRuntimeError
-from sporax.launch.ps_cluster import BackgroundCluster, background
-from sporax.ps.asker import Asker
-from sporax.ps.log_file import LogFile, Whole
-from sporax.ps.messages import Checkpoint, CheckpointIs, OptimizerSpec, Options, Record
-from sporax.ps.store import Dense, Store
+from sporax.base.errors import SporaxRuntimeError
+from sporax.launch.servers.ps_cluster import BackgroundCluster, background
+from sporax.ps.client.asker import Asker
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, OptimizerSpec, Options, Record
+from sporax.ps.slots.log_file import LogFile, Whole
 
 SIZE = 600
 SLOTS = 4

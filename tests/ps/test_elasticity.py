@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import zmq
 
-from sporax.launch.ps_cluster import BackgroundCluster, background
-from sporax.ps.events import Received, Reply
-from sporax.ps.journal import Journal
-from sporax.ps.messages import (
+from sporax.launch.servers.ps_cluster import BackgroundCluster, background
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol.events import Received, Reply
+from sporax.ps.protocol.messages import (
     Heartbeat,
     HeartbeatReply,
     Leave,
@@ -29,10 +29,10 @@ from sporax.ps.messages import (
     Stop,
     Welcome,
 )
-from sporax.ps.scheduler_state import SchedulerState
-from sporax.ps.server import Server
-from sporax.ps.store import Dense, Store
-from sporax.ps.wire import decode, encode
+from sporax.ps.protocol.wire import decode, encode
+from sporax.ps.scheduler.journal import Journal
+from sporax.ps.scheduler.scheduler_state import SchedulerState
+from sporax.ps.server.server import Server
 
 SIZE = 64
 

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from faulty_proxy import FaultyNetwork
 
-from sporax.launch.ps_cluster import background
-from sporax.ps import client_state
-from sporax.ps.messages import OptimizerSpec, VariableSpec
-from sporax.ps.store import Dense, Store
+from sporax.launch.servers.ps_cluster import background
+from sporax.ps.client import client_state
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 SIZE, PUSHES = 50, 12
 TABLE = VariableSpec(1, "table", 0, 2, OptimizerSpec("sgd"), distribution="zeros")

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from compiler_flags import COMPILER
-from sporax.k8s import children
-from sporax.k8s.spec import Job, Role, read_job
+from sporax.k8s.api import children
+from sporax.k8s.resource.spec import Job, Role, read_job
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "08-kubernetes" / "train.py"
 SCRIPT = """

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from simulation import Faults, Simulation
 
-from sporax.ps.messages import Options
+from sporax.ps.protocol.messages import Options
 
 
 def answered(simulation: Simulation, keys: list[tuple[int, int]]) -> bool:

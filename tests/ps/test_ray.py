@@ -11,11 +11,11 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from sporax.base.errors import SporaxImportError
 from sporax.cluster import ports
-from sporax.ir.errors import SporaxImportError
-from sporax.ps.messages import OptimizerSpec
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol.messages import OptimizerSpec
 from sporax.ps.ray import RayServers
-from sporax.ps.store import Dense, Store
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from elastic_simulation import ElasticJob
 from simulation import Faults
 
-from sporax.ps import store as store_module
-from sporax.ps.messages import Members, Options
-from sporax.ps.slot import SlotState
+from sporax.ps.client import store as store_module
+from sporax.ps.protocol.messages import Members, Options
+from sporax.ps.slots.slot import SlotState
 
 NETWORKS = (Faults(), Faults(delay=0.05), Faults(delay=0.3), Faults(drop=0.05, repeat=0.1, delay=0.2))
 EVENTS = ("workers", "kill", "servers", "crash", "restart")

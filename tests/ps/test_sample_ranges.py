@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sporax as ms
-from sporax.ir.errors import SporaxRuntimeError
+import sporax.mindspore as ms
+from sporax.base.errors import SporaxRuntimeError
 
 SCRIPT = """
 import json, os, signal, sys, threading
@@ -62,7 +62,7 @@ def counting(slot, *arguments):
     return submit(slot, *arguments)
 
 servers.store._submit_push = counting
-for samples in sporax.sample_ranges(TOTAL, SIZE):
+for samples in sporax.mindspore.sample_ranges(TOTAL, SIZE):
     step(ms.Tensor(np.array(samples, np.int32)))
 if get_rank() == 0:
     (dense,), rows = servers.store.pull({table.key: np.arange(TOTAL)}, newest=True)

@@ -6,11 +6,11 @@ import queue
 
 import pytest
 
-from sporax.ps.events import Received, Tick
-from sporax.ps.journal import Journal
-from sporax.ps.messages import Heartbeat, LeaseSamples, Options, Ready, Register, SampleRange
-from sporax.ps.scheduler_link import SchedulerLink
-from sporax.ps.scheduler_state import SchedulerState
+from sporax.ps.client.scheduler_link import SchedulerLink
+from sporax.ps.protocol.events import Received, Tick
+from sporax.ps.protocol.messages import Heartbeat, LeaseSamples, Options, Ready, Register, SampleRange
+from sporax.ps.scheduler.journal import Journal
+from sporax.ps.scheduler.scheduler_state import SchedulerState
 
 
 class LateLink(SchedulerLink):

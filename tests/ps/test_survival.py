@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from sporax.launch.ps_cluster import BackgroundCluster, background
-from sporax.ps.messages import OptimizerSpec, VariableSpec
-from sporax.ps.store import Dense, Store
+from sporax.launch.servers.ps_cluster import BackgroundCluster, background
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 ONES = OptimizerSpec("sgd")
 TABLE = VariableSpec(1, "table", 0, 2, ONES, distribution="zeros")
@@ -156,8 +156,8 @@ def test_a_synchronous_run_with_kills_equals_the_run_without() -> None:
 
 WORKER = """
 import sys, numpy as np, msgspec
-from sporax.ps.messages import OptimizerSpec
-from sporax.ps.store import Dense, Store
+from sporax.ps.protocol.messages import OptimizerSpec
+from sporax.ps.client.store import Dense, Store
 address, rank, steps, die_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 store = Store(address, rank=rank, node=f"w{rank}", timeout=60.0)
 store.declare([Dense("w", 50, 0)], [OptimizerSpec("momentum", {"momentum": 0.9})])

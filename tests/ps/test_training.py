@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sporax as ms
+import sporax.mindspore as ms
 from compiler_flags import COMPILER
-from sporax import nn
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore import nn
 
 DENSE = """
 import sys
@@ -194,7 +194,7 @@ import numpy as np
 import mindspore as ms
 from mindspore import nn
 from mindspore.communication import init
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 ms.set_context(mode=ms.GRAPH_MODE)
 ms.set_ps_context(enable_ps=True)
 init()

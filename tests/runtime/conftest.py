@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec
 
-from sporax.runtime import exchanges, groups, joint, state
-from sporax.runtime.order import AXIS, in_order
+from sporax.runtime.ranks import exchanges, groups, joint_arrays
+from sporax.runtime.ranks.collective_order import AXIS, in_order
 from sporax.runtime.session import SESSION, World
+from sporax.runtime.state import frames as state
 
-sys.path.insert(0, str(Path(__file__).parent))  # `local_rank_recipes`
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))  # `local_rank_recipes`
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def on_ranks(join):
 
         mapped = jax.shard_map(
             program,
-            mesh=joint.mesh(SESSION.world.devices),
+            mesh=joint_arrays.mesh(SESSION.world.devices),
             in_specs=(PartitionSpec(), *(PartitionSpec(AXIS) for _ in stacked)),
             out_specs=PartitionSpec(AXIS),
             check_vma=False,

@@ -13,13 +13,13 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-import sporax as ms
-from sporax import Tensor
-from sporax.dataset.vision._decode import decode
-from sporax.ir.errors import SporaxError
+import sporax.mindspore as ms
+from sporax.base.errors import SporaxError
 from sporax.ir.hardware import load_profile
-from sporax.planner.operators.strategy_files import strategy_from_json
-from sporax.planner.solver.command import main as solve
+from sporax.mindspore import Tensor
+from sporax.mindspore.dataset.vision._decode import decode
+from sporax.planner.pins.named_strategies import strategy_from_json
+from sporax.planner.solver.contest.solve_command import main as solve
 
 FLOATS = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.cluster import messages, ports, private, token
 from sporax.cluster.environment import RankEnvironment
 from sporax.cluster.membership import join
 from sporax.cluster.rendezvous import Cluster, Phase
 from sporax.cluster.scheduler import Scheduler
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 SECRET = "0123456789abcdef" * 4
 REGISTER = {"say": "register", "role": "MS_WORKER", "node_id": "x", "rank": 0, "size": 2, "host": "h", "port": 1}

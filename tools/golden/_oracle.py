@@ -24,11 +24,12 @@ os.environ.update(
 )
 os.environ.setdefault("GLOG_v", "4")  # messages of the compiler: 3 shows why a strategy is refused
 
-import mindspore as ms
 from mindspore._c_expression import DeviceManagerConf
 from mindspore.graph.api import _cell_graph_executor as compiler
 from mindspore.ops.operations import comm_ops
 from mindspore.parallel._auto_parallel_context import auto_parallel_context
+
+import mindspore as ms
 
 _LINE = re.compile(r"= (?:PrimFunc_)?(AllReduce|AllGather|ReduceScatter|AlltoAll|AllToAll|NeighborExchangeV2)\(")
 _RANKS = re.compile(r"group_rank_ids: \(([^)]*)\)")

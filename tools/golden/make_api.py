@@ -4,8 +4,8 @@ Run it with a Python that has MindSpore 2.10 (CPU), and nothing of this project:
 
     python tools/golden/make_api.py
 
-It writes `tests/golden/names.json` and `tests/golden/signatures.json`: what a table of coverage, and the test of our
-own signatures, are made from.
+It writes `tests/mindspore/golden/names.json` and `tests/mindspore/golden/signatures.json`: what a table of coverage, and the
+test of our own signatures, are made from.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
 import api_facts
+
 import mindspore as ms
 
 

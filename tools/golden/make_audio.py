@@ -1,4 +1,4 @@
-"""Record what the transforms of sound of the real MindSpore wheel give for the cases of `tests/dataset/audio_cases.py`.
+"""Record what the transforms of sound of the real MindSpore wheel give for the cases of `tests/mindspore/dataset/audio_cases.py`.
 
 Run with the Python of an environment that has the wheel: python tools/golden/make_audio.py
 """
@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).parents[2] / "tests" / "dataset"
+TESTS = Path(__file__).parents[2] / "tests" / "mindspore" / "dataset"
 sys.path.insert(0, str(TESTS))
 
 import audio_cases

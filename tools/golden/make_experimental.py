@@ -1,4 +1,4 @@
-"""Record what MindSpore gives for the recipes of `tests/experimental/optim_recipes.py`.
+"""Record what MindSpore gives for the recipes of `tests/mindspore/experimental/optim_recipes.py`.
 
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
 
@@ -13,12 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parents[2] / "tests"
+TESTS = Path(__file__).parents[2] / "tests" / "mindspore"
 sys.path[:0] = [str(TESTS / "experimental"), str(TESTS / "golden")]
 
-import mindspore as ms
 import optim_recipes as recipes
 import optimizer_recipes
+
+import mindspore as ms
 
 
 def rounded(values: Any) -> Any:

@@ -1,12 +1,12 @@
-"""Record what the real MindSpore wheel does for every case under `tests/golden/cases`.
+"""Record what the real MindSpore wheel does for every case under `tests/mindspore/golden/cases`.
 
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy 1.26 (the wheel was built against numpy 1), and nothing
 of this project:
 
     python tools/golden/make_facts.py [--topics layers …]
 
-It writes `tests/golden/facts.json` and `tests/golden/promotion.json`. A case whose outcome only says that the CPU
-wheel lacks a kernel, or that it hit an internal error of its own, is recorded as `unsupported` (null in the promotion
+It writes `tests/mindspore/golden/facts.json` and `tests/mindspore/golden/promotion.json`. A case whose outcome only says that
+the CPU wheel lacks a kernel, or that it hit an internal error of its own, is recorded as `unsupported` (null in the promotion
 table): nothing can be learned from it.
 """
 
@@ -18,12 +18,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
 import fact_format
-import mindspore as ms
 import promotion_facts
+
+import mindspore as ms
 
 NO_BEHAVIOUR = (
     "Select CPU operator",

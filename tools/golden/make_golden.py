@@ -1,4 +1,4 @@
-"""Record the golden loss curves of `tests/golden/curve_recipes.py` under the real MindSpore wheel.
+"""Record the golden loss curves of `tests/mindspore/golden/curve_recipes.py` under the real MindSpore wheel.
 
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
 
@@ -15,10 +15,11 @@ import json
 import sys
 from pathlib import Path
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
 import curve_recipes
+
 import mindspore as ms
 
 MODE_TOLERANCE = 1e-4

@@ -4,7 +4,7 @@ Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of thi
 
     python tools/golden/make_kinds.py
 
-It writes `tests/golden/kinds.json`, against which `docs/coverage.md` counts. What a name is, its base class says. Names
+It writes `tests/mindspore/golden/kinds.json`, against which `docs/coverage.md` counts. What a name is, its base class says. Names
 count that MindSpore documents with an example: that leaves out its internals, of which its modules show many.
 """
 
@@ -17,19 +17,20 @@ import types
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
 import api_facts
+from mindspore.dataset.engine.datasets import Dataset, MappableDataset, SourceDataset
+from mindspore.dataset.engine.samplers import BuiltinSampler
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule
+from mindspore.nn.loss.loss import LossBase
+
 import mindspore as ms
 from mindspore import dataset as ds
 from mindspore import mint, nn, ops, train
 from mindspore.dataset import text, transforms, vision
-from mindspore.dataset.engine.datasets import Dataset, MappableDataset, SourceDataset
-from mindspore.dataset.engine.samplers import BuiltinSampler
 from mindspore.experimental import optim
-from mindspore.nn.learning_rate_schedule import LearningRateSchedule
-from mindspore.nn.loss.loss import LossBase
 
 
 def subclasses(module: types.ModuleType, base: type, *without: type) -> list[str]:

@@ -2,9 +2,9 @@
 
 Run it where both packages can be run, each in its own interpreter:
 
-    python tools/golden/make_mindrecord.py FOLDER/OURS ours      # with this package: writes files
-    python tools/golden/make_mindrecord.py FOLDER/OURS check     # with MindSpore: reads them, compares
-    python tools/golden/make_mindrecord.py FOLDER/THEIRS record  # with MindSpore: writes tests/dataset/golden_mindrecord.zip
+    python tools/golden/make_mindrecord.py FOLDER/OURS ours      # with this package: writes files python
+    tools/golden/make_mindrecord.py FOLDER/OURS check     # with MindSpore: reads them, compares python
+    tools/golden/make_mindrecord.py FOLDER/THEIRS record  # with MindSpore: writes tests/mindspore/dataset/golden_mindrecord.zip
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "dataset" / "golden_mindrecord.zip"
+GOLDEN = ROOT / "tests" / "mindspore" / "dataset" / "golden_mindrecord.zip"
 SCALARS = {name: {"type": name} for name in ("int32", "int64", "float32", "float64", "string")}
 EVERYTHING = {
     **SCALARS,
@@ -125,7 +125,7 @@ def record(folder: Path) -> None:
 if __name__ == "__main__":
     place, action = Path(sys.argv[1]), sys.argv[2]
     if action == "ours":
-        from sporax.mindrecord import FileWriter
+        from sporax.mindspore.mindrecord import FileWriter
 
         write(place, FileWriter)
     elif action == "check":

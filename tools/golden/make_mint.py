@@ -1,4 +1,4 @@
-"""Record what PyTorch and MindSpore give for the recipes of `tests/mint/mint_recipes.py`.
+"""Record what PyTorch and MindSpore give for the recipes of `tests/mindspore/mint/mint_recipes.py`.
 
 Run it twice, with a Python that has PyTorch (CPU) and one that has MindSpore 2.10 (CPU), each with numpy and nothing of
 this project:
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-TESTS = Path(__file__).parents[2] / "tests"
+TESTS = Path(__file__).parents[2] / "tests" / "mindspore"
 sys.path[:0] = [str(TESTS / "mint"), str(TESTS / "golden")]
 
 import mint_recipes as recipes

@@ -4,7 +4,7 @@ Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of thi
 
     python tools/golden/make_module_paths.py
 
-It writes `tests/golden/module_paths.json`: public module -> path of a file -> names, separated by spaces. Left out are
+It writes `tests/mindspore/golden/module_paths.json`: public module -> path of a file -> names, separated by spaces. Left out are
 files of the compiler, those with a leading underscore, and what a module has from another package.
 """
 
@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
 import api_facts

@@ -1,4 +1,4 @@
-"""Record how the real MindSpore wheel cuts the nets of `tests/golden/operator_recipes.py`.
+"""Record how the real MindSpore wheel cuts the nets of `tests/mindspore/golden/operator_recipes.py`.
 
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
 
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import _oracle  # first: it sets what MindSpore reads when it is imported
-import mindspore as ms
 import numpy as np
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+import mindspore as ms
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
 import operator_recipes as recipes

@@ -1,12 +1,12 @@
-"""Record what the real MindSpore wheel gives for every operator case under `tests/ops/cases`.
+"""Record what the real MindSpore wheel gives for every operator case under `tests/mindspore/ops/cases`.
 
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy 1.26 (the wheel was built against numpy 1), and nothing
 of this project:
 
     python tools/golden/make_operator_values.py
 
-It writes `tests/ops/recorded.json`. Cases for which the CPU wheel lacks a kernel, or in which it fails for a reason of its
-own, are marked as `unsupported`.
+It writes `tests/mindspore/ops/recorded.json`. Cases for which the CPU wheel lacks a kernel, or in which it fails for a reason
+of its own, are marked as `unsupported`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import make_facts  # finds fact_format too
-import mindspore as ms
 from make_facts import fact_format
 
-CASES = Path(__file__).parents[2] / "tests" / "ops" / "cases"
+import mindspore as ms
+
+CASES = Path(__file__).parents[2] / "tests" / "mindspore" / "ops" / "cases"
 #: How the wheel says that it, not the caller, is to blame; on top of what `make_facts` knows.
 OWN_FAULTS = ("returned a result with an exception set", "inputs number should be", "must be Tensor but got")
 

@@ -1,4 +1,4 @@
-"""Record ten steps of every optimizer in `tests/golden/optimizer_recipes.py` under the real MindSpore wheel.
+"""Record ten steps of every optimizer in `tests/mindspore/golden/optimizer_recipes.py` under the real MindSpore wheel.
 
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
 
@@ -11,11 +11,12 @@ import json
 import sys
 from pathlib import Path
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import mindspore as ms
 import optimizer_recipes
+
+import mindspore as ms
 
 
 def record(name: str) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""Record the golden loss curves of `tests/golden/rank_recipes.py` on two ranks of the real MindSpore wheel.
+"""Record the golden loss curves of `tests/mindspore/golden/rank_recipes.py` on two ranks of the real MindSpore wheel.
 
 Run it with the `msrun` of a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
 
@@ -14,11 +14,12 @@ import sys
 import time
 from pathlib import Path
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[2] / "tests" / "mindspore" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import mindspore as ms
 import rank_recipes
+
+import mindspore as ms
 from mindspore.communication import get_rank, init
 
 OUTPUT = GOLDEN / "rank_curves.json"

@@ -1,4 +1,4 @@
-"""Record what the data sets of the real MindSpore wheel read from the files of `tests/dataset/source_files.py`.
+"""Record what the data sets of the real MindSpore wheel read from the files of `tests/mindspore/dataset/source_files.py`.
 
 Run it with a Python that has MindSpore 2.10 (CPU), numpy, scipy and Pillow, and nothing of this project:
 
@@ -13,12 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parents[2] / "tests" / "dataset"
+TESTS = Path(__file__).parents[2] / "tests" / "mindspore" / "dataset"
 sys.path.insert(0, str(TESTS))
 
-import mindspore.dataset as ds
 import source_cases
 import source_files
+
+import mindspore.dataset as ds
 
 
 def record(name: str, files: str, arguments: str, root: str) -> dict[str, Any]:

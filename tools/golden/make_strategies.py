@@ -1,4 +1,4 @@
-"""Record strategy files that MindSpore's compiler writes, as protobuf and JSON, in `tests/golden/strategies`.
+"""Record strategy files that MindSpore's compiler writes, as protobuf and JSON, in `tests/mindspore/golden/strategies`.
 
 Each file needs a process of its own, since the compiler writes one once. Run with MindSpore 2.10 (CPU):
 python tools/golden/make_strategies.py
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-OUT = Path(__file__).parents[2] / "tests" / "golden" / "strategies"
+OUT = Path(__file__).parents[2] / "tests" / "mindspore" / "golden" / "strategies"
 
 CASES = {
     "a": (((2, 1), (1, 4)), ((2, 4), (4, 1)), None),
@@ -23,8 +23,9 @@ CASES = {
 def record(name: str, ending: str) -> None:
     """Compile the network of one case; the compiler writes the file."""
     import _oracle
-    import mindspore as ms
     import numpy as np
+
+    import mindspore as ms
     from mindspore import nn, ops
 
     first, second, shards = CASES[name]

@@ -5,8 +5,8 @@ safetensors, and nothing of this project:
 
     python tools/golden/make_train.py
 
-The files go to `tests/golden/checkpoints`, the metrics to `tests/golden/metrics.json`, the callbacks to
-`tests/golden/callbacks.json`. `make_train.py callbacks` records the last alone.
+The files go to `tests/mindspore/golden/checkpoints`, the metrics to `tests/mindspore/golden/metrics.json`, the callbacks to
+`tests/mindspore/golden/callbacks.json`. `make_train.py callbacks` records the last alone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests" / "golden"
-sys.path.insert(0, str(ROOT / "tests" / "train"))
+GOLDEN = ROOT / "tests" / "mindspore" / "golden"
+sys.path.insert(0, str(ROOT / "tests" / "mindspore" / "train"))
 
 import callback_recipes
 import checkpoint_recipes as recipes
 import metric_recipes
+
 import mindspore as ms
 from mindspore.train import serialization
 

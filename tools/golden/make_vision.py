@@ -1,4 +1,4 @@
-"""Record what the image transforms of the real MindSpore wheel give for the cases of `tests/dataset/vision_cases.py`.
+"""Record what the image transforms of the real MindSpore wheel give for the cases of `tests/mindspore/dataset/vision_cases.py`.
 
 Run it with a Python that has MindSpore 2.10 (CPU), numpy and Pillow, and nothing of this project:
 
@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-TESTS = Path(__file__).parents[2] / "tests" / "dataset"
+TESTS = Path(__file__).parents[2] / "tests" / "mindspore" / "dataset"
 sys.path.insert(0, str(TESTS))
 
 import vision_cases
+
 from mindspore.dataset import vision
 
 

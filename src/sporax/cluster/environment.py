@@ -27,8 +27,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from sporax.ir.documents import MalformedError, decode
-from sporax.ir.errors import SporaxValueError
+from sporax.base.documents import MalformedError, decode
+from sporax.base.errors import SporaxValueError
 from sporax.ir.variables import JOB, VARIABLES, check, read
 
 # MindSpore's default port of the scheduler.
@@ -38,10 +38,10 @@ DEFAULT_TIMEOUT_SECONDS = 1800.0
 SIMULATION_VARIABLE = "MS_SIMULATION_LEVEL"
 SIMULATION_LEVELS = (0, 1, 2, 3)
 NO_CACHE = "SPORAX_NO_CACHE"
-"""Set to 1, it keeps compiled programs from being kept for later runs (`sporax.runtime.compilation_cache`)."""
+"""Set to 1, it keeps compiled programs from being kept for later runs (`sporax.runtime.process.compilation_cache`)."""
 
 VERIFY_STEPS = "SPORAX_VERIFY_STEPS"
-"""How many steps apart programs run twice from the same inputs, to compare results (`sporax.runtime.step_verification`)."""
+"""How many steps apart programs run twice from the same inputs, to compare results (`runtime.process.step_verification`)."""
 
 RECOVERY_VARIABLE = "MS_ENABLE_RECOVERY"
 """Set to 1, training goes on from the newest checkpoint that all ranks have, and ranks outlive the loss of another one."""

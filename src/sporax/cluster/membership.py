@@ -23,9 +23,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
 from sporax.cluster.environment import RankEnvironment, Role
-from sporax.ir.errors import SporaxRuntimeError
 
 _RETRY_SECONDS = 0.2
 _GRACE_SECONDS = 10.0  # the scheduler keeps the time; its word that time is up needs a moment to arrive

@@ -6,7 +6,7 @@ import secrets
 import socket
 from pathlib import Path
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 
 _LEAST_PORT = 10_000
 """Below it are the ports of most services."""

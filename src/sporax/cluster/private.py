@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 
 DIRECTORY_VARIABLE = "SPORAX_JOB_DIRECTORY"
 """Path of the job's private directory, for the ranks that a launcher starts."""

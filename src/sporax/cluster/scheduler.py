@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
 from sporax.cluster.environment import RankEnvironment, Role
 from sporax.cluster.rendezvous import (
@@ -37,7 +38,6 @@ from sporax.cluster.rendezvous import (
     Watching,
     Welcome,
 )
-from sporax.ir.errors import SporaxRuntimeError
 
 _READ_BYTES = 65536
 _HELLO_SECONDS = 10.0

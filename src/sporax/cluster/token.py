@@ -20,7 +20,7 @@ import secrets
 import stat
 from collections.abc import Mapping
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 
 TOKEN_VARIABLE = "SPORAX_TOKEN"
 TOKEN_FILE_VARIABLE = "SPORAX_TOKEN_FILE"

@@ -29,10 +29,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.board import Board, Idleness
 from sporax.cluster.environment import RECOVERY_VARIABLE, RESTART_VARIABLE
 from sporax.cluster.membership import Membership
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.variables import read
 
 HEARTBEAT_SECONDS = 15

@@ -1,1 +1,1 @@
-"""Values that every layer speaks: errors, layouts, strategies, graphs, plans. No JAX here."""
+"""Values that every package above speaks: layouts, strategies, graphs, marks, plans, settings (`config`). No JAX here."""

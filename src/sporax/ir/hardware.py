@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from sporax.ir.documents import MalformedError, NotJsonError, decode
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.base.documents import MalformedError, NotJsonError, decode
+from sporax.base.errors import SporaxTypeError, SporaxValueError
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix, common_shape, ravel, unravel
-from sporax.ir.errors import SporaxValueError
 
 TensorMap = tuple[int | tuple[int, ...], ...]
 """MindSpore's way to write cuts: per dimension the number of an axis counted from the right, -1 for none, or a tuple."""

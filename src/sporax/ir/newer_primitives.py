@@ -3,7 +3,7 @@
 Problem: Sporax knows primitives by their names, in a dozen tables (rules, the model of memory, passes of the lowering). A new
 version of JAX makes the same functions of other primitives: the gradient of tanh, for one, was ``mul`` and ``sub`` and is
 ``one_minus_square`` today. Method: each of them behaves as an older one, and this table says as which; the tables by name
-take it in through `with_newer`. What has no older relative gets a line in `sporax.planner.rules.table` instead.
+take it in through `with_newer`. What has no older relative gets a line in `sporax.planner.rules.rule_table` instead.
 """
 
 from __future__ import annotations

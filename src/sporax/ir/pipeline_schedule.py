@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sporax.ir.documents import MalformedError, decode
-from sporax.ir.errors import SporaxValueError
+from sporax.base.documents import MalformedError, decode
+from sporax.base.errors import SporaxValueError
 
 VERSION = 1
 """Version of the JSON form."""

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix, ravel
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.layout import Layout
 
 Axes = tuple[int, ...]

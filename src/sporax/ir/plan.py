@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from sporax.base.documents import MalformedError, decode
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.documents import MalformedError, decode
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.placement import Axes, Placement
 from sporax.ir.plan_document import (
     VERSION,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Strategy:
         >>> Strategy(((2, 4), (4, 2))).check("MatMul", ((64, 32), (32, 16)), num_devices=16)
         >>> Strategy(((3, 1),)).check("ReLU", ((8, 8),), num_devices=8)
         Traceback (most recent call last):
-        sporax.ir.errors.SporaxRuntimeError: For 'ReLU', the number of slices of dimension 0 of tensor 0 must …
+        sporax.base.errors.SporaxRuntimeError: For 'ReLU', the number of slices of dimension 0 of tensor 0 must …
     """
 
     cuts: tuple[tuple[int, ...], ...]

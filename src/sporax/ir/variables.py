@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sporax.ir.errors import SporaxValueError
-from sporax.ir.parallel_config import SEARCH_MODES
-from sporax.ir.placement_config import DURABILITIES
-from sporax.ir.units import parse_bytes
+from sporax.base.errors import SporaxValueError
+from sporax.base.units import parse_bytes
+from sporax.ir.config.parallel_config import SEARCH_MODES
+from sporax.ir.config.placement_config import DURABILITIES
 
 JOB, SERVERS, PLAN, RUNTIME, LOG = "job", "parameter servers", "plan", "runtime", "log"
 """Subjects of variables."""

@@ -25,12 +25,12 @@ import kopf
 from lightkube import AsyncClient
 from prometheus_client import start_http_server
 
-from sporax.k8s import names
-from sporax.k8s.cache import JobCache, JobKey, key_of_job, key_of_pod
-from sporax.k8s.cluster import Cluster
-from sporax.k8s.membership import MembershipClient
+from sporax.k8s.api.cache import JobCache, JobKey, key_of_job, key_of_pod
+from sporax.k8s.api.cluster import Cluster
 from sporax.k8s.metrics import Metrics
 from sporax.k8s.reconciler import JobGoneError, Reconciler, reconcile_until_stored
+from sporax.k8s.resource import names
+from sporax.k8s.scheduler_calls import MembershipClient
 
 _log = logging.getLogger(__name__)
 _DEFINITION_POLL_SECONDS = 1.0

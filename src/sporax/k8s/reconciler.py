@@ -7,9 +7,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sporax.k8s import children
-from sporax.k8s import status as facts
-from sporax.k8s.actions import (
+from sporax.k8s.api import children
+from sporax.k8s.api.cache import JobCache, JobKey
+from sporax.k8s.api.cluster import Cluster, ConflictError
+from sporax.k8s.decide.actions import (
     Action,
     CreatePod,
     DeleteJob,
@@ -21,14 +22,13 @@ from sporax.k8s.actions import (
     Report,
     ResizeJob,
 )
-from sporax.k8s.cache import JobCache, JobKey
-from sporax.k8s.cluster import Cluster, ConflictError
-from sporax.k8s.membership import MembershipClient
+from sporax.k8s.decide.job_planning import plan, refuse
+from sporax.k8s.decide.observed import Gang, Membership, Pod
 from sporax.k8s.metrics import Metrics
-from sporax.k8s.observed import Gang, Membership, Pod
-from sporax.k8s.planning import plan, refuse
-from sporax.k8s.spec import InvalidSpecError, Job, Role, managed_elsewhere, read_job
-from sporax.k8s.status import Status, read_status, status_patch
+from sporax.k8s.resource import job_status as facts
+from sporax.k8s.resource.job_status import Status, read_status, status_patch
+from sporax.k8s.resource.spec import InvalidSpecError, Job, Role, managed_elsewhere, read_job
+from sporax.k8s.scheduler_calls import MembershipClient
 
 _log = logging.getLogger(__name__)
 

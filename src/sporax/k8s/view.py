@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sporax.k8s import status as facts
-from sporax.k8s.spec import Role
-from sporax.k8s.status import Status, read_status
+from sporax.k8s.resource import job_status as facts
+from sporax.k8s.resource.job_status import Status, read_status
+from sporax.k8s.resource.spec import Role
 
 _COLOURS = {
     facts.SUCCEEDED: "green",

@@ -14,21 +14,30 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from sporax._version import __version__
-from sporax.ir.errors import SporaxError
+from sporax.base.errors import SporaxError
 
 USAGE_ERROR = 2
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("sporax.launch.run", "run a script, module or executable, as one rank or as many"),
-    "msrun": ("sporax.launch.msrun", "the same with msrun's defaults: eight workers, in the background"),
-    "plan": ("sporax.launch.plan", "show how a script's training step is sharded over devices, without training"),
-    "check": ("sporax.launch.check", "list what a program uses of MindSpore that is not offered here"),
-    "calibrate": ("sporax.launch.calibrate", "measure the devices at hand and write their hardware profile"),
-    "info": ("sporax.launch.info", "show versions, devices and optional packages"),
-    "k8s": ("sporax.k8s.command", "run jobs (MSJob) on Kubernetes; install and run the operator"),
-    "ps": ("sporax.launch.ps_command", "look at a job with parameter servers, change its size, make its keys"),
-    "checkpoint": ("sporax.launch.checkpoint", "convert, inspect and compare checkpoints of distributed jobs"),
-    "solve": ("sporax.launch.solve", "search the cheapest choice in a cost graph given as a file"),
+    "run": ("sporax.launch.commands.run", "run a script, module or executable, as one rank or as many"),
+    "msrun": ("sporax.launch.commands.msrun", "the same with msrun's defaults: eight workers, in the background"),
+    "plan": (
+        "sporax.launch.commands.plan_command",
+        "show how a script's training step is sharded over devices, without training",
+    ),
+    "check": ("sporax.mindspore._names.check", "list what a program uses of MindSpore that is not offered here"),
+    "calibrate": (
+        "sporax.launch.commands.calibrate_command",
+        "measure the devices at hand and write their hardware profile",
+    ),
+    "info": ("sporax.launch.commands.info", "show versions, devices and optional packages"),
+    "k8s": ("sporax.k8s.k8s_command", "run jobs (MSJob) on Kubernetes; install and run the operator"),
+    "ps": ("sporax.launch.commands.ps_command", "look at a job with parameter servers, change its size, make its keys"),
+    "checkpoint": (
+        "sporax.mindspore.train.checkpoint.command",
+        "convert, inspect and compare checkpoints of distributed jobs",
+    ),
+    "solve": ("sporax.launch.commands.solve", "search the cheapest choice in a cost graph given as a file"),
 }
 
 

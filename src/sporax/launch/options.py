@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sporax.base.errors import SporaxValueError
 from sporax.cluster.environment import RECOVERY_VARIABLE, SIMULATION_LEVELS, simulation_level
-from sporax.ir.errors import SporaxValueError
-from sporax.ir.placement_config import DURABILITIES
+from sporax.ir.config.placement_config import DURABILITIES
 from sporax.ir.variables import VARIABLES, check, read, without_effect
 from sporax.launch.target import Target, resolve
 
@@ -55,7 +55,7 @@ class DryRun:
     """What is imitated in a dry run, in which ranks neither meet nor compute on devices.
 
     Attributes:
-        level: what is done, see `sporax.runtime.dry_run`.
+        level: what is done, see `sporax.runtime.process.dry_run`.
         ranks: the ranks that are imitated, each by a process of its own.
         local_size: how many ranks a node of the imitated job has.
     """

@@ -2,12 +2,13 @@
 
 A script finds the world as `python script.py` would leave it: `sys.argv`, `sys.path[0]`, a `__main__` module of its own
 that lives until the process ends, and tracebacks that start in the script. The one thing added is that `mindspore`
-resolves to `sporax` (see `alias`).
+resolves to `sporax.mindspore`, by the modules of `PREPARATIONS`.
 """
 
 from __future__ import annotations
 
 import builtins
+import importlib
 import os
 import runpy
 import shutil
@@ -20,10 +21,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from sporax.ir.errors import SporaxValueError
-from sporax.launch import alias
+from sporax.base.errors import SporaxValueError
 from sporax.launch.hints import add_hint
 
+PREPARATIONS = ("sporax.mindspore._names.alias",)
+"""Modules that prepare a process for a script, by name: each has `install` for this process and `install_for_children`."""
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
 
@@ -101,12 +103,13 @@ def execute(target: Target) -> int:
         SporaxRuntimeError: the real MindSpore is already imported in this process.
     """
     if target.kind is Kind.EXECUTABLE:
-        alias.install_for_children(os.environ)
+        _prepare_children()
         # Buffers of this process are lost when it becomes another program.
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(target.name, [target.name, *target.arguments])
-    alias.install()
+    for name in PREPARATIONS:
+        importlib.import_module(name).install()
     if target.kind is Kind.MODULE:
         return _run_module(target)
     return _run_script(target)
@@ -155,7 +158,13 @@ def _set_command_line(target: Target, first_path: str) -> None:
     if not sys.flags.safe_path:
         # As Python does: the script's own directory, or the current one for modules.
         sys.path[0] = first_path
-    alias.install_for_children(os.environ)
+    _prepare_children()
+
+
+def _prepare_children() -> None:
+    """Let processes that the script starts be prepared as this one is."""
+    for name in PREPARATIONS:
+        importlib.import_module(name).install_for_children(os.environ)
 
 
 def _with_own_traceback(run: Callable[[], object]) -> int:

@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.config.search_config import PRICES, CostModelConfig
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
@@ -20,15 +22,13 @@ from sporax.ir.marks import GradientMark, LayoutMark, Mark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
-from sporax.ir.plan_settings import PlanSettings
-from sporax.ir.search_config import PRICES, CostModelConfig
-from sporax.planner.communication.fusion import FusionIds, fusion_ids
-from sporax.planner.cost.links import link_costs
+from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids
+from sporax.planner.cost.link_rates import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.operators.manual_split import is_split
-from sporax.planner.operators.strategy_files import FROM_FILE
+from sporax.planner.pins.manual_split import is_split
+from sporax.planner.pins.named_strategies import FROM_FILE
 from sporax.planner.propagation.loop_bodies import Given
 from sporax.planner.propagation.policy import MaybePlacements
 from sporax.planner.propagation.propagate import plan_by_propagation

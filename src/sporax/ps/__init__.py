@@ -5,16 +5,12 @@ Promise: an update that was acknowledged is never lost and never applied twice, 
 =============  ==============================================================================================
 where          what
 =============  ==============================================================================================
-`messages`     what processes say to each other
-`wire`         the byte form: header, struct, raw frames
-`update`       optimizers of a server
-`hashing`      slots and first values of embedding rows
-`table`        rows of an embedding table with a vectorised hash index
-`slot`         everything one slot keeps; changes only by applying records
-`placement`    parameters -> slots, slots -> servers
-`log`          write-ahead log and snapshots
-`server_state`, `scheduler_state`, `client_state`   the protocol: events in, actions out, no sockets
-`server`, `scheduler`, `client`                     sockets and files around them
+`protocol`     what processes say to each other, and its byte form: header, struct, raw frames
+`sockets`      peers, streams, security
+`slots`        everything one slot keeps, which changes only by applying records: rows of embedding tables, optimizers,
+               write-ahead log and snapshots; which parameters are in which slot, and which slots on which server
+`scheduler`, `server`, `client`   state machines (`*_state`: events in, actions out, no sockets), and sockets and files around
+them `worker`       what a worker keeps: its connection, a cache of rows, leases of samples
 =============  ==============================================================================================
 
 This package imports neither JAX nor the facade. pyzmq and msgspec come with the extra ``ps``.

@@ -36,7 +36,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sporax.ir.variables import JOB, MAX_PORT, SERVERS, VARIABLES, check, read
-from sporax.ps.messages import Options
+from sporax.ps.protocol.messages import Options
 
 ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}
 

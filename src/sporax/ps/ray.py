@@ -1,8 +1,9 @@
 """Parameter servers on a Ray cluster: Ray places the processes, starts them again, and notices dead nodes.
 
-The actors only host `sporax.ps.server.Server` and the scheduler: data goes through their own sockets, never through Ray's object
-store. Servers are spread over the nodes, so that a slot and its backup are on different ones. An actor that dies is started
-again by Ray, on another node if its own is gone, and gets its slots from the backups (durability ``replica``) or from its log.
+The actors only host `sporax.ps.server.server.Server` and the scheduler: data goes through their own sockets, never through
+Ray's object store. Servers are spread over the nodes, so that a slot and its backup are on different ones. An actor that dies
+is started again by Ray, on another node if its own is gone, and gets its slots from the backups (durability ``replica``) or
+from its log.
 
     with RayServers(servers=2, workers=2, host="10.0.0.1", port=8118) as job:
         ...  # workers connect to job.address, with `job.variables` in their environment
@@ -17,11 +18,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from sporax.base.errors import SporaxImportError, SporaxRuntimeError
 from sporax.cluster.token import TOKEN_VARIABLE, new_token, token_from_environ
-from sporax.ir.errors import SporaxImportError, SporaxRuntimeError
-from sporax.ps.asker import Asker
-from sporax.ps.messages import GetStatus, StatusIs
-from sporax.ps.security import is_loopback, keys_for
+from sporax.ps.client.asker import Asker
+from sporax.ps.protocol.messages import GetStatus, StatusIs
+from sporax.ps.sockets.security import is_loopback, keys_for
 
 _START_SECONDS = 60.0
 
@@ -167,7 +168,7 @@ class _Process:
 
     def run(self) -> int:
         """Serve until the job is over; a server that another one has replaced begins again as a new one."""
-        from sporax.ps.main import REPLACED, main
+        from sporax.ps.process import REPLACED, main
 
         code: Any = REPLACED
         while code == REPLACED:

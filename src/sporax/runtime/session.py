@@ -2,7 +2,7 @@
 
 Problem: a process takes part in one job at a time, and facts about it are requested from everywhere: which rank it is, whether
 it only imitates one, which groups there are, what the user has seeded, who listens to plans. Method: one value for all facts of
-the job, made when Sporax is loaded, changed by `runtime.distributed` (start and stop) and by the setters of the facade, and
+the job, made when Sporax is loaded, changed by `runtime.world` (start and stop) and by the setters of the facade, and
 looked up here. Other modules keep only what belongs to them: tables that fill up once (rules, kinds of arrays), results that
 are kept to save work, and what is being done now (context variables, activities that are shown). This module does not load JAX:
 `sporax plan` sets its listener before the user's script decides how JAX is loaded.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary, ref
 
 from sporax.cluster.membership import Membership
@@ -21,9 +21,8 @@ from sporax.cluster.watchdog import Watchdog
 if TYPE_CHECKING:  # the first brings the searches along, which most processes never need
     import jax
 
-    from sporax.planner.report.questions import Planned
-    from sporax.runtime.dry_run_report import DryRun
-    from sporax.runtime.server_connection import ServerConnection
+    from sporax.ps.worker.server_connection import ServerConnection
+    from sporax.report.questions import Planned
 
 
 def _one() -> int:
@@ -31,6 +30,18 @@ def _one() -> int:
 
 
 PlanListener = Callable[["Planned"], None]
+
+
+class ImitatedRank(Protocol):
+    """A rank whose programs are compiled and not run (`runtime.process.dry_run_report`)."""
+
+    level: int
+
+    def add(self, lowered: jax.stages.Lowered, name: str) -> tuple[jax.stages.Compiled, Any]:
+        """Compile a program and note what it needs."""
+
+    def close(self) -> None:
+        """Write what was noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,7 @@ class Session:
     membership: Membership | None = None
     watchdog: Watchdog | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    dry_run: DryRun | None = None
+    dry_run: ImitatedRank | None = None
     imitating: bool = False
     servers: ServerConnection | None = None
     version: int = 0

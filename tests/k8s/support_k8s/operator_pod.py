@@ -12,7 +12,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from sporax.k8s import manifests
+from sporax.k8s.api import manifests
 
 from .control_plane import ControlPlane
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sporax.k8s.actions import Action, CreatePod, DeleteJob, DeletePod, Plan, Report
-from sporax.k8s.names import pod_name
-from sporax.k8s.observed import Phase, Pod
-from sporax.k8s.planning import plan
-from sporax.k8s.spec import read_job
-from sporax.k8s.status import Status
+from sporax.k8s.decide.actions import Action, CreatePod, DeleteJob, DeletePod, Plan, Report
+from sporax.k8s.decide.job_planning import plan
+from sporax.k8s.decide.observed import Phase, Pod
+from sporax.k8s.resource.job_status import Status
+from sporax.k8s.resource.names import pod_name
+from sporax.k8s.resource.spec import read_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -16,10 +16,10 @@ from typing import Any
 import httpx2
 import yaml
 
-from sporax.k8s import manifests
-from sporax.k8s.membership import read_membership
-from sporax.k8s.observed import Membership
-from sporax.k8s.status import Status, read_status
+from sporax.k8s.api import manifests
+from sporax.k8s.decide.observed import Membership
+from sporax.k8s.resource.job_status import Status, read_status
+from sporax.k8s.scheduler_calls import read_membership
 
 from .control_plane import ADMIN_TOKEN, ControlPlane, free_port
 from .kubelet import ProcessKubelet

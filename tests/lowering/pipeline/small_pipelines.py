@@ -7,8 +7,8 @@ from jax import lax
 
 from sporax.ir.graph import LITERAL, MICRO_LOOP, Role
 from sporax.ir.marks import GradientMark
-from sporax.lowering.ingest import ingest
-from sporax.lowering.marks import apply_mark
+from sporax.lowering.ingest.ingest import ingest
+from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.pipeline.flat import Phase
 from sporax.lowering.pipeline.micro_step import open_micro_loop
 

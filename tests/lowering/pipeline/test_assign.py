@@ -17,7 +17,7 @@ from small_pipelines import (
     two_products,
 )
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.marks import GradientMark
 from sporax.lowering.pipeline.assign import assign, stage_of_cell
 from sporax.lowering.pipeline.flat import Phase

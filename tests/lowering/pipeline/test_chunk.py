@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 from small_pipelines import MICRO, ROUTE, ROWS, WIDTH, on, opened, prediction, summed, tied, training, two_products
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, MICRO_LOOP, Role
 from sporax.lowering.pipeline.assign import assign
 from sporax.lowering.pipeline.chunk import cut

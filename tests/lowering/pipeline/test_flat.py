@@ -9,7 +9,7 @@ from small_pipelines import ARGUMENTS, X, assert_same, ingested, on, opened, run
 from sporax.ir.graph import Operator
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, OperatorMark, Side
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.lowering.ingest import Equation
+from sporax.lowering.ingest.ingest import Equation
 from sporax.lowering.pipeline.flat import Phase, invariant_tensors, part_of_identity
 
 

@@ -21,7 +21,7 @@ from small_pipelines import (
     two_products,
 )
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import MICRO_LOOP, Role
 from sporax.lowering.pipeline.flat import Phase
 from sporax.lowering.pipeline.micro_step import open_micro_loop

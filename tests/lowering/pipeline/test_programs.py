@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from small_pipelines import ROUTE, on, opened, prediction, summed, tied, training, two_products
 
+from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.parallel_config import ParallelConfig
 from sporax.lowering.pipeline.assign import assign
 from sporax.lowering.pipeline.chunk import cut
 from sporax.lowering.pipeline.programs import PER_MICRO, Slot, programs_of, update_levels

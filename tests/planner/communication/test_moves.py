@@ -6,14 +6,7 @@ import pytest
 from planner_graphs import placement
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.planner.communication.moves import (
-    DEFAULT_COSTS,
-    LinkCosts,
-    Move,
-    MoveKind,
-    Redistribution,
-    default_costs,
-)
+from sporax.planner.communication.moves import DEFAULT_COSTS, LinkCosts, Move, MoveKind, Redistribution, default_costs
 from sporax.planner.communication.resharding import redistribute
 
 PLAIN = LinkCosts(alpha_seconds=1.0, beta_seconds_per_byte=0.5, launch_seconds=10.0, copy_seconds_per_byte=0.25)

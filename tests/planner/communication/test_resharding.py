@@ -1,4 +1,4 @@
-"""Planned redistributions: known sequences, costs, limits. `tests/lowering/test_redistribute.py` executes them."""
+"""Planned redistributions: known sequences, costs, limits. `tests/lowering/execute/test_redistribute.py` executes them."""
 
 import random
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.planner.communication.resharding import redistribute

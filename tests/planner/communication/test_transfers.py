@@ -7,7 +7,7 @@ from planner_graphs import GraphBuilder, mesh_of, placement
 from sporax.ir.plan import Resharding
 from sporax.planner.communication.moves import MoveKind
 from sporax.planner.communication.transfers import collective_bytes, schedule
-from sporax.planner.search.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import whole_plan
 
 MESH = mesh_of(2)
 WHOLE, ROWS = placement("- -"), placement("0 -")

@@ -12,7 +12,7 @@ import pytest
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import Role
 from sporax.ir.hardware import known_profiles, load_profile
-from sporax.lowering.ingest import ingest
+from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.cost import link_costs
 from sporax.planner.cost.combined_collectives import num_sharing
 from sporax.planner.loops.inline import inline_loops

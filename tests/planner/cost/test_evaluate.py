@@ -8,7 +8,7 @@ from planner_graphs import layers, mesh_of, placement, product, roofline, scan
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.cost import cost_of
 from sporax.planner.rules import rule_for
-from sporax.planner.search.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import whole_plan
 
 MESH = mesh_of(2)
 MODEL = roofline(MESH)

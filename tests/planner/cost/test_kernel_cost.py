@@ -8,7 +8,7 @@ import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
-from sporax.lowering.ingest import ingest
+from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.cost import Roofline, cost_of, kernel_seconds, link_costs
 from sporax.planner.search import SearchOptions, search, whole_plan
 

@@ -3,7 +3,7 @@
 import pytest
 from planner_graphs import mesh_of, operation, product, roofline
 
-from sporax.ir.search_config import CostModelConfig
+from sporax.ir.config.search_config import CostModelConfig
 from sporax.planner.cost.symbolic import Symbolic, SymbolicLinks, unit_of
 from sporax.planner.rules import nothing_cut, rule_for
 

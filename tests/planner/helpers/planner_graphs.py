@@ -11,7 +11,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 
 
 class GraphBuilder:

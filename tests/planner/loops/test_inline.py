@@ -6,11 +6,11 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, problem_of,
 
 from sporax.ir.graph import Role
 from sporax.ir.plan import Resharding
-from sporax.planner.check import check_plan
 from sporax.planner.loops.inline import inline_loops, spans
+from sporax.planner.plan_check import check_plan
 from sporax.planner.propagation.propagate import plan_by_propagation
-from sporax.planner.search.message_passing import choose
-from sporax.planner.search.plan_assembly import plan_of, whole_plan
+from sporax.planner.search.limit.message_passing import choose
+from sporax.planner.search.space.plan_assembly import plan_of, whole_plan
 
 MESH = mesh_of(2)
 

@@ -7,7 +7,7 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 
 from sporax.ir.graph import Role
 from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time
-from sporax.planner.search.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import whole_plan
 
 MESH = mesh_of(2)
 

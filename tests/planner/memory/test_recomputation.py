@@ -2,7 +2,7 @@
 
 import pytest
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.planner.memory.recomputation import Level, Outcome, Saving, choose, knapsack
 
 BLOCK = {Level.ATTENTION: Saving(40, 1.0), Level.EVERYTHING: Saving(90, 4.0)}

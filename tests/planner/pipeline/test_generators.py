@@ -2,9 +2,9 @@
 
 import pytest
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.planner.pipeline.check import check_schedule
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.planner.pipeline.generators import SCHEDULES, forward_only, generate
+from sporax.planner.pipeline.schedule_check import check_schedule
 
 
 def lines(schedule):

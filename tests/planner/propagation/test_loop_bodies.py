@@ -3,8 +3,8 @@
 from planner_graphs import GraphBuilder, mesh_of, placement, scan
 
 from sporax.ir.graph import Role
-from sporax.planner.check import check_plan
 from sporax.planner.loops.inline import inline_loops
+from sporax.planner.plan_check import check_plan
 from sporax.planner.propagation.loop_bodies import Given
 from sporax.planner.propagation.propagate import plan_by_propagation
 

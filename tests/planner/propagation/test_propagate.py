@@ -5,7 +5,7 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 
 from sporax.ir.graph import MARK, Role
 from sporax.ir.marks import GradientMark
-from sporax.planner.check import check_plan
+from sporax.planner.plan_check import check_plan
 from sporax.planner.propagation.loop_bodies import Given
 from sporax.planner.propagation.propagate import plan_by_propagation
 

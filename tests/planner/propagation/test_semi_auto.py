@@ -3,12 +3,12 @@
 import pytest
 from planner_graphs import GraphBuilder, mesh_of, placement
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.graph import MARK
 from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
-from sporax.ir.parallel_config import ParallelConfig, ParallelMode
-from sporax.planner.check import check_plan
+from sporax.planner.plan_check import check_plan
 from sporax.planner.propagation.semi_auto import SemiAuto, asks_for_results, semi_auto_plan
 
 MESH = mesh_of(2, 2)

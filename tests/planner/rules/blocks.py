@@ -11,8 +11,9 @@ import numpy as np
 from jax.extend import core
 
 from sporax.ir.placement import axes_index, num_parts, ravel
-from sporax.lowering.local_equations import describe, run
-from sporax.lowering.local_task import Task
+from sporax.lowering.execute.local_equations import run
+from sporax.lowering.execute.local_task import Task
+from sporax.lowering.ingest.describe import describe
 from sporax.planner.rules import Kind, placements, rule_for
 
 COMPOSED = ("fill_spare_rows", "gather", "iota", "part_", "random_")

@@ -9,7 +9,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.lax import linalg
 
-from sporax.lowering.manual_split.kernel import fill_spare_rows_p, part_lookup, part_lookup_p, part_update_p
+from sporax.lowering.execute.part_lookup import fill_spare_rows_p, part_lookup, part_lookup_p, part_update_p
 
 _random = np.random.default_rng(7)
 

@@ -3,8 +3,8 @@
 import pytest
 from planner_graphs import operation
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.placement import Placement
 from sporax.planner.rules import (
     Kind,

@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 from planner_graphs import operation
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.planner.rules import (
-    Kind,
-    local_operation,
-    rule_for,
-)
+from sporax.planner.rules import Kind, local_operation, rule_for
 
 MESH = DeviceMatrix((2, 4))
 

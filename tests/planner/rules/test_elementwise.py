@@ -5,11 +5,7 @@ from planner_graphs import operation
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.planner.rules import (
-    Kind,
-    local_operation,
-    rule_for,
-)
+from sporax.planner.rules import Kind, local_operation, rule_for
 
 MESH = DeviceMatrix((2, 4))
 

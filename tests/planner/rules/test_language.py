@@ -3,7 +3,7 @@
 import pytest
 from planner_graphs import operation
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.planner.rules import Window, replicate
 from sporax.planner.rules.language import Draft
 

@@ -3,11 +3,9 @@
 import pytest
 from planner_graphs import operation
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
-from sporax.planner.rules import (
-    Statement,
-)
+from sporax.planner.rules import Statement
 
 MESH = DeviceMatrix((2, 4))
 

@@ -13,7 +13,7 @@ from samples import SAMPLES
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.newer_primitives import LIKE
-from sporax.lowering.local_equations import describe
+from sporax.lowering.ingest.describe import describe
 from sporax.planner.rules import TABLE, Behaviour, assignments, placements, propagate, rule_for
 
 MESHES = (DeviceMatrix((2, 2)), DeviceMatrix((2, 3)))

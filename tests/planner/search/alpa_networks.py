@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from networks import _trace as trace
 from networks import sgd
 
-from sporax.lowering.ingest import Ingested
+from sporax.lowering.ingest.ingest import Ingested
 
 
 def _shape(*dims, dtype=jnp.float32):

@@ -1,4 +1,4 @@
-"""The helper modules of these tests stand beside them; the reader of compiled programs is that of `tests/parallel`.
+"""The helper modules of these tests stand beside them; the reader of compiled programs is that of `tests/mindspore/parallel`.
 
 Plans are compiled for eight simulated devices, once each.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "parallel")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "mindspore" / "parallel")]
 
 
 @pytest.fixture(autouse=True, scope="package")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.graph import Role
-from sporax.lowering.ingest import Ingested, ingest
+from sporax.lowering.ingest.ingest import Ingested, ingest
 
 F32 = jnp.float32
 

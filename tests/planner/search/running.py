@@ -8,8 +8,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from sporax.ir.plan import Plan
-from sporax.lowering.execute import rank_program
-from sporax.lowering.ingest import Ingested
+from sporax.lowering.execute.rank_program import rank_program
+from sporax.lowering.ingest.ingest import Ingested
 
 
 def arguments_of(step: Ingested, seed: int = 0):

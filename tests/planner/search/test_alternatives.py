@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 import sporax
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.report.questions import PlannedGraph
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs, whole_plan
 from sporax.planner.search.alternatives import _choice_of, _Subspaces
-from sporax.planner.search.local_search import measured
-from sporax.planner.search.problem import ProblemBuilder
+from sporax.planner.search.limit.local_search import measured
 from sporax.planner.search.sharding_propagation import heaviest_first
+from sporax.planner.search.space.problem import ProblemBuilder
 from sporax.planner.solver import solve
+from sporax.report.questions import PlannedGraph
 
 MESH = DeviceMatrix((2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))

@@ -9,13 +9,13 @@ import networks
 import pytest
 
 import sporax
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, search, whole_plan
 
 EIGHT = DeviceMatrix((2, 2, 2))

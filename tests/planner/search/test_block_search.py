@@ -6,21 +6,21 @@ import networks
 import pytest
 from running import assert_same_results
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, recursive, search
 from sporax.planner.search.block_search import repeated
-from sporax.planner.search.block_tying import choose_tied_within
-from sporax.planner.search.candidates import Catalogue
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.local_search import measured
-from sporax.planner.search.memory_limit import fit_quickly, smallest
-from sporax.planner.search.message_passing import choose, lower_bound
-from sporax.planner.search.problem import ProblemBuilder
+from sporax.planner.search.limit.block_tying import choose_tied_within
+from sporax.planner.search.limit.local_search import measured
+from sporax.planner.search.limit.memory_limit import fit_quickly, smallest
+from sporax.planner.search.limit.message_passing import choose, lower_bound
+from sporax.planner.search.space.candidates import Catalogue
+from sporax.planner.search.space.problem import ProblemBuilder
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
@@ -44,7 +44,7 @@ def work(monkeypatch):
 
     reference = Catalogue._enumerate_bundle
     monkeypatch.setattr(Catalogue, "_enumerate_bundle", worked_out)
-    monkeypatch.setattr("sporax.planner.search.block_tying.choose", noted(choose))
+    monkeypatch.setattr("sporax.planner.search.limit.block_tying.choose", noted(choose))
     monkeypatch.setattr("sporax.planner.search.lower_bound.lower_bound", noted(lower_bound))
     return seen
 
@@ -135,8 +135,8 @@ def counted(monkeypatch):
 
         return count
 
-    monkeypatch.setattr("sporax.planner.search.block_tying.choose", counting(choose))
-    monkeypatch.setattr("sporax.planner.search.block_tying.measured", counting(measured))
+    monkeypatch.setattr("sporax.planner.search.limit.block_tying.choose", counting(choose))
+    monkeypatch.setattr("sporax.planner.search.limit.block_tying.measured", counting(measured))
     return seen
 
 
@@ -167,7 +167,7 @@ def test_a_price_on_bytes_leaves_blocks_alike(counted):
 
 
 def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch):
-    monkeypatch.setattr("sporax.planner.search.memory_limit._DECISIONS", 0)
+    monkeypatch.setattr("sporax.planner.search.limit.memory_limit._DECISIONS", 0)
     problem = ProblemBuilder(
         networks.mlp(5, 64, 256).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)
     ).build()
@@ -180,9 +180,9 @@ def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch)
 @pytest.mark.parametrize("mode", ["recursive", "repeated_blocks"])
 def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, monkeypatch):
     """Messages that look at every decision by itself take minutes where there are thousands."""
-    monkeypatch.setattr("sporax.planner.search.memory_limit._DECISIONS", 0)
-    monkeypatch.setattr("sporax.planner.search.memory_limit.choose_within", None)
-    monkeypatch.setattr("sporax.planner.search.large_neighborhood.resolve", None)
+    monkeypatch.setattr("sporax.planner.search.limit.memory_limit._DECISIONS", 0)
+    monkeypatch.setattr("sporax.planner.search.limit.memory_limit.choose_within", None)
+    monkeypatch.setattr("sporax.planner.search.limit.large_neighborhood.resolve", None)
     graph, _, options = limited(12, 0.9)
     actual = search(graph, EIGHT, MODEL, mode, options)
 

@@ -13,11 +13,11 @@ from program_text import read_collectives
 from running import arguments_of, compiled
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.planner.check import check_plan
 from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.cost import CommunicationOnly
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.space.problem import SearchOptions
 
 WEIGHT, BATCH = 128 * 128 * 4, 1024 * 128 * 4
 """Bytes of a weight and of a layer's result in the two-dimensional cases."""

@@ -6,16 +6,16 @@ from running import assert_same_results
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.local_search import measured
-from sporax.planner.search.memory_limit import limited_graph
-from sporax.planner.search.message_passing import choose
-from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.limit.local_search import measured
+from sporax.planner.search.limit.memory_limit import limited_graph
+from sporax.planner.search.limit.message_passing import choose
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.solver import solve
-from sporax.planner.solver.label_rounds import ByLabels
+from sporax.planner.solver.methods.label_rounds import ByLabels
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))

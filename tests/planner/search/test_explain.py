@@ -5,15 +5,15 @@ from dataclasses import replace
 import networks
 import pytest
 
+from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.report.diff import diff
-from sporax.planner.report.explain import explain
-from sporax.planner.report.summarize import summarize
 from sporax.planner.search import SearchOptions, ilp, whole_plan
+from sporax.report.view.diff import diff
+from sporax.report.view.explain import explain
+from sporax.report.view.summarize import summarize
 
 MESH = DeviceMatrix((2, 4), ("dp", "mp"))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))

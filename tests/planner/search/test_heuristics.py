@@ -11,13 +11,13 @@ from running import assert_same_results
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
-from sporax.lowering.ingest import ingest
-from sporax.planner.check import check_plan
+from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
+from sporax.planner.search.space.problem import SearchOptions
 
 EIGHT = DeviceMatrix((2, 2, 2))
 SEARCHES = [recursive, propagation]

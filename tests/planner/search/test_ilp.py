@@ -7,17 +7,18 @@ import pytest
 from alpa import AlpaLinks, all_reduce
 from running import assert_same_results
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
-from sporax.lowering.ingest import ingest
-from sporax.planner.check import check_plan
+from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
-from sporax.planner.search import memory_limit, problem
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.limit import memory_limit
+from sporax.planner.search.space import problem
+from sporax.planner.search.space.problem import SearchOptions
 
 EIGHT = DeviceMatrix((2, 2, 2))
 

@@ -13,20 +13,20 @@ import pytest
 from program_text import read_collectives
 from running import arguments_of, assert_same_results, compiled, run_whole
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import Role
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.lowering.ingest import ingest
-from sporax.planner.check import check_plan
+from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.report.explain import explain
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, ilp, search, whole_plan
+from sporax.report.view.explain import explain
 
 EIGHT = DeviceMatrix((2, 4))
 PROFILE = load_profile("h200")

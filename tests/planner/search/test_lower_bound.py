@@ -8,11 +8,11 @@ from rows import row_of_blocks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.block_tying import labels
+from sporax.planner.search.limit.block_tying import labels
+from sporax.planner.search.limit.message_passing import lower_bound
 from sporax.planner.search.lower_bound import bound_of
-from sporax.planner.search.message_passing import lower_bound
-from sporax.planner.search.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.repeated_blocks import find_repeats
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.space.repeated_blocks import find_repeats
 from sporax.planner.solver import CostGraph, solve
 
 EIGHT = DeviceMatrix((2, 2, 2))

@@ -5,16 +5,16 @@ import networks
 import pytest
 from running import arguments_of, assert_same_results, compiled
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import Use, memory_of
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.plan_assembly import whole_plan
-from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.sharding_propagation import propagation
+from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.problem import SearchOptions
 
 MESH = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))

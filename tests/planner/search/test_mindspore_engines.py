@@ -11,9 +11,9 @@ import pytest
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import known_profiles, load_profile
 from sporax.ir.placement import prime_mesh
-from sporax.planner.check import check_plan
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import Roofline, cost_of, link_costs
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, search
 
 MIB = 1 << 20

@@ -5,13 +5,13 @@ from functools import cache
 import networks
 import pytest
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, dynamic, ilp, propagation, recursive, repeated
 
 MESHES = [DeviceMatrix((8,)), DeviceMatrix((2, 4))]

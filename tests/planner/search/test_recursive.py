@@ -3,11 +3,11 @@
 import pytest
 from planner_graphs import cheapest_cost, layers, mesh_of, problem_of, product, roofline, training_step
 
-from sporax.planner.check import check_plan
 from sporax.planner.cost import cost_of
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.search.problem import SearchOptions
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search.recursive import recursive
+from sporax.planner.search.space.problem import SearchOptions
 
 TWO, FOUR = mesh_of(2), mesh_of(2, 2)
 

@@ -6,10 +6,10 @@ import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, dynamic, recursive
-from sporax.planner.search.problem import ProblemBuilder
+from sporax.planner.search.space.problem import ProblemBuilder
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), EIGHT))

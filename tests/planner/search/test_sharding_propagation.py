@@ -17,11 +17,11 @@ from planner_graphs import (
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.search.problem import SearchOptions
+from sporax.planner.plan_check import check_plan
 from sporax.planner.search.sharding_propagation import heaviest_first, propagation
+from sporax.planner.search.space.problem import SearchOptions
 
 TWO, FOUR = mesh_of(2), mesh_of(2, 2)
 EIGHT = DeviceMatrix((2, 2, 2))

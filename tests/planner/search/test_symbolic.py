@@ -3,12 +3,12 @@
 import networks
 import pytest
 
+from sporax.ir.config.search_config import CostModelConfig
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement
-from sporax.ir.search_config import CostModelConfig
-from sporax.planner.check import check_plan
 from sporax.planner.cost import Symbolic
+from sporax.planner.plan_check import check_plan
 from sporax.planner.rules import rule_for
 from sporax.planner.search import SearchOptions, dynamic, propagation, recursive
 

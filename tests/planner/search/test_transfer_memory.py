@@ -8,15 +8,15 @@ from running import arguments_of, compiled
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
+from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
-from sporax.planner.memory.events import Timeline
-from sporax.planner.memory.instructions import Instructions
-from sporax.planner.memory.kernel_fusion import copied_arguments, kernels_of
 from sporax.planner.memory.peak import memory_of, memory_over_time
+from sporax.planner.memory.xla_cpu.all_reduce_combiner import combined_all_reduces
+from sporax.planner.memory.xla_cpu.instructions import Instructions
+from sporax.planner.memory.xla_cpu.kernel_fusion import copied_arguments, kernels_of
 from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.plan_assembly import whole_plan
-from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.problem import SearchOptions
 
 LAYERS, BATCH, WIDTH = 4, 64, 256
 PARAMETER = WIDTH * WIDTH * 4

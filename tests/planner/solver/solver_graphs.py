@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 
 from sporax.planner.solver import CostGraph
-from sporax.planner.solver.core import Core
-from sporax.planner.solver.network import Network
-from sporax.planner.solver.timeline import Timeline
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
 
 
 def network_of(graph):

@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "lowering" / "pipeline"))
 
 from small_pipelines import ARGUMENTS, MICRO, ingested, training
 
+from sporax.ir.config.parallel_config import ParallelConfig
+from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.hardware import load_profile
-from sporax.ir.parallel_config import ParallelConfig
-from sporax.ir.plan_settings import PlanSettings
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.runner import compile_pipeline
 

@@ -3,7 +3,7 @@
 import pytest
 from small_pipelines import MICRO, ROWS, WIDTH
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.planner.auto import price_list

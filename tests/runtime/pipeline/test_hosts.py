@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from small_pipelines import ARGUMENTS, ROLES, WIDTH
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import Role
-from sporax.lowering.memory.host import is_on_host
-from sporax.runtime.argument import Argument
+from sporax.lowering.marks.host_transfer import is_on_host
+from sporax.runtime.devices.argument import Argument
 from sporax.runtime.pipeline.hosts import notes_of_hosts, on_hosts, part_bytes
 from sporax.runtime.pipeline.runner import compile_pipeline
 

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sporax.lowering.memory.host import KIND, is_on_host, on_host_of
+from sporax.lowering.marks.host_transfer import KIND, is_on_host, on_host_of
 from sporax.runtime.pipeline.movers import ByDevices, Once, in_memory
 
 

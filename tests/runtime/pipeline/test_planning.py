@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import pytest
 from small_pipelines import MICRO, on, prediction, summed, tied, training, two_products
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.marks import GradientMark, LayoutMark
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.placement import Placement
-from sporax.lowering.marks import apply_mark, next_number
+from sporax.lowering.marks.mark_primitive import apply_mark, next_number
 from sporax.planner.pipeline.generators import generate
 from sporax.runtime.pipeline.planning import stage_mesh
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from small_pipelines import ARGUMENTS, ROLES, tied, training
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.graph import Role
-from sporax.ir.parallel_config import ParallelConfig
-from sporax.runtime.global_view import sharding_of
+from sporax.runtime.devices.global_view import sharding_of
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.processes import Broadcast, ManyProcesses
-from sporax.runtime.pipeline.transfer import Line
+from sporax.runtime.pipeline.stage_transfer import Line
 from sporax.runtime.session import SESSION
 
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import pytest
 from small_pipelines import opened, training
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
 from sporax.ir.marks import OperatorMark, Side
-from sporax.lowering.marks import apply_mark, next_number
+from sporax.lowering.marks.mark_primitive import apply_mark, next_number
 from sporax.lowering.pipeline.flat import Phase
 from sporax.runtime.pipeline.stages import chosen_stages
 from sporax.runtime.session import SESSION

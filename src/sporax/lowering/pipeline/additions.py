@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sporax.ir.graph import LITERAL, Operator
-from sporax.lowering.ingest import Equation
+from sporax.lowering.ingest.ingest import Equation
 
 _ADDS = ("add", "add_any")
 """Names of JAX's additions; ``add_any`` is the one of cotangents."""

@@ -16,12 +16,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Operator
 from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.pipeline_schedule import Route
-from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.pipeline.flat import MicroStep, Phase, computed_from, invariant_tensors, part_of_identity
 
 StageOf = Callable[[Operator], tuple[int, int] | None]

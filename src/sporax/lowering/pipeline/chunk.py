@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import OperatorMark, WeightMark
 from sporax.ir.operation import Operation
-from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
 from sporax.lowering.pipeline.flat import BARRIER, Carry, Phase, part_of_identity
 

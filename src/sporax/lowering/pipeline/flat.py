@@ -17,7 +17,7 @@ import jax
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark
 from sporax.ir.operation import Operation
-from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.ingest.ingest import Equation, Ingested
 
 BARRIER = jax.lax.optimization_barrier_p
 """The one copy that XLA does not remove."""

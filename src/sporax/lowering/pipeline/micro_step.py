@@ -17,11 +17,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import LossMark
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.pipeline.additions import additions
 from sporax.lowering.pipeline.flat import BARRIER, Carry, MicroStep, Phase, Sum, part_of_identity, with_invariants

@@ -25,7 +25,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph,
 from sporax.ir.marks import WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
-from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
 from sporax.lowering.pipeline.chunk import ChunkGraph
 from sporax.lowering.pipeline.flat import Phase, part_of_identity

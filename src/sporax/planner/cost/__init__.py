@@ -2,7 +2,7 @@
 
 from sporax.planner.cost.evaluate import PlanCost, cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
-from sporax.planner.cost.links import link_costs
+from sporax.planner.cost.link_rates import link_costs
 from sporax.planner.cost.model import CommunicationOnly, CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
 

@@ -21,7 +21,7 @@ from sporax.planner.cost.repetition import rounds
 from sporax.planner.rules import Kind, entry_for, rule_for
 
 _ELEMENTWISE = "1 elementwise"
-"""Family of rules (`planner.rules.table`)."""
+"""Family of rules (`planner.rules.rule_table`)."""
 _FOLLOWING = frozenset([_ELEMENTWISE, "2 dimensions", "4 reduction", "9 creation"])
 """Families of operators between products; all others are called products here."""
 

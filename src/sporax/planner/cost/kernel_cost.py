@@ -3,7 +3,7 @@
 Problem: a search needs a cost for every operator by itself and cannot know what will be fused.
 
 Method: a complete plan shows which operators are fused, which operands are transposed and which arrays are written
-(`sporax.planner.memory.kernel_fusion`), and so how many bytes are read and written. This ranks plans with similar
+(`sporax.planner.memory.xla_cpu.kernel_fusion`), and so how many bytes are read and written. This ranks plans with similar
 communication better, and takes longer.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.plan import Plan
+from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.events import Timeline
-from sporax.planner.memory.instructions import Instructions, Kind
-from sporax.planner.memory.kernel_fusion import Kernel, kernels_of
+from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
+from sporax.planner.memory.xla_cpu.kernel_fusion import Kernel, kernels_of
 from sporax.planner.rules import entry_for, local_flops, rule_for
 
 

@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sporax.ir.config.search_config import CostModelConfig
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK
 from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.ir.search_config import CostModelConfig
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost.model import local_bytes
 from sporax.planner.rules import Assignment, Kind, Rule, entry_for, placements

@@ -1,7 +1,7 @@
 """Loops and branches inlined: one graph without bodies, for searches, costs and questions that look at single operators.
 
 A body is inlined once in the place of its loop, and its operators say how often they run. Edge operators, which never
-run (`planner.rules.loops`), relate the tensors inside to the tensors outside:
+run (`planner.rules.loop_rules`), relate the tensors inside to the tensors outside:
 
     operand        enter -> argument                      resharded to the placement of the body, once per loop
     stacked        slice                                  the slice of a round has the placement of the whole, without
@@ -22,9 +22,9 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
-from sporax.planner.loops.writer import Control, Part, Reader, Writer
+from sporax.planner.loops.graph_writer import Control, Part, Reader, Writer
 from sporax.planner.rules import propagate, rule_for
-from sporax.planner.rules.loops import ARGUMENT, CARRY, SLICE, STACK
+from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, SLICE, STACK
 
 _SCALAR = Placement(())
 """The placement of an index or a condition, which has no dimension to shard."""

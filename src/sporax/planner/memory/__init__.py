@@ -1,1 +1,1 @@
-"""Peak memory of a plan: XLA's instructions, kernel fusion, live ranges and buffer assignment, modelled."""
+"""Peak memory of a plan: live ranges, buffer assignment, recomputation; `xla_cpu` models what a compiler fuses."""

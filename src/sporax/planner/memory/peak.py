@@ -6,7 +6,7 @@ Method: follow the compiler. Operators and transfers become instructions (`instr
 kernels, and kernels run as soon as they can (`kernel_fusion`). An array is live from the kernel that writes it to the
 last kernel that reads it. Arguments and results have buffers of their own; everything else shares one heap, gaps
 included (`buffer_assignment`). A kernel of elementwise operators writes in place over an operand of the same size that
-has no later reader. `events` and `all_reduce_combiner` model the buffers of collectives.
+has no later reader. `step_events` and `all_reduce_combiner` model the buffers of collectives.
 
 Loops are inlined (`planner.loops`): arrays of a round are live within the loop; what the loop reads or stacks is live
 as long as the loop runs.
@@ -25,6 +25,7 @@ from operator import itemgetter
 
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.plan import Plan
+from sporax.planner.communication.step_events import Event, Timeline
 from sporax.planner.loops.inline import inline_loops, spans
 from sporax.planner.memory.buffer_assignment import (
     Allocation,
@@ -33,10 +34,9 @@ from sporax.planner.memory.buffer_assignment import (
     arrays_in_allocations,
     heap_offsets,
 )
-from sporax.planner.memory.events import Event, Timeline
-from sporax.planner.memory.instructions import Instructions, Kind
-from sporax.planner.memory.kernel_fusion import Kernel, copied_arguments, kernels_of
-from sporax.planner.memory.library_fusion import write_shared_constants
+from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
+from sporax.planner.memory.xla_cpu.kernel_fusion import Kernel, copied_arguments, kernels_of
+from sporax.planner.memory.xla_cpu.library_fusion import write_shared_constants
 
 
 class Use(Enum):

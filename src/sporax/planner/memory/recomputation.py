@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from sporax.ir.errors import SporaxRuntimeError
-from sporax.planner.report.tables import size_text
+from sporax.base.errors import SporaxRuntimeError
+from sporax.base.text_tables import size_text
 
 _STEPS = 400
 """Parts into which the bytes of a knapsack are divided: its table has so many entries per block."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.pipeline_schedule import PipelineSchedule, Route, Task, TaskKind, with_transfers
 
 F, B = TaskKind.FORWARD, TaskKind.BACKWARD

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
+from sporax.planner.communication.gradient_terms import gradient_terms
 from sporax.planner.communication.resharding import default_costs, redistribute
-from sporax.planner.propagation.gradient_terms import gradient_terms
 from sporax.planner.propagation.loop_bodies import SCALAR, Given, plan_as_decided, plan_control_flow
 from sporax.planner.propagation.policy import MaybePlacements, NoPolicy, Policy
 from sporax.planner.rules import Assignment, Rule, nothing_cut, placements, propagate, rule_for

@@ -20,20 +20,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout
 from sporax.ir.marks import Cuts, LayoutMark, OperatorMark, Side
 from sporax.ir.operation import Shape, TensorSpec
-from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan, Resharding
 from sporax.ir.strategy import check_cuts, strategy_text
-from sporax.planner.communication.fusion import FusionIds, fusion_ids
-from sporax.planner.operators.manual_split import READERS
-from sporax.planner.operators.strategies import batch_parallel, layout_placement, placements_for, result_placement
-from sporax.planner.propagation.gradient_terms import TERM
+from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids
+from sporax.planner.communication.gradient_terms import TERM
+from sporax.planner.pins.manual_split import READERS
+from sporax.planner.pins.strategies import batch_parallel, layout_placement, placements_for, result_placement
 from sporax.planner.propagation.policy import MaybePlacements
 from sporax.planner.propagation.propagate import plan_by_propagation
 

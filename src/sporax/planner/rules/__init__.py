@@ -15,7 +15,7 @@ from sporax.planner.rules.derive import (
 )
 from sporax.planner.rules.language import Border, Factor, Kind, Operation, Rule, TensorSpec, Window, replicate
 from sporax.planner.rules.notation import Statement
-from sporax.planner.rules.table import TABLE, Behaviour, Entry, entries, entry_for, register, rule_for, unregister
+from sporax.planner.rules.rule_table import TABLE, Behaviour, Entry, entries, entry_for, register, rule_for, unregister
 
 __all__ = [
     "Assignment",

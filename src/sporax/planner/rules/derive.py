@@ -11,8 +11,8 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.placement import Axes, Placement, num_parts, placed
 from sporax.planner.rules.language import DimFactors, Factor, Kind, Operation, Rule, TensorSpec
 

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from sporax.planner.rules.table import TABLE, Behaviour, Entry
+from sporax.planner.rules.rule_table import TABLE, Behaviour, Entry
 
 BEGIN, END = "<!-- table of primitives: begin -->", "<!-- table of primitives: end -->"
 

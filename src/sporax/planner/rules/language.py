@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.ir.operation import Operation, Shape, TensorSpec
 from sporax.ir.placement import Placement
 
@@ -171,7 +171,7 @@ class Rule:
     Attributes:
         factors: all indices.
         operands, results: per tensor, per dimension, the factors that index it.
-        recipe: how slices are computed; ``"plain"`` binds the primitive itself (`sporax.lowering.local_equations` has
+        recipe: how slices are computed; ``"plain"`` binds the primitive itself (`sporax.lowering.execute.local_equations` has
         the others). adapt: parameters that depend on shapes, for the slices; None when there are none.
         flops_per_point: work at each point of the index space spanned by `points`.
         points: the factors that span the index space; all factors when None.

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sporax.ir.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.ir.placement import REDUCTIONS
 from sporax.planner.rules.language import Adapt, DimFactors, Draft, Operation, Rule
 

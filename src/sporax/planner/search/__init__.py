@@ -1,37 +1,32 @@
 """Searches for plans: one candidate per decision, least predicted time, within the memory of a device.
 
-Problem: `operator_rules` and `search_space` say how one operator may be sharded; `decisions` finds what there is to
-decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` prices resharding; `problem`
-puts them together.
+`space` is the problem: `operator_rules` and `shardings` say how one operator may be sharded; `decisions` finds what there is to
+decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` prices resharding; `problem` puts them
+together; `plan_assembly` makes the plan, and `result` is what a search returns.
 
-Searches: `ilp`, `dynamic`, `recursive`, `sharding_propagation` and `block_search`. Their tools: `message_passing`,
-`bucket_elimination`, `repeated_blocks`, `block_tying`, `local_search`, `large_neighborhood`.
+Searches: `ilp`, `dynamic`, `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next best plans.
 
-Memory: `memory_limit` fits a plan into a limit, by `resident_memory` and `transient_memory`; `memory_lower_bound` (with
-`partial_order` and `materialization`) bounds what every plan needs, and `bound_problem` gives that to the solver.
-
-Results: `plan_assembly` makes the plan, `lower_bound` certifies it, `result` is what a search returns, `alternatives`
-lists the next best plans.
+Memory: `limit` holds what fits a plan into a limit; `bound` bounds what every plan needs and gives that to the solver.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from sporax.base.errors import SporaxValueError
+from sporax.base.progress import doing
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
-from sporax.planner.report.progress import doing
 from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.block_search import repeated
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.plan_assembly import whole_plan
-from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.recursive import recursive
-from sporax.planner.search.result import SearchResult
 from sporax.planner.search.sharding_propagation import propagation
+from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.problem import SearchOptions
+from sporax.planner.search.space.result import SearchResult
 
 __all__ = [
     "MODES",

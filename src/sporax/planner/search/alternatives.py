@@ -25,34 +25,34 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from sporax.base.errors import SporaxValueError
+from sporax.base.progress import doing
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.report.progress import doing
 from sporax.planner.search.dynamic import decided
-from sporax.planner.search.local_search import MeasuredPlan, measured, reduce_cost, reduce_memory
-from sporax.planner.search.loop_bodies import inside_loops
-from sporax.planner.search.memory_heuristic import cheapest
-from sporax.planner.search.memory_limit import fit, smallest, solve_within, unmodelled_bytes
-from sporax.planner.search.message_passing import CoordinateDescent, choose, choose_within, converge
-from sporax.planner.search.plan_assembly import plan_of
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.resident_memory import resident_usage
-from sporax.planner.search.result import SearchResult
+from sporax.planner.search.inlined_loops import inside_loops
+from sporax.planner.search.limit.local_search import MeasuredPlan, measured, reduce_cost, reduce_memory
+from sporax.planner.search.limit.memory_heuristic import cheapest
+from sporax.planner.search.limit.memory_limit import fit, smallest, solve_within, unmodelled_bytes
+from sporax.planner.search.limit.message_passing import CoordinateDescent, choose, choose_within, converge
+from sporax.planner.search.limit.resident_memory import resident_usage
+from sporax.planner.search.limit.transient_memory import transient_usage
 from sporax.planner.search.sharding_propagation import heaviest_first
-from sporax.planner.search.transient_memory import transient_usage
-from sporax.planner.solver.coordinate_descent import descend
-from sporax.planner.solver.core import Core
-from sporax.planner.solver.graph import Booleans, Floats
-from sporax.planner.solver.network import Network
-from sporax.planner.solver.reductions import reduce
-from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
-from sporax.planner.solver.timeline import Timeline
-from sporax.planner.solver.trws import MessagePassing
+from sporax.planner.search.space.plan_assembly import plan_of
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.result import SearchResult
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.cost_graph import Booleans, Floats
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.graph.reductions import reduce
+from sporax.planner.solver.methods.coordinate_descent import descend
+from sporax.planner.solver.methods.trws import MessagePassing
+from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 SECONDS = 30.0
 """Time for a question."""

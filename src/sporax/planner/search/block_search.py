@@ -15,17 +15,17 @@ import time
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.block_tying import TURNS, choose_tied_within, labels, tied_choice
-from sporax.planner.search.local_search import measured
-from sporax.planner.search.loop_bodies import inside_loops
+from sporax.planner.search.inlined_loops import inside_loops
+from sporax.planner.search.limit.block_tying import TURNS, choose_tied_within, labels, tied_choice
+from sporax.planner.search.limit.local_search import measured
+from sporax.planner.search.limit.memory_heuristic import cheapest
+from sporax.planner.search.limit.message_passing import choose, lower_bound
 from sporax.planner.search.lower_bound import bound_of
-from sporax.planner.search.memory_heuristic import cheapest
-from sporax.planner.search.message_passing import choose, lower_bound
-from sporax.planner.search.plan_assembly import plan_of
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.repeated_blocks import find_repeats
-from sporax.planner.search.result import SearchResult
-from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
+from sporax.planner.search.space.plan_assembly import plan_of
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.repeated_blocks import find_repeats
+from sporax.planner.search.space.result import SearchResult
+from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _TOLERABLE = 0.01
 """Share of the cost that tying may lose; above it every decision gets a variable of its own."""

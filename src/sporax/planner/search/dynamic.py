@@ -2,9 +2,9 @@
 
 Problem: the plan of least predicted time, exactly where possible.
 
-Method: first remove decisions with few neighbours and candidates that cannot be optimal (`planner.solver.reductions`),
+Method: first remove decisions with few neighbours and candidates that cannot be optimal (`planner.solver.graph.reductions`),
 then eliminate the rest with larger tables (`bucket_elimination`). If a table would be too large, or if the best plan
-exceeds the memory, tables become lists of labels (`planner.solver.label_elimination`): cost and memory of every choice
+exceeds the memory, tables become lists of labels (`planner.solver.methods.label_elimination`): cost and memory of every choice
 that is close to a lower bound. If there are too many labels, an integer program decides; if that takes too long,
 message passing (`message_passing`) suggests a choice as well.
 """
@@ -21,22 +21,22 @@ import numpy as np
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.bucket_elimination import eliminate
-from sporax.planner.search.local_search import measured
-from sporax.planner.search.loop_bodies import inside_loops
-from sporax.planner.search.memory_limit import bound_below, solve_within
-from sporax.planner.search.message_passing import bounded
-from sporax.planner.search.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.result import SearchResult
+from sporax.planner.search.inlined_loops import inside_loops
+from sporax.planner.search.limit.local_search import measured
+from sporax.planner.search.limit.memory_limit import bound_below, solve_within
+from sporax.planner.search.limit.message_passing import bounded
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver import CostGraph, solve
-from sporax.planner.solver.core import Core
-from sporax.planner.solver.exact import solve_exactly
-from sporax.planner.solver.graph import Ints
-from sporax.planner.solver.label_rounds import MOST_JOINS, ByLabels
-from sporax.planner.solver.network import Network
-from sporax.planner.solver.reductions import reduce
-from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
-from sporax.planner.solver.timeline import Timeline
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.cost_graph import Ints
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.graph.reductions import reduce
+from sporax.planner.solver.methods.bucket_elimination import eliminate
+from sporax.planner.solver.methods.exact import solve_exactly
+from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
+from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 LARGEST_TABLE = 500_000
 """Entries of the largest table that elimination may make."""

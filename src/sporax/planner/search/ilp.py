@@ -12,19 +12,19 @@ import math
 import time
 from operator import itemgetter
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.search.local_search import MeasuredPlan, measured
-from sporax.planner.search.loop_bodies import inside_loops
-from sporax.planner.search.memory_limit import bound_below, solve_within
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.inlined_loops import inside_loops
+from sporax.planner.search.limit.local_search import MeasuredPlan, measured
+from sporax.planner.search.limit.memory_limit import bound_below, solve_within
 from sporax.planner.search.recursive import one_axis_after_another
-from sporax.planner.search.result import SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver import Solution, solve
-from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
+from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _FREE_SHARE = 0.5
 """Most of the time that the question without a limit may take; the rest is for plans that fit."""

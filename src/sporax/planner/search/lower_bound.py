@@ -19,15 +19,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sporax.ir.identity import ByIdentity
-from sporax.planner.search.message_passing import converge, lower_bound
-from sporax.planner.search.repeated_blocks import Edge, Repeats, Wire
-from sporax.planner.search.resharding_cost import Floats
-from sporax.planner.solver.core import Core
-from sporax.planner.solver.graph import CostGraph
-from sporax.planner.solver.network import Network
-from sporax.planner.solver.timeline import Timeline
-from sporax.planner.solver.trws import MessagePassing
+from sporax.base.identity import ByIdentity
+from sporax.planner.search.limit.message_passing import converge, lower_bound
+from sporax.planner.search.space.repeated_blocks import Edge, Repeats, Wire
+from sporax.planner.search.space.resharding_cost import Floats
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.cost_graph import CostGraph
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.methods.trws import MessagePassing
 
 _FORBIDDEN = 1e3
 """In place of ``inf``, as a multiple of the greatest finite cost: messages must be numbers."""

@@ -25,21 +25,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.block_tying import choose_tied
-from sporax.planner.search.candidates import Base
-from sporax.planner.search.local_search import MeasuredPlan, measured
-from sporax.planner.search.loop_bodies import inside_loops
-from sporax.planner.search.memory_heuristic import cheapest
-from sporax.planner.search.memory_limit import fit, is_large
-from sporax.planner.search.message_passing import choose_within
-from sporax.planner.search.plan_assembly import plan_of
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.result import SearchResult
-from sporax.planner.search.search_space import Units, natural_units
+from sporax.planner.search.inlined_loops import inside_loops
+from sporax.planner.search.limit.block_tying import choose_tied
+from sporax.planner.search.limit.local_search import MeasuredPlan, measured
+from sporax.planner.search.limit.memory_heuristic import cheapest
+from sporax.planner.search.limit.memory_limit import fit, is_large
+from sporax.planner.search.limit.message_passing import choose_within
+from sporax.planner.search.space.candidates import Base
+from sporax.planner.search.space.plan_assembly import plan_of
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.shardings import Units, natural_units
 
 Order = tuple[Units, ...]
 """The units of each round."""

@@ -22,17 +22,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sporax.base.identity import ByIdentity
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.identity import ByIdentity
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
-from sporax.planner.search.local_search import MeasuredPlan, measured
-from sporax.planner.search.loop_bodies import inside_loops
-from sporax.planner.search.memory_heuristic import cheapest
-from sporax.planner.search.message_passing import CoordinateDescent
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.result import SearchResult
+from sporax.planner.search.inlined_loops import inside_loops
+from sporax.planner.search.limit.local_search import MeasuredPlan, measured
+from sporax.planner.search.limit.memory_heuristic import cheapest
+from sporax.planner.search.limit.message_passing import CoordinateDescent
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.result import SearchResult
 
 Seeding = dict[int, int]
 """A candidate for some decisions."""

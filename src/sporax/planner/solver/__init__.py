@@ -1,16 +1,15 @@
 """The solver of cost graphs: one strategy per node, least total cost, within a memory limit at every time.
 
-The problem is `graph`, its files are read by `reader`, and `checker` measures a choice independently. `timeline`,
-`network` and `reductions` make the problem smaller without losing its optimum. `integer_program`, `exact`,
-`label_elimination` and `label_rounds` solve small problems. `core`, `trws` and `lagrangian` bound large ones;
-`coordinate_descent`, `neighborhood` and `large_neighborhood_search` find good choices for them. `roles`, `worker` and
-`team` run these in parallel processes; `solution` combines everything and `command` is ``sporax solve``. `synthetic`
-makes graphs that resemble real ones, for tests and benchmarks.
+`graph` holds the problem (`cost_graph`) and what makes it smaller without losing its optimum (`moments`, `network`,
+`reductions`). `methods` solve small problems (`integer_program`, `exact`, `label_elimination`, `label_rounds`), bound large
+ones (`trws`, `lagrangian`) and find good choices for them (`coordinate_descent`, `neighborhood`, `large_neighborhood_search`).
+`portfolio` runs these in parallel processes; its `solution` combines everything, and `choice_check` measures a choice
+independently. `contest` reads and generates files, and is ``sporax solve``.
 """
 
-from sporax.planner.solver.checker import Evaluation, evaluate
-from sporax.planner.solver.graph import CostGraph
-from sporax.planner.solver.reader import read_graph
-from sporax.planner.solver.solution import Solution, solve
+from sporax.planner.solver.contest.reader import read_graph
+from sporax.planner.solver.graph.cost_graph import CostGraph
+from sporax.planner.solver.portfolio.choice_check import Evaluation, evaluate
+from sporax.planner.solver.portfolio.solution import Solution, solve
 
 __all__ = ["CostGraph", "Solution", "solve", "Evaluation", "evaluate", "read_graph"]

@@ -2,7 +2,7 @@
 
 import sys
 
-from sporax.planner.solver.command import main
+from sporax.planner.solver.contest.solve_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,20 +12,20 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from statistics import median
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.graph import LITERAL
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.pipeline_schedule import PipelineSchedule, TaskKind
 from sporax.ir.placement import Placement
+from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
 from sporax.lowering.pipeline.programs import ChunkProgram, Slot
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.pipeline.generators import SCHEDULES, generate
 from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts, simulate
-from sporax.planner.pipeline.summary import PipelineSummary
-from sporax.planner.pipeline.timeline import Times
-from sporax.runtime.pipeline.planned import PlannedChunk, PlannedPipeline
+from sporax.report.pictures.pipeline_timeline import Times
+from sporax.report.pipeline_summary import PipelineSummary
 
 
 def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> PipelineCosts:

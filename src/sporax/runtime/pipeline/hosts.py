@@ -1,9 +1,9 @@
 """Which variables of a pipeline are in host memory between steps, and what travels there.
 
-The plan is made as if all was on the devices, as for steps of one stage (`sporax.runtime.planned_offload`). Then the marked
-variables go to the hosts of their stage, and all others with ``auto_offload=False``. With ``auto_offload=True`` each stage sends
-its largest until the simulated peak of the stage fits. A weight that devices read for micro batches does not help there: it is
-fetched at the beginning of a step and held to its end.
+The plan is made as if all was on the devices, as for steps of one stage (`sporax.runtime.planned.host_variables`). Then the
+marked variables go to the hosts of their stage, and all others with ``auto_offload=False``. With ``auto_offload=True`` each
+stage sends its largest until the simulated peak of the stage fits. A weight that devices read for micro batches does not help
+there: it is fetched at the beginning of a step and held to its end.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 
 from sporax.ir.graph import Role
 from sporax.ir.pipeline_schedule import TaskKind
-from sporax.lowering.memory.host import transfers
-from sporax.lowering.memory.notes import host_notes
+from sporax.lowering.marks.host_transfer import transfers
+from sporax.lowering.passes.recompute.memory_notes import host_notes
+from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
 from sporax.lowering.pipeline.programs import read_on_devices
-from sporax.runtime.argument import Argument
-from sporax.runtime.host_memory import check_room, limits_of
+from sporax.runtime.devices.argument import Argument
 from sporax.runtime.pipeline import processes
-from sporax.runtime.pipeline.planned import PlannedChunk, PlannedPipeline
 from sporax.runtime.pipeline.stage_program import jitted_program
+from sporax.runtime.storage.host_memory import check_room, limits_of
 
 Peaks = Callable[[PlannedPipeline], Sequence[float]]
 """By stage the bytes that one of its devices needs."""

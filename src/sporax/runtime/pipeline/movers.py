@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from sporax.lowering.memory.host import KIND
-from sporax.runtime.pipeline.transfer import Line
+from sporax.lowering.marks.host_transfer import KIND
+from sporax.runtime.pipeline.stage_transfer import Line
 
 
 class InLine:

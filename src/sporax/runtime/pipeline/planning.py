@@ -15,31 +15,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import Operator, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import GradientMark
-from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.pipeline_schedule import PipelineSchedule, Route
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
-from sporax.ir.plan_settings import PlanSettings
-from sporax.lowering.ingest import Ingested
+from sporax.lowering.ingest.ingest import Ingested
+from sporax.lowering.passes.host.host_rows import with_whole_rows
 from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
 from sporax.lowering.pipeline.chunk import ChunkGraph, cut
 from sporax.lowering.pipeline.flat import MicroStep
-from sporax.lowering.pipeline.host_rows import with_whole_rows
 from sporax.lowering.pipeline.micro_step import open_micro_loop
+from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
 from sporax.lowering.pipeline.programs import programs_of, update_levels
 from sporax.planner.auto import auto_plan
-from sporax.planner.operators.axis_order import arranged_for
-from sporax.planner.operators.manual_split import check_splits
-from sporax.planner.pipeline.check import check_schedule
+from sporax.planner.pins.axis_order import arranged_for
+from sporax.planner.pins.manual_split import check_splits
 from sporax.planner.pipeline.generators import forward_only, generate
+from sporax.planner.pipeline.schedule_check import check_schedule
 from sporax.planner.propagation.semi_auto import semi_auto_plan
-from sporax.runtime.global_view import data_placement
-from sporax.runtime.pipeline.planned import PlannedChunk, PlannedPipeline
+from sporax.runtime.devices.global_view import data_placement
 from sporax.runtime.pipeline.processes import check_processes
 from sporax.runtime.pipeline.stages import chosen_stages
 

@@ -18,14 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.graph import Role
-from sporax.ir.parallel_config import ParallelConfig
-from sporax.lowering.memory.host import on_host_of
-from sporax.runtime import distributed, joint
-from sporax.runtime.global_view import sharding_of
-from sporax.runtime.pipeline.planned import PlannedPipeline
-from sporax.runtime.pipeline.transfer import Line, Transfer, is_here, without_shards
+from sporax.lowering.marks.host_transfer import on_host_of
+from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
+from sporax.runtime import world
+from sporax.runtime.devices.global_view import sharding_of
+from sporax.runtime.pipeline.stage_transfer import Line, Transfer, is_here, without_shards
+from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.session import SESSION
 
 _SMALL = 64
@@ -86,7 +87,7 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
     """
     # The process has fed all rows, and each device takes its own.
     if tuple(rows.shape) == tuple(shape) or config.dataset_strategy == "full_batch":
-        return joint.place(rows, sharding)
+        return joint_arrays.place(rows, sharding)
     # Each process has read its part of the batch, and no process has all rows.
     fed: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(rows), tuple(shape))
     return fed
@@ -214,11 +215,11 @@ def together(name: str, step: Callable[[], Any]) -> Any:
         SporaxRuntimeError: another rank is lost.
     """
     # Joint programs before this step are ordered by a number that programs of stages do not take.
-    joint.finish()
+    joint_arrays.finish()
     watchdog = SESSION.watchdog
     if watchdog is None:
         return step()
-    watchdog.note_start(name, joint.all_devices())
+    watchdog.note_start(name, joint_arrays.all_devices())
     try:
         results = step()
     except (RuntimeError, ValueError) as error:
@@ -235,7 +236,7 @@ def check_processes(config: ParallelConfig) -> None:
     """
     if not several():
         return
-    if distributed.world() is None:
+    if world.world() is None:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} over {jax.process_count()} processes "
             "needs the ranks joined: call init() first."

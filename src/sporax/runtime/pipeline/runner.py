@@ -6,7 +6,7 @@ stages work at the same time although one thread starts them. The list is in the
 stage waits for work that could have been started earlier.
 
 With several processes each of them writes down the same list, keeps and compiles what concerns its own devices, and exchanges
-what crosses processes in the order of the list (`sporax.runtime.pipeline.transfer`).
+what crosses processes in the order of the list (`sporax.runtime.pipeline.stage_transfer`).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.pipeline_schedule import Task, TaskKind
-from sporax.lowering.memory.host import KIND
+from sporax.lowering.marks.host_transfer import KIND
+from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
-from sporax.planner.pipeline.order import linear_order
-from sporax.planner.pipeline.timeline import Times
-from sporax.runtime import joint
-from sporax.runtime.global_view import jax_mesh, sharding_of
+from sporax.planner.pipeline.linear_order import linear_order
+from sporax.report.pictures.pipeline_timeline import Times
+from sporax.runtime.devices.global_view import jax_mesh, sharding_of
 from sporax.runtime.pipeline import processes
-from sporax.runtime.pipeline.memory import MemoryWatch
 from sporax.runtime.pipeline.movers import ByDevices, InLine, Mover, Once
-from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.processes import ManyProcesses
+from sporax.runtime.pipeline.stage_memory import MemoryWatch
 from sporax.runtime.pipeline.stage_program import compile_program
-from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
-from sporax.runtime.step_verification import Steps
+from sporax.runtime.pipeline.stage_transfer import Line, Transfer, is_here
+from sporax.runtime.process.step_verification import Steps
+from sporax.runtime.ranks import joint_arrays
 
 Given = tuple[dict[int, jax.Array], dict[int, jax.Array]]
 """Updated variables by position of the argument, and other results by position among the outputs."""
@@ -172,7 +172,7 @@ class CompiledPipeline:
             return processes.placed_rows(array, self.many.shapes[position], sharding, self.many.config)
         # A host array, or one of this process's devices, which every process has.
         if getattr(array, "is_fully_addressable", True):
-            return joint.place(array, sharding)
+            return joint_arrays.place(array, sharding)
         if array.sharding.is_equivalent_to(sharding, array.ndim):
             return array
         # JAX may exchange data among the devices here, so the programs that follow wait for its end.
@@ -180,7 +180,7 @@ class CompiledPipeline:
             resharded: jax.Array = jax.block_until_ready(jax.device_put(array, sharding))
             return resharded
         # Between stages of different processes JAX cannot move an array: it is gathered first.
-        return joint.place(joint.whole(array).addressable_data(0), sharding)
+        return joint_arrays.place(joint_arrays.whole(array).addressable_data(0), sharding)
 
     def _given(self, values: list[Any]) -> Given:
         updated = {position: values[number] for position, number in self.updated.items()}

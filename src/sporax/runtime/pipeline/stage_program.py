@@ -1,7 +1,7 @@
 """One program of a chunk as a compiled function of whole arrays.
 
 It is one rank's program inside `shard_map`, around which sums are added up where they are, and what is in host memory is fetched
-and returned (`sporax.lowering.memory.rewrite.with_hosts`).
+and returned (`sporax.lowering.passes.pass_order.with_hosts`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from sporax.ir.placement import Placement
-from sporax.lowering.execute import rank_program
-from sporax.lowering.memory.host import has_host_memory, on_host_of, place_of_work
-from sporax.lowering.memory.rewrite import merged_options, with_hosts
+from sporax.lowering.execute.rank_program import rank_program
+from sporax.lowering.marks.host_transfer import has_host_memory, on_host_of, place_of_work
+from sporax.lowering.passes.pass_order import merged_options, with_hosts
 from sporax.lowering.pipeline.programs import ChunkProgram, Slot
-from sporax.runtime import step_verification
-from sporax.runtime.communication_reuse import reusing
-from sporax.runtime.device_program import fusion_options
-from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
-from sporax.runtime.step_verification import Steps
+from sporax.runtime.devices.device_program import fusion_options
+from sporax.runtime.devices.global_view import axis_names, jax_mesh, partition_spec, sharding_of
+from sporax.runtime.process import step_verification
+from sporax.runtime.process.step_verification import Steps
+from sporax.runtime.ranks.communication_reuse import reusing
 
 
 def compile_program(program: ChunkProgram, options: Mapping[str, Any], steps: Steps) -> Any:

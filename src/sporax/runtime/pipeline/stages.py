@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.placement import prime_mesh
-from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.pipeline.assign import StageOf
 from sporax.lowering.pipeline.flat import MicroStep, Phase
 from sporax.planner.auto import price_list
-from sporax.planner.pipeline.numbers import search_numbers
+from sporax.planner.pipeline.degrees import search_numbers
 from sporax.planner.pipeline.partition import Block, partition
 from sporax.planner.rules import rule_for
 from sporax.runtime.session import SESSION

@@ -1,0 +1,1 @@
+"""Frozen settings of a step: parallel modes, placement of state, searches, fusion, reuse. Values only."""

@@ -1,0 +1,176 @@
+"""All settings of a parallel run, as one frozen value.
+
+The facade keeps the present `ParallelConfig` in its global context (`sporax.mindspore.context`). A step takes the present value
+when it is compiled, and everything below the facade reads only that value. Fields are called like the keys of
+`set_auto_parallel_context`, so one list of names serves the user, the planner and the documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from sporax.ir.layout import Layout
+from sporax.ir.pipeline_schedule import PipelineSchedule
+
+
+class ParallelMode:
+    """Names of the ways a step can be spread over devices. Same as MindSpore.
+
+    Example:
+        >>> ParallelMode.SEMI_AUTO_PARALLEL
+        'semi_auto_parallel'
+    """
+
+    STAND_ALONE = "stand_alone"
+    DATA_PARALLEL = "data_parallel"
+    HYBRID_PARALLEL = "hybrid_parallel"
+    SEMI_AUTO_PARALLEL = "semi_auto_parallel"
+    AUTO_PARALLEL = "auto_parallel"
+    MODE_LIST = [STAND_ALONE, DATA_PARALLEL, HYBRID_PARALLEL, SEMI_AUTO_PARALLEL, AUTO_PARALLEL]
+
+
+SEARCH_MODES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
+PIPELINE_SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
+OPTIMIZER_LEVELS = ("level1", "level2", "level3")
+COMMUNI_PARALLEL_MODES = ("all_group_parallel", "same_server_group_parallel", "no_group_parallel")
+MAX_RANKS = 4096
+"""Most devices of a job, as in MindSpore."""
+DEFAULT_FUSION_MEGABYTES = 64
+"""Size of a buffer in megabytes with ``mode="auto"``, as in MindSpore."""
+
+DatasetStrategy = str | tuple[tuple[int, ...], ...] | tuple[Layout, ...]
+"""How input data arrives: ``"data_parallel"``, ``"full_batch"``, or shardings of each input."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusionRule:
+    """How collectives of one kind are put together into larger ones.
+
+    Attributes:
+        mode: ``"auto"``: buffers of 64 MB; ``"size"``: buffers of `config` MB; ``"index"``: split after these positions.
+        config: None, megabytes, or positions in ascending order, after `mode`.
+        configured: whether the user requested it; nothing is fused before that.
+    """
+
+    mode: str = "auto"
+    config: int | tuple[int, ...] | None = None
+    configured: bool = False
+
+    @property
+    def threshold_megabytes(self) -> int | None:
+        """Size at which a buffer is full; 0 for no fusion, None where positions decide."""
+        if self.mode == "auto":
+            return DEFAULT_FUSION_MEGABYTES
+        return self.config if isinstance(self.config, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class CommFusion:
+    """Fusion of the collectives that a plan inserts.
+
+    Attributes:
+        openstate: the master switch.
+        allreduce, allgather, reducescatter: one rule per kind of collective.
+    """
+
+    openstate: bool = True
+    allreduce: FusionRule = FusionRule()
+    allgather: FusionRule = FusionRule()
+    reducescatter: FusionRule = FusionRule()
+
+    def in_force(self, kind: str) -> FusionRule | None:
+        """The rule for collectives of a kind (``"allreduce"``, …), or None when these are not fused."""
+        rule: FusionRule = getattr(self, kind)
+        return rule if self.openstate and rule.configured else None
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelConfig:
+    """The settings of a parallel run. Field names are the keys of `set_auto_parallel_context`, but for `has_reduce_scatter`.
+
+    `docs/parallel_context.md` says what each means and which part of the system reads it.
+
+    Example:
+        >>> config = ParallelConfig(device_num=8, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL, pipeline_stages=2)
+        >>> config.num_stage_devices
+        4
+    """
+
+    # The job. No user sets the last one: it says whether programs on its devices may scatter sums by one collective.
+    device_num: int = 1
+    global_rank: int = 0
+    has_reduce_scatter: bool = True
+    parallel_mode: str = ParallelMode.STAND_ALONE
+    # Gradients and loss.
+    gradients_mean: bool = False
+    gradient_fp32_sync: bool = True
+    loss_repeated_mean: bool = True
+    parameter_broadcast: bool = False
+    force_fp32_communication: bool = False
+    # Data.
+    dataset_strategy: DatasetStrategy = "data_parallel"
+    # Cuts and search.
+    search_mode: str = "recursive_programming"
+    enable_alltoall: bool = False
+    # Optimizer parallel; the threshold is in KB of a whole parameter.
+    enable_parallel_optimizer: bool = False
+    gradient_accumulation_shard: bool = False
+    parallel_optimizer_threshold: int = 64
+    optimizer_weight_shard_size: int = -1
+    optimizer_level: str = "level1"
+    optimizer_weight_shard_aggregated_save: bool = False
+    # Pipeline.
+    pipeline_stages: int = 1
+    pipeline_segments: int = 1
+    pipeline_interleave: bool = False
+    pipeline_scheduler: str = "1f1b"
+    pipeline_result_broadcast: bool = False
+    auto_pipeline: bool = False
+    pipeline_schedule: PipelineSchedule | None = None
+    # Memory.
+    recompute: str = ""
+    # Communication.
+    comm_fusion: CommFusion = field(default_factory=CommFusion)
+    all_reduce_fusion_config: tuple[int, ...] = ()
+    all_reduce_fusion_sizes: tuple[int, ...] = ()
+    communi_parallel_mode: str = "all_group_parallel"
+    # Files.
+    strategy_ckpt_load_file: str = ""
+    strategy_ckpt_save_file: str = ""
+    strategy_ckpt_only_trainable_params: bool = True
+    group_ckpt_save_file: str = ""
+    op_strategy_load_file: str = ""
+    op_strategy_save_file: str = ""
+    # Parameters and debugging.
+    init_param_in_compile: bool = True
+    auto_parallel_new_interface: bool = False
+    dump_local_norm: bool = False
+    dump_local_norm_path: str = ""
+    dump_device_local_norm: bool = False
+
+    @property
+    def full_batch(self) -> bool:
+        """Whether every rank feeds the whole batch."""
+        return self.dataset_strategy == "full_batch"
+
+    @property
+    def sharding_propagation(self) -> bool:
+        """Whether the search propagates the shardings that the user gave."""
+        return self.search_mode == "sharding_propagation"
+
+    @property
+    def in_global_view(self) -> bool:
+        """Whether a plan shards the step (semi-auto and auto parallel), rather than the user's own code."""
+        return self.parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
+
+    @property
+    def num_stage_devices(self) -> int:
+        """Devices of one pipeline stage."""
+        return self.device_num // self.pipeline_stages
+
+    def by_key(self) -> Mapping[str, Hashable]:
+        """All settings by name."""
+        values: dict[str, Any] = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        return values

@@ -1,0 +1,91 @@
+"""The settings that a step is planned with, as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sporax.base.errors import SporaxValueError
+from sporax.base.units import parse_bytes
+from sporax.ir.config.parallel_config import SEARCH_MODES, ParallelConfig, ParallelMode
+from sporax.ir.config.search_config import PRICES, CostModelConfig, SearchConfig
+from sporax.ir.variables import read
+
+HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
+"""Environment variables that replace settings, see `PlanSettings.under`."""
+DEVICES = "SPORAX_PLAN_DEVICES"
+"""How many devices a plan is for, whatever the script says: set by ``sporax plan --devices``."""
+SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
+"""Of pipelines: a schedule (or `all`) to compare with; `auto` to have the stages chosen."""
+
+SEMI_AUTO = "semi_auto"
+SYMBOLIC = "symbolic"
+"""Is in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
+SEARCHES = (*SEARCH_MODES, "ilp", "repeated_blocks")
+"""MindSpore's searches and ours."""
+PLAN_MODES = (SEMI_AUTO, *SEARCHES)
+"""What ``SPORAX_PLAN_MODE`` may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """The user's settings, taken when a step is compiled.
+
+    Attributes:
+        parallel: of the parallel run.
+        search: of the search, for automatic parallelism.
+        cost: of the cost model.
+        hardware: name or file of the devices' profile, or `SYMBOLIC`; "" for the one that fits the devices at hand.
+        max_device_bytes: the user's limit of one device's memory; 0 for none.
+        asked_bytes: what a plan must fit into, however it is made; 0 for no limit.
+        is_trial: the plan is one of several that are compared, so a search that finds none within the memory soon gives up.
+        num_stacked: how many leading dimensions of what is fed count steps, and are no part of a batch.
+    """
+
+    parallel: ParallelConfig
+    search: SearchConfig = field(default_factory=SearchConfig)
+    cost: CostModelConfig = field(default_factory=CostModelConfig)
+    hardware: str = ""
+    max_device_bytes: int = 0
+    num_stacked: int = 0
+    asked_bytes: int = 0
+    is_trial: bool = False
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether MindSpore's cost model prices plans: it was named, or its numbers changed and no hardware was named."""
+        # Changed numbers of the published model would otherwise have no effect, and nobody would notice.
+        return self.hardware == SYMBOLIC or (not self.hardware and bool(self.cost.changed & PRICES))
+
+    @property
+    def profile(self) -> str:
+        """Name or file of the devices' profile; "" for the one that fits the devices at hand."""
+        return "" if self.hardware == SYMBOLIC else self.hardware
+
+    def under(self, environ: Mapping[str, str]) -> PlanSettings:
+        """The settings with what the environment says instead, so that plans can be tried without touching a script.
+
+        ``SPORAX_HARDWARE`` is a profile or ``"symbolic"``, ``SPORAX_PLAN_MODE`` is one of `PLAN_MODES`, and
+        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``; ``SPORAX_PLAN_STAGES=auto`` switches on
+        ``auto_pipeline``.
+
+        Raises:
+            SporaxValueError: an unknown mode, or a size that cannot be read.
+        """
+        parallel, cost, asked = self.parallel, self.cost, self.asked_bytes
+        mode = environ.get(MODE, "")
+        if mode == SEMI_AUTO:
+            parallel = replace(parallel, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
+        elif mode in SEARCHES:
+            parallel = replace(parallel, parallel_mode=ParallelMode.AUTO_PARALLEL, search_mode=mode)
+        elif mode:
+            raise SporaxValueError(f"For '{MODE}', the mode must be one of {PLAN_MODES}, but got '{mode}'.")
+        if environ.get(MEMORY):
+            asked = parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size")
+            cost = replace(cost, device_memory_capacity=float(asked))
+        if environ.get(DEVICES):
+            parallel = replace(parallel, device_num=read(environ, DEVICES))
+        if read(environ, STAGES) == "auto":
+            parallel = replace(parallel, auto_pipeline=True)
+        hardware = environ.get(HARDWARE, self.hardware)
+        return replace(self, parallel=parallel, cost=cost, hardware=hardware, asked_bytes=asked)

@@ -1,0 +1,1 @@
+"""The API server: what is read from it, cached, and created on it."""

@@ -1,0 +1,297 @@
+"""The manifests of what a job consists of: pods, services, volume claims, budgets, policies, pod groups. Pure functions.
+
+Every object has a fixed name and the job as its owner, so creating it twice is refused by the API server and deleting the
+job lets the garbage collector remove it.
+
+A pod keeps the user's template. Added are: labels, a stable host name under the job's headless service, the restart
+policy, and in the container `mindspore` the environment that MindSpore's processes read: MS_ROLE, MS_SCHED_HOST,
+MS_SCHED_PORT, MS_SERVER_NUM, MS_WORKER_NUM, MS_NODE_ID. The counts are those at the pod's creation: which members a job has
+now is known to its scheduler alone. A job without a scheduler is one worker on its own, and gets none of these.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from sporax.k8s.decide.observed import Gang
+from sporax.k8s.resource import names
+from sporax.k8s.resource.spec import Job, RestartPolicy, Role, scheduler_port
+
+Manifest = dict[str, Any]
+
+_MS_ROLES = {Role.SCHEDULER: "MS_SCHED", Role.SERVER: "MS_PSERVER", Role.WORKER: "MS_WORKER"}
+_KEYS_PATH = "/etc/sporax/keys"
+_TOKEN_KEY = "token"  # of the Secret that holds a job's token
+# A server writes its log and hands its slots over before it goes.
+_SERVER_GRACE_SECONDS = 60
+
+
+def service_host(job: Job) -> str:
+    """Where the scheduler is reached, whichever incarnation of its pod runs."""
+    return f"{names.pod_name(job.name, Role.SCHEDULER.value, 0)}.{job.name}.{job.namespace}.svc"
+
+
+def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | None) -> Manifest:
+    """One pod of a job."""
+    part = job.spec.replica_spec(role)
+    assert part is not None  # only pods of roles that the job has are created
+    # Copied: the spec of the job must not change while its pods are made.
+    template: Manifest = copy.deepcopy(part.template)
+    metadata = template.get("metadata") or {}
+    name = names.pod_name(job.name, role.value, index)
+    labels = names.job_selector(job.name, role.value) | {names.LABEL_INDEX: str(index)}
+    body: Manifest = template["spec"]
+    # The operator decides about restarts where the kubelet cannot know the exit code's meaning.
+    body["restartPolicy"] = _kubelet_policy(part.restart_policy)
+    # Host name and subdomain give the pod a DNS name under the job's headless service.
+    body["hostname"], body["subdomain"] = name, job.name
+    container = next(item for item in body["containers"] if item["name"] == names.CONTAINER)
+    _add_port(container)
+    # One worker on its own has nobody to find.
+    if job.spec.replica_spec(Role.SCHEDULER) is not None:
+        variables = [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job), *_token(job)]
+        _add_environment(container, variables)
+    _add_keys(job, body, container)
+    if role is Role.SERVER:
+        body.setdefault("terminationGracePeriodSeconds", _SERVER_GRACE_SECONDS)
+        _add_state_volume(job, name, body, container)
+    annotations = dict(metadata.get("annotations") or {})
+    _join_gang(job, role, gang, body, labels, annotations)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        # Our labels win: the operator finds its pods by them.
+        "metadata": _metadata(job, name, {**(metadata.get("labels") or {}), **labels})
+        | ({"annotations": annotations} if annotations else {}),
+        "spec": body,
+    }
+
+
+def environment(job: Job, role: Role, sizes: dict[Role, int]) -> list[Manifest]:
+    """The variables that tell a process its place in the job."""
+    own_address = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    # The scheduler binds its own address: its name may not be in the DNS before it runs.
+    host = own_address if role is Role.SCHEDULER else {"value": service_host(job)}
+    return [
+        {"name": "MS_ROLE", "value": _MS_ROLES[role]},
+        {"name": "MS_SCHED_HOST", **host},
+        {"name": "MS_SCHED_PORT", "value": str(scheduler_port(job.spec))},
+        {"name": "MS_SERVER_NUM", "value": str(sizes.get(Role.SERVER, 0))},
+        {"name": "MS_WORKER_NUM", "value": str(sizes.get(Role.WORKER, 0))},
+        {"name": "MS_NODE_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+
+
+def _own_number(role: Role, index: int) -> list[Manifest]:
+    """A process has the number of its pod, so that worker 0 is rank 0 and the last pod is the last member."""
+    variable = {Role.WORKER: "RANK_ID", Role.SERVER: "MS_PS_INDEX"}.get(role)
+    return [] if variable is None else [{"name": variable, "value": str(index)}]
+
+
+def _server_settings(job: Job) -> list[Manifest]:
+    """What processes of a job with parameter servers need to know."""
+    part = job.spec.replica_spec(Role.SERVER)
+    if part is None:
+        return []
+    policy, claim = job.spec.security_policy, part.persistent_volume_claim_template
+    settings: list[Manifest] = []
+    if policy is not None and policy.curve is not None:
+        settings.append({"name": "MS_PS_KEYS", "value": _KEYS_PATH})
+    # As in the original: the cluster's network is trusted.
+    elif policy is None or policy.token is None:
+        settings.append({"name": "MS_PS_INSECURE", "value": "1"})
+    if claim is not None:
+        settings += [
+            {"name": "MS_ENABLE_RECOVERY", "value": "1"},
+            {"name": "MS_RECOVERY_PATH", "value": claim.mount_path},
+        ]
+    return settings
+
+
+def _token(job: Job) -> list[Manifest]:
+    """The secret that all processes of the job share."""
+    policy = job.spec.security_policy
+    if policy is None or policy.token is None:
+        return []
+    reference = {"name": policy.token.secret_ref.name, "key": _TOKEN_KEY}
+    return [{"name": "SPORAX_TOKEN", "valueFrom": {"secretKeyRef": reference}}]
+
+
+def shared(job: Job, budget_version: str) -> list[Manifest]:
+    """What a job's pods share, gang apart.
+
+    Args:
+        job: the job.
+        budget_version: `policy/v1` or, before Kubernetes 1.21, `policy/v1beta1`.
+    """
+    objects = [service(job)]
+    if job.spec.replica_spec(Role.SERVER) is not None:
+        objects.append(disruption_budget(job, budget_version))
+    if job.spec.security_policy is not None and job.spec.security_policy.network_policy:
+        objects.append(network_policy(job))
+    return objects
+
+
+def service(job: Job) -> Manifest:
+    """A headless service: a DNS name for every pod, ready or not."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job, job.name, names.job_selector(job.name)),
+        "spec": {
+            "clusterIP": "None",
+            # A scheduler must be reachable before its pod counts as ready.
+            "publishNotReadyAddresses": True,
+            "selector": names.job_selector(job.name),
+            "ports": [{"name": names.PORT_NAME, "port": scheduler_port(job.spec)}],
+        },
+    }
+
+
+def disruption_budget(job: Job, version: str) -> Manifest:
+    """At most one server may be evicted at a time."""
+    return {
+        "apiVersion": version,
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(job, budget_name(job.name), names.job_selector(job.name)),
+        # Two lost servers at once could be both copies of a slot.
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.job_selector(job.name, Role.SERVER.value)}},
+    }
+
+
+def budget_name(job_name: str) -> str:
+    """The name of a job's disruption budget."""
+    return f"{job_name}-ps"
+
+
+def network_policy(job: Job) -> Manifest:
+    """Only pods of the job, and the operator, may connect to the job's pods."""
+    # The operator asks schedulers about membership, from another namespace.
+    operator = {
+        "namespaceSelector": {},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "sporax-operator"}},
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(job, job.name, names.job_selector(job.name)),
+        "spec": {
+            "podSelector": {"matchLabels": names.job_selector(job.name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": {"matchLabels": names.job_selector(job.name)}}, operator]}],
+        },
+    }
+
+
+def volume_claim(job: Job, role: Role, index: int) -> Manifest | None:
+    """The volume claim of a server; None where it has none."""
+    part = job.spec.replica_spec(role)
+    template = part.persistent_volume_claim_template if part is not None else None
+    if template is None:
+        return None
+    name = names.pod_name(job.name, role.value, index)
+    # Labels of the user first, ours last.
+    labels = {**(template.metadata.get("labels") or {}), **names.job_selector(job.name, role.value)}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _metadata(job, name, labels),
+        "spec": copy.deepcopy(template.spec),
+    }
+
+
+def pod_group(job: Job, gang: Gang, total: int) -> Manifest:
+    """The gang of a job, as its scheduler wants it written."""
+    policy = job.spec.run_policy.scheduling_policy
+    assert policy is not None  # a gang is asked for by it
+    # Without a number the gang is the whole job.
+    spec: Manifest = {"minMember": policy.min_available or total}
+    if policy.min_resources:
+        spec["minResources"] = policy.min_resources
+    if gang is Gang.VOLCANO:
+        version = "scheduling.volcano.sh/v1beta1"
+        spec |= {"queue": policy.queue} if policy.queue else {}
+        spec |= {"priorityClassName": policy.priority_class} if policy.priority_class else {}
+    else:
+        version = "scheduling.x-k8s.io/v1alpha1"
+        if policy.schedule_timeout_seconds is not None:
+            spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
+    metadata = _metadata(job, job.name, names.job_selector(job.name))
+    return {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+
+
+def _join_gang(
+    job: Job, role: Role, gang: Gang | None, body: Manifest, labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    """Put a pod into the job's gang."""
+    policy = job.spec.run_policy.scheduling_policy
+    if gang is None or policy is None:
+        return
+    if policy.priority_class:
+        # `setdefault`: what the user's template says stays.
+        body.setdefault("priorityClassName", policy.priority_class)
+    if gang is Gang.VOLCANO:
+        body.setdefault("schedulerName", "volcano")
+        annotations |= {"scheduling.k8s.io/group-name": job.name, "volcano.sh/task-spec": role.value.lower()}
+    else:
+        body.setdefault("schedulerName", "scheduler-plugins-scheduler")
+        labels["scheduling.x-k8s.io/pod-group"] = job.name
+
+
+def _metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
+    """Name, labels and owner."""
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "name": job.name,
+        "uid": job.uid,
+        # "controller" lets the garbage collector delete what the job owns.
+        "controller": True,
+    }
+    return {"name": name, "namespace": job.namespace, "labels": labels, "ownerReferences": [owner]}
+
+
+def _kubelet_policy(policy: RestartPolicy) -> str:
+    """What the kubelet is told. With ExitCode it restarts nothing: the operator looks at the code."""
+    return "Never" if policy is RestartPolicy.EXIT_CODE else policy.value
+
+
+def _add_port(container: Manifest) -> None:
+    """Give the container its port, if it has none of that name."""
+    # One of the same name is the user's choice of port.
+    ports = container.setdefault("ports", [])
+    if not any(port.get("name") == names.PORT_NAME for port in ports):
+        ports.append({"name": names.PORT_NAME, "containerPort": names.DEFAULT_PORT})
+
+
+def _add_environment(container: Manifest, variables: list[Manifest]) -> None:
+    """Set variables; one that the user set to something else is ours, since a wrong place breaks the job."""
+    ours = {variable["name"] for variable in variables}
+    # A wrong place in the job breaks it, so the user's values of these variables are dropped.
+    kept = [variable for variable in container.get("env") or [] if variable["name"] not in ours]
+    container["env"] = [*variables, *kept]
+
+
+def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:
+    """Mount the job's keys where its processes read them."""
+    policy = job.spec.security_policy
+    if policy is None or policy.curve is None:
+        return
+    # Readable by its owner alone.
+    secret = {"secretName": policy.curve.secret_ref.name, "defaultMode": 0o400}
+    volume = {"name": "sporax-keys", "secret": secret}
+    body.setdefault("volumes", []).append(volume)
+    mount = {"name": "sporax-keys", "mountPath": _KEYS_PATH, "readOnly": True}
+    container.setdefault("volumeMounts", []).append(mount)
+
+
+def _add_state_volume(job: Job, name: str, body: Manifest, container: Manifest) -> None:
+    """Mount a server's own volume where its state is written."""
+    part = job.spec.replica_spec(Role.SERVER)
+    template = part.persistent_volume_claim_template if part is not None else None
+    if template is None:
+        return
+    claim = {"name": names.STATE_VOLUME, "persistentVolumeClaim": {"claimName": name}}
+    body.setdefault("volumes", []).append(claim)
+    container.setdefault("volumeMounts", []).append({"name": names.STATE_VOLUME, "mountPath": template.mount_path})

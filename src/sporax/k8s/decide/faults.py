@@ -1,0 +1,111 @@
+"""Which pods have ended, how, and what follows: each end is counted once, then replaced, ignored, or the job's end.
+
+These decide what follows, in this order: the job's failure policy, the promise that a server whose process was killed or
+whose node is gone is replaced, the restart policy of the role, and `enableDynamicWorker`.
+"""
+
+from __future__ import annotations
+
+from sporax.k8s.decide.draft import Draft
+from sporax.k8s.decide.observed import Phase, Pod
+from sporax.k8s.resource.spec import FailureAction, RestartPolicy, Role
+
+Failure = tuple[str, str]  # reason and message of a job that has failed
+
+
+def settle_faults(draft: Draft) -> Failure | None:
+    """Bring the records up to date with the pods; why the job has failed, if it has."""
+    failure: Failure | None = None
+    for role in Role:
+        for name in draft.target_names(role):
+            # All pods are brought up to date, even after one has ended the job.
+            failure = _settle(draft, name) or failure
+    return failure or _too_many_failures(draft) or _too_few_workers(draft)
+
+
+def _settle(draft: Draft, name: str) -> Failure | None:
+    """Bring the record of one pod up to date."""
+    pod, record = draft.pods.get(name), draft.record(name)
+    if record.result:
+        return None
+    # It was not deleted by the operator, which settles an incarnation before it deletes it.
+    if record.uid and record.uid != record.settled_uid and (pod is None or pod.uid != record.uid):
+        draft.count_restart(name, failed=False)
+        draft.report("Warning", "PodVanished", f"Pod {name} was deleted by another client; it is created again.")
+    if pod is None:
+        return None
+    if pod.uid != record.uid:
+        # One that is being deleted was settled by an operator that died before it wrote so.
+        settled = pod.uid if pod.is_deleting else draft.record(name).settled_uid
+        draft.remember(name, uid=pod.uid, settled_uid=settled, since=draft.now, container_restarts=0, not_before=None)
+    # The kubelet restarts containers by itself under OnFailure; the operator only counts.
+    if pod.restarts > draft.record(name).container_restarts:
+        again = pod.restarts - draft.record(name).container_restarts
+        draft.remember(name, container_restarts=pod.restarts)
+        draft.update(restarts=draft.status.restarts + again, failures=draft.status.failures + again)
+    # A pod that has succeeded is never created again.
+    if pod.phase is Phase.SUCCEEDED:
+        draft.remember(name, result="Succeeded")
+    elif pod.phase is Phase.FAILED and not pod.is_deleting and draft.record(name).settled_uid != pod.uid:
+        return _answer(draft, pod)
+    return None
+
+
+def _answer(draft: Draft, pod: Pod) -> Failure | None:
+    """Deal with a pod that has failed."""
+    how = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no word of its process"
+    text = f"Pod {pod.name} failed: {how}{f', {pod.reason}' if pod.reason else ''}."
+    match _verdict(draft, pod):
+        case FailureAction.RESTART:
+            draft.count_restart(pod.name, failed=True)
+            draft.report("Warning", "PodRestarted", f"{text} It is replaced.")
+        case FailureAction.IGNORE:
+            draft.remember(pod.name, result="Failed")
+            draft.report("Warning", "PodFailed", f"{text} The job goes on without it.")
+        case FailureAction.FAIL:
+            draft.remember(pod.name, result="Failed")
+            return "MSJobFailed", text
+    return None
+
+
+def _verdict(draft: Draft, pod: Pod) -> FailureAction:
+    """What follows from a failure."""
+    policy = draft.spec.failure_policy
+    for rule in policy.rules if policy is not None else ():
+        if rule.matches(pod.role, pod.exit_code, pod.reason):
+            return rule.action
+    # Neither is the program's own error.
+    was_taken = pod.was_killed or pod.is_lost
+    part = draft.spec.replica_spec(pod.role)
+    assert part is not None  # only pods of roles that the job has are wanted
+    match part.restart_policy:
+        case RestartPolicy.ALWAYS | RestartPolicy.ON_FAILURE:
+            return FailureAction.RESTART
+        case RestartPolicy.EXIT_CODE if was_taken:
+            return FailureAction.RESTART
+        case _ if was_taken and pod.role is Role.SERVER:
+            # The promise of elastic servers: copies of its slots are elsewhere.
+            return FailureAction.RESTART
+        case _ if pod.role is Role.WORKER and draft.spec.enable_dynamic_worker:
+            return FailureAction.IGNORE
+        case _:
+            return FailureAction.FAIL
+
+
+def _too_many_failures(draft: Draft) -> Failure | None:
+    """Whether the job has used up its restarts."""
+    limit = draft.spec.run_policy.backoff_limit
+    if limit is None or draft.status.failures <= limit:
+        return None
+    return "BackoffLimitExceeded", f"{draft.status.failures} failures, but spec.runPolicy.backoffLimit is {limit}."
+
+
+def _too_few_workers(draft: Draft) -> Failure | None:
+    """Whether an elastic job has lost more workers than it can do without."""
+    workers, part = draft.target_names(Role.WORKER), draft.spec.replica_spec(Role.WORKER)
+    left = sum(draft.record(name).result != "Failed" for name in workers)
+    least = max(1, (part.min_replicas or 0) if part is not None else 0)
+    # As long as enough are left, an elastic job goes on.
+    if not workers or left == len(workers) or left >= least:
+        return None
+    return "TooFewWorkers", f"{len(workers) - left} of {len(workers)} workers failed for good; {least} must be left."

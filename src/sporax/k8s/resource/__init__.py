@@ -1,0 +1,1 @@
+"""What an MSJob is: its specification, schema, status and submission."""

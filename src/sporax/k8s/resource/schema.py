@@ -1,0 +1,265 @@
+"""The custom resource definition of `MSJob`: a structural schema that refuses what cannot run.
+
+The original's has no schema beyond the field names. Here enums, minimums, required fields and defaults are checked by the
+API server. What a schema of Kubernetes before 1.25 cannot say (names of roles in any case, rules across fields) is
+checked by `spec.read_job`; `expression_rules` says part of it in the Common Expression Language for newer servers.
+
+Two traps of real servers shape this: a default of "" on an enum is refused by 1.20, and unknown roles must not be pruned
+silently, so the roles are `additionalProperties` and the operator names the wrong one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.k8s.resource import names
+from sporax.k8s.resource.spec import CleanPodPolicy, FailureAction, RestartPolicy, Role
+
+Schema = dict[str, Any]
+
+_ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_TIME: Schema = {"type": "string", "format": "date-time"}
+
+
+def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
+    """The CRD.
+
+    Args:
+        with_expressions: include rules that only API servers from 1.25 on accept.
+    """
+    worker = f".spec.msReplicaSpecs.{Role.WORKER.value}.replicas"
+    workers = f".status.replicaStatuses.{Role.WORKER.value}.active"
+    version = {
+        "name": names.VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": _job_schema(with_expressions)},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": worker,
+                "statusReplicasPath": workers,
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
+            {"name": "Workers", "type": "integer", "jsonPath": workers},
+            {"name": "Servers", "type": "integer", "jsonPath": f".status.replicaStatuses.{Role.SERVER.value}.active"},
+            {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {
+            "group": names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": names.SINGULAR,
+                "shortNames": [names.SHORT_NAME],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def expression_rules() -> list[Schema]:
+    """Rules across fields, for API servers that know the Common Expression Language."""
+    roles = [role.value.lower() for role in Role]
+    return [
+        {
+            "rule": f"self.msReplicaSpecs.all(role, role.lowerAscii() in {roles!r})",
+            "message": f"msReplicaSpecs: the roles are {', '.join(role.value for role in Role)}",
+        },
+        {
+            "rule": "self.msReplicaSpecs.exists(role, role.lowerAscii() == 'worker')",
+            "message": "msReplicaSpecs: a job must have workers",
+        },
+    ]
+
+
+def _object(properties: Schema, *required: str) -> Schema:
+    """An object with these properties."""
+    return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
+
+
+def _integer(minimum: int, maximum: int | None = None) -> Schema:
+    """A whole number."""
+    bound = {} if maximum is None else {"maximum": maximum}
+    return {"type": "integer", "format": "int32", "minimum": minimum, **bound}
+
+
+def _choice(values: Any, default: str | None = None) -> Schema:
+    """One of some words."""
+    return {"type": "string", "enum": [str(value) for value in values]} | ({"default": default} if default else {})
+
+
+def _job_schema(with_expressions: bool) -> Schema:
+    """The whole object."""
+    spec = _object(
+        {
+            "msReplicaSpecs": {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": _replica_schema(),
+            },
+            "runPolicy": _run_policy_schema(),
+            "successPolicy": _choice(["", "AllWorkers"]),
+            "enableDynamicWorker": {"type": "boolean"},
+            "enableDynamicServer": {"type": "boolean"},
+            "failurePolicy": _failure_policy_schema(),
+            "securityPolicy": _security_policy_schema(),
+        },
+        "msReplicaSpecs",
+    )
+    if with_expressions:
+        spec["x-kubernetes-validations"] = expression_rules()
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": spec,
+        "status": _status_schema(),
+    }
+    return {"description": "A training job of MindSpore's roles, run by Sporax."} | _object(properties, "spec")
+
+
+def _replica_schema() -> Schema:
+    """One role."""
+    port = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "required": ["containerPort"],
+        "properties": {"containerPort": _integer(1, 65535)},
+    }
+    container = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1},
+            "image": {"type": "string", "minLength": 1},
+            "ports": {"type": "array", "items": port},
+        },
+    }
+    pod = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "required": ["containers"],
+        "properties": {"containers": {"type": "array", "minItems": 1, "items": container}},
+    }
+    claim = _object(
+        {"metadata": _ANYTHING, "spec": _ANYTHING, "mountPath": {"type": "string", "pattern": "^/"}}, "spec"
+    )
+    return _object(
+        {
+            "replicas": _integer(0) | {"default": 1},
+            "minReplicas": _integer(0),
+            "maxReplicas": _integer(0),
+            "restartPolicy": _choice(RestartPolicy, RestartPolicy.NEVER.value),
+            "template": _object({"metadata": _ANYTHING, "spec": pod}, "spec"),
+            "persistentVolumeClaimTemplate": claim,
+        },
+        "template",
+    )
+
+
+def _run_policy_schema() -> Schema:
+    """How long, how often, and what is left."""
+    quantity = {"x-kubernetes-int-or-string": True}
+    return _object(
+        {
+            "cleanPodPolicy": _choice(CleanPodPolicy, CleanPodPolicy.RUNNING.value),
+            "ttlSecondsAfterFinished": _integer(0),
+            "activeDeadlineSeconds": _integer(1) | {"format": "int64"},
+            "backoffLimit": _integer(0),
+            "suspend": {"type": "boolean"},
+            "managedBy": {"type": "string", "maxLength": 63},
+            "schedulingPolicy": _object(
+                {
+                    "minAvailable": _integer(1),
+                    "queue": {"type": "string"},
+                    "minResources": {"type": "object", "additionalProperties": quantity},
+                    "priorityClass": {"type": "string"},
+                    "scheduleTimeoutSeconds": _integer(0),
+                }
+            ),
+        }
+    )
+
+
+def _failure_policy_schema() -> Schema:
+    """Rules, first match first."""
+    rule = _object(
+        {
+            "action": _choice(FailureAction),
+            "roles": {"type": "array", "items": _choice(Role)},
+            "exitCodes": {"type": "array", "items": _integer(1, 255)},
+            "reasons": {"type": "array", "items": {"type": "string"}},
+        },
+        "action",
+    )
+    return _object({"rules": {"type": "array", "minItems": 1, "maxItems": 20, "items": rule}}, "rules")
+
+
+def _security_policy_schema() -> Schema:
+    """Keys from one of two kinds of Secrets, and who may connect."""
+    reference = _object({"name": {"type": "string", "minLength": 1}}, "name")
+    source = _object({"secretRef": reference}, "secretRef")
+    return _object({"curve": source, "token": source, "networkPolicy": {"type": "boolean"}}) | {
+        "not": {"required": ["curve", "token"]}
+    }
+
+
+def _status_schema() -> Schema:
+    """What the operator writes."""
+    condition = _object(
+        {
+            "type": {"type": "string"},
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "reason": {"type": "string"},
+            "message": {"type": "string"},
+            "lastUpdateTime": _TIME,
+            "lastTransitionTime": _TIME,
+        },
+        "type",
+        "status",
+    )
+    counts = {name: {"type": "integer", "format": "int32"} for name in ("active", "ready", "succeeded", "failed")}
+    record = _object(
+        {
+            "uid": {"type": "string"},
+            "settledUid": {"type": "string"},
+            "since": _TIME,
+            "restarts": {"type": "integer"},
+            "containerRestarts": {"type": "integer"},
+            "quickFailures": {"type": "integer"},
+            "notBefore": _TIME,
+            "result": {"type": "string"},
+        }
+    )
+    return _object(
+        {
+            "conditions": {"type": "array", "items": condition},
+            "replicaStatuses": {
+                "type": "object",
+                "additionalProperties": _object(counts | {"labelSelector": _ANYTHING}),
+            },
+            "startTime": _TIME,
+            "completionTime": _TIME,
+            "lastReconcileTime": _TIME,
+            "observedGeneration": {"type": "integer", "format": "int64"},
+            "restarts": {"type": "integer"},
+            "failures": {"type": "integer"},
+            "sizes": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "serversMayBeEvicted": {"type": "boolean"},
+            "selector": {"type": "string"},
+            "pods": {"type": "object", "additionalProperties": record},
+        }
+    )

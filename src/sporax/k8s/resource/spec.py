@@ -1,0 +1,388 @@
+"""What a user wrote in an `MSJob`, read and checked: every field of the original, and a few more.
+
+`read_job` never trusts the API server's schema: older servers check less, and several rules span two fields. What is
+wrong comes out as an `InvalidSpecError` whose text names the field; the operator sets it as the job's condition.
+
+The original's fields and defaults are those of ms-operator's `MSJob`; see docs/kubernetes.md for the list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from sporax.base.errors import SporaxValueError
+from sporax.k8s.resource import names
+
+Count = Annotated[int, Meta(ge=0)]
+# Of Kubernetes' names: lower case, digits and hyphens.
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_MAX_NAME_LENGTH = 63
+
+
+class InvalidSpecError(SporaxValueError):
+    """A job's spec cannot run; the text starts with the field's path."""
+
+
+class Role(StrEnum):
+    """What a pod of a job does."""
+
+    SCHEDULER = "Scheduler"
+    SERVER = "PS"
+    WORKER = "Worker"
+
+
+class RestartPolicy(StrEnum):
+    """What follows when a pod's process ends with an error."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"  # 1 to 127 is final, 128 to 255 (a signal) is tried again
+
+
+class SuccessPolicy(StrEnum):
+    """When a job has succeeded."""
+
+    DEFAULT = ""  # worker 0 has
+    ALL_WORKERS = "AllWorkers"
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods are deleted when a job is over."""
+
+    ALL = "All"
+    RUNNING = "Running"
+    NONE = "None"
+
+
+class FailureAction(StrEnum):
+    """What a rule of the failure policy does."""
+
+    FAIL = "FailJob"
+    RESTART = "Restart"
+    IGNORE = "Ignore"
+
+
+# Unknown fields are errors, since a misspelled one would be ignored silently.
+class _Spec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What every part of a spec has in common: camelCase names, no unknown ones."""
+
+
+class SchedulingPolicy(_Spec, frozen=True):
+    """Gang scheduling: all pods of a job at once, or none."""
+
+    min_available: Annotated[int, Meta(ge=1)] | None = None
+    queue: str = ""
+    min_resources: dict[str, Any] | None = None
+    priority_class: str = ""
+    schedule_timeout_seconds: Count | None = None
+
+
+class RunPolicy(_Spec, frozen=True):
+    """How long a job may run, how often it may fail, and what is left of it."""
+
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
+    ttl_seconds_after_finished: Count | None = None
+    active_deadline_seconds: Annotated[int, Meta(ge=1)] | None = None
+    backoff_limit: Count | None = None
+    scheduling_policy: SchedulingPolicy | None = None
+    suspend: bool = False
+    managed_by: str = names.OPERATOR_NAME
+
+
+class VolumeClaimTemplate(_Spec, frozen=True):
+    """A volume of its own for each parameter server, kept when the pod is replaced."""
+
+    spec: dict[str, Any]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    mount_path: str = names.DEFAULT_STATE_PATH
+
+
+class ReplicaSpec(_Spec, frozen=True):
+    """The pods of one role."""
+
+    template: dict[str, Any]
+    replicas: Count = 1
+    restart_policy: RestartPolicy = RestartPolicy.NEVER
+    min_replicas: Count | None = None
+    max_replicas: Count | None = None
+    persistent_volume_claim_template: VolumeClaimTemplate | None = None
+
+
+class Roles(_Spec, frozen=True):
+    """The roles of a job."""
+
+    scheduler: ReplicaSpec | None = field(default=None, name="Scheduler")
+    servers: ReplicaSpec | None = field(default=None, name="PS")
+    workers: ReplicaSpec | None = field(default=None, name="Worker")
+
+
+class FailureRule(_Spec, frozen=True):
+    """One rule of the failure policy; an empty list matches everything."""
+
+    action: FailureAction
+    roles: list[Role] = field(default_factory=list)
+    exit_codes: list[Annotated[int, Meta(ge=1, le=255)]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def matches(self, role: Role, exit_code: int | None, reason: str) -> bool:
+        """Whether this rule speaks of a failure."""
+        return (
+            (not self.roles or role in self.roles)
+            and (not self.exit_codes or exit_code in self.exit_codes)
+            and (not self.reasons or reason in self.reasons)
+        )
+
+
+class FailurePolicy(_Spec, frozen=True):
+    """Rules asked in order before the restart policy; the first that matches decides."""
+
+    rules: list[FailureRule]
+
+
+class SecretReference(_Spec, frozen=True):
+    """A Secret in the job's namespace."""
+
+    name: Annotated[str, Meta(min_length=1)]
+
+
+class KeySource(_Spec, frozen=True):
+    """Where keys come from."""
+
+    secret_ref: SecretReference
+
+
+class SecurityPolicy(_Spec, frozen=True):
+    """Who may talk to a job's processes. The operator itself never reads the Secrets.
+
+    Attributes:
+        curve: a Secret with the `keys.json` of `sporax ps keys`, mounted into every pod: servers and workers encrypt.
+        token: a Secret whose key `token` every process gets: members prove that they belong, servers and workers encrypt.
+        network_policy: whether only pods of the job (and the operator) may connect to its pods.
+    """
+
+    curve: KeySource | None = None
+    token: KeySource | None = None
+    network_policy: bool = False
+
+
+class JobSpec(_Spec, frozen=True):
+    """The `spec` of an `MSJob`."""
+
+    ms_replica_specs: Roles
+    run_policy: RunPolicy = field(default_factory=RunPolicy)
+    success_policy: SuccessPolicy = SuccessPolicy.DEFAULT
+    enable_dynamic_worker: bool = False
+    enable_dynamic_server: bool = False
+    failure_policy: FailurePolicy | None = None
+    security_policy: SecurityPolicy | None = None
+
+    def replica_spec(self, role: Role) -> ReplicaSpec | None:
+        """The spec of one role; None where the job has none of it."""
+        roles = self.ms_replica_specs
+        return {Role.SCHEDULER: roles.scheduler, Role.SERVER: roles.servers, Role.WORKER: roles.workers}[role]
+
+    def replicas(self, role: Role) -> int:
+        """How many pods of a role the user wants."""
+        part = self.replica_spec(role)
+        return part.replicas if part is not None else 0
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the job's servers and their scheduler answer only those who have its keys, which the operator has not."""
+        policy = self.security_policy
+        return self.replicas(Role.SERVER) > 0 and policy is not None and (policy.curve or policy.token) is not None
+
+    def is_elastic(self, role: Role) -> bool:
+        """Whether the number of pods of a role may change while the job runs."""
+        return {Role.WORKER: self.enable_dynamic_worker, Role.SERVER: self.enable_dynamic_server}.get(role, False)
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """An `MSJob` with a valid spec."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    spec: JobSpec
+
+
+def read_job(body: Mapping[str, Any]) -> Job:
+    """Read an `MSJob` as the API server holds it.
+
+    Raises:
+        InvalidSpecError: the spec cannot run; says which field is wrong, what it is and what it may be.
+    """
+    metadata = body["metadata"]
+    try:
+        # Strict: a text is no number, as in the API server's schema.
+        spec = msgspec.convert(_normalised(body.get("spec") or {}), JobSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidSpecError(_readable(str(error))) from error
+    _check_name(metadata["name"], spec)
+    _check_roles(spec)
+    return Job(
+        name=metadata["name"],
+        namespace=metadata.get("namespace", "default"),
+        uid=metadata.get("uid", ""),
+        generation=int(metadata.get("generation", 0)),
+        spec=spec,
+    )
+
+
+def managed_elsewhere(body: Mapping[str, Any]) -> bool:
+    """Whether a job belongs to another controller (Kueue's MultiKueue uses this)."""
+    policy = (body.get("spec") or {}).get("runPolicy")
+    manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
+    # Kueue leaves the field to its own value for jobs that run in another cluster.
+    return manager not in (None, "", names.OPERATOR_NAME)
+
+
+def _normalised(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec with role names in the usual spelling, whatever case the user chose."""
+    roles = spec.get("msReplicaSpecs")
+    if not isinstance(roles, Mapping):
+        return dict(spec)
+    usual = {role.value.lower(): role.value for role in Role}
+    renamed: dict[str, Any] = {}
+    for key, value in roles.items():
+        # The original takes role names in any case.
+        name = usual.get(key.lower())
+        if name is None:
+            raise InvalidSpecError(
+                f"spec.msReplicaSpecs.{key}: the role must be one of {', '.join(usual.values())} (in any case)"
+            )
+        if name in renamed:
+            raise InvalidSpecError(f"spec.msReplicaSpecs.{key}: the role {name} must be given once, but is twice")
+        renamed[name] = _without_nulls(value)
+    return {**_without_nulls(spec), "msReplicaSpecs": renamed}
+
+
+def _without_nulls(part: Any) -> Any:
+    """An object without the fields that are null: YAML's way to leave a field empty."""
+    # `field:` without a value is null in YAML.
+    return {key: value for key, value in part.items() if value is not None} if isinstance(part, Mapping) else part
+
+
+def _readable(message: str) -> str:
+    """The reader's error as `field: what is wrong`."""
+    # msgspec's messages end with the path of the value.
+    what, _, path = message.partition(" - at ")
+    where = path.strip("`").replace("$", "spec", 1) or "spec"
+    if unknown := re.search(r"unknown field `(\w+)`", what):
+        return f"{where}.{unknown.group(1)}: there is no such field"
+    if missing := re.search(r"missing required field `(\w+)`", what):
+        return f"{where}.{missing.group(1)}: the field must be given"
+    return f"{where}: {what[:1].lower()}{what[1:]}"
+
+
+def _check_name(name: str, spec: JobSpec) -> None:
+    """The job's name and an index must make a host name."""
+    if not _DNS_LABEL.fullmatch(name):
+        raise InvalidSpecError(
+            f"metadata.name: the name is a host name too, so it must consist of lower-case letters, digits and '-', "
+            f"and start with a letter, but is '{name}'"
+        )
+    for role in Role:
+        # The highest index has the longest name.
+        longest = names.pod_name(name, role.value, max(0, spec.replicas(role) - 1))
+        if spec.replica_spec(role) is not None and len(longest) > _MAX_NAME_LENGTH:
+            raise InvalidSpecError(
+                f"metadata.name: with it the pod '{longest}' has {len(longest)} characters, "
+                f"but a host name has at most {_MAX_NAME_LENGTH}"
+            )
+
+
+def _check_roles(spec: JobSpec) -> None:
+    """Rules that span fields."""
+    where = "spec.msReplicaSpecs"
+    if spec.replica_spec(Role.WORKER) is None:
+        raise InvalidSpecError(f"{where}.Worker: a job must have workers")
+    if spec.replica_spec(Role.SCHEDULER) is not None and spec.replicas(Role.SCHEDULER) != 1:
+        raise InvalidSpecError(
+            f"{where}.Scheduler.replicas: a job has 1 scheduler, but {spec.replicas(Role.SCHEDULER)} are asked for"
+        )
+    # Servers and workers find each other by the scheduler.
+    if spec.replicas(Role.SERVER) > 0 and spec.replica_spec(Role.SCHEDULER) is None:
+        raise InvalidSpecError(f"{where}.Scheduler: a job with parameter servers (PS) must have a scheduler")
+    if spec.replicas(Role.WORKER) == 0 and not spec.enable_dynamic_worker:
+        raise InvalidSpecError(f"{where}.Worker.replicas: must be at least 1 unless enableDynamicWorker is true")
+    for role in Role:
+        part = spec.replica_spec(role)
+        if part is None:
+            continue
+        _check_bounds(f"{where}.{role.value}", role, part, spec)
+        _check_template(f"{where}.{role.value}", part)
+        if part.persistent_volume_claim_template is not None and role is not Role.SERVER:
+            raise InvalidSpecError(f"{where}.{role.value}.persistentVolumeClaimTemplate: only PS may have one")
+    security = spec.security_policy
+    if security is not None and security.curve is not None and security.token is not None:
+        raise InvalidSpecError("spec.securityPolicy.token: keys come from curve or from token, but both are given")
+    policy = spec.run_policy.scheduling_policy
+    # A gang that needs more pods than the job has would never start.
+    total = sum(spec.replicas(role) for role in Role)
+    if policy is not None and policy.min_available is not None and policy.min_available > total:
+        raise InvalidSpecError(
+            f"spec.runPolicy.schedulingPolicy.minAvailable: must be at most {total}, the job's pods, "
+            f"but is {policy.min_available}"
+        )
+
+
+def _check_bounds(where: str, role: Role, part: ReplicaSpec, spec: JobSpec) -> None:
+    """The least and the most replicas must make sense, and be allowed to matter."""
+    # No bounds, so nothing has to fit.
+    if part.min_replicas is None and part.max_replicas is None:
+        return
+    if not spec.is_elastic(role):
+        switch = {Role.WORKER: "enableDynamicWorker", Role.SERVER: "enableDynamicServer"}.get(role)
+        why = f"spec.{switch} is not true" if switch else "a scheduler cannot be scaled"
+        raise InvalidSpecError(f"{where}.minReplicas: minReplicas and maxReplicas have no effect, since {why}")
+    low, high = part.min_replicas or 0, part.max_replicas
+    if high is not None and low > high:
+        raise InvalidSpecError(f"{where}.minReplicas: must be at most maxReplicas, {high}, but is {low}")
+
+
+def _check_template(where: str, part: ReplicaSpec) -> None:
+    """The pod template must have the container that gets the environment, with an image."""
+    pod = part.template.get("spec")
+    containers = pod.get("containers") if isinstance(pod, Mapping) else None
+    if not isinstance(containers, list) or not containers:
+        raise InvalidSpecError(f"{where}.template.spec.containers: must have at least one container")
+    ours = [
+        (index, item)
+        for index, item in enumerate(containers)
+        if isinstance(item, Mapping) and item.get("name") == names.CONTAINER
+    ]
+    if len(ours) != 1:
+        # Shown in the message, since a misspelled container name is the usual mistake.
+        called = [item.get("name") if isinstance(item, Mapping) else item for item in containers]
+        raise InvalidSpecError(
+            f"{where}.template.spec.containers: exactly one must be named '{names.CONTAINER}', but the names are {called}"
+        )
+    index, container = ours[0]
+    if not container.get("image"):
+        raise InvalidSpecError(f"{where}.template.spec.containers[{index}].image: must be given")
+    for position, port in enumerate(container.get("ports") or []):
+        number = port.get("containerPort") if isinstance(port, Mapping) else None
+        if not isinstance(number, int) or not 0 < number < 65536:
+            raise InvalidSpecError(
+                f"{where}.template.spec.containers[{index}].ports[{position}].containerPort: "
+                f"must be from 1 to 65535, but is {number}"
+            )
+
+
+def scheduler_port(spec: JobSpec) -> int:
+    """The port that a job's scheduler listens on: the one called `msjob-port`, by default 2222."""
+    part = spec.replica_spec(Role.SCHEDULER)
+    if part is None:
+        return names.DEFAULT_PORT
+    containers = [item for item in part.template["spec"]["containers"] if item["name"] == names.CONTAINER]
+    ports = [port for port in containers[0].get("ports") or [] if port.get("name") == names.PORT_NAME]
+    return int(ports[0]["containerPort"]) if ports else names.DEFAULT_PORT

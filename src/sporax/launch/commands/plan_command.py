@@ -1,0 +1,340 @@
+"""`sporax plan`: run a script up to its first training step, or step that is sharded over devices, show the plan, and stop.
+
+A training step of a script that names no parallel mode is planned in automatic parallelism. Nothing is trained, and no
+checkpoint, summary or strategy file is written.
+
+The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch. A listener of the
+session (`sporax.runtime.session`) receives the plan of every step, before anything of it is compiled or trained, and ends the
+script with the last plan that is requested. Before that, a step has zeros for its results. Errors on the way are reported
+in one message with the script's line, and no traceback: it is mostly a flag of this command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sporax.base.errors import SporaxError, SporaxValueError
+from sporax.base.units import parse_bytes
+from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, SYMBOLIC
+from sporax.ir.hardware import load_profile
+from sporax.launch import target
+from sporax.launch.jobs.simulation import simulated_devices
+
+WRONG_INPUT = 2
+"""Exit code for arguments, or files that the script names, with a value that they cannot have."""
+NO_PLAN = 3
+"""Exit code of a script that came to its end without such a step."""
+
+_FLAGS = {
+    flag: flag[2:]
+    for flag in (
+        "--devices",
+        "--json",
+        "--html",
+        "--hardware",
+        "--mode",
+        "--memory",
+        "--schedule",
+        "--stages",
+        "--steps",
+    )
+}
+_OF_PIPELINES = ("--schedule", "--stages")
+"""Flags that are for pipelines only."""
+_NUMBERS = ("--devices", "--steps")
+_VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY, "schedule": SCHEDULE, "stages": STAGES}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
+    add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
+    add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file; or symbolic")
+    add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
+    add(
+        "--schedule",
+        metavar="NAME",
+        help="of pipelines: also simulate this schedule, or all of them, and say which is best",
+    )
+    add("--stages", choices=("auto",), help="of pipelines: let the planner choose the stage of every operator")
+    add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
+    add(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="show the plans of N steps (default: 1); none of them runs, results are zeros",
+    )
+    add(
+        "--json",
+        metavar="FILE",
+        help="also write the table to this file as JSON; of step 2 with -2 in its name, and so on",
+    )
+    add("--html", metavar="FILE", help="also write a page for a browser: operators, layouts, costs, memory")
+    add("target", help="script (.py), or module after -m")
+    add(
+        "target_arguments",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="flags may also come first here; the rest, or all after --, are arguments of the target",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the target until a step is planned and show the plan; returns the exit code.
+
+    Raises:
+        SporaxValueError: no such target, a target that is not Python, a flag with a value that it cannot have, or a file that
+            cannot be written.
+    """
+    words = _take_flags(arguments)
+    program = target.resolve(arguments.target, words, as_module=arguments.module)
+    if program.kind is target.Kind.EXECUTABLE:
+        raise SporaxValueError(
+            f"For 'sporax plan', the target must be a Python script or module, but got '{program.name}'."
+        )
+    if arguments.devices is not None:
+        if arguments.devices < 2:
+            raise SporaxValueError(
+                f"For 'sporax plan', --devices must be 2 or more for a plan to shard anything, but got {arguments.devices}."
+            )
+        # JAX reads the number of devices once, when it starts.
+        os.environ.update(simulated_devices(os.environ, arguments.devices))
+        os.environ[DEVICES] = str(arguments.devices)
+    steps = 1 if arguments.steps is None else arguments.steps
+    if steps < 1:
+        raise SporaxValueError(f"For 'sporax plan', --steps must be 1 or more, but got {steps}.")
+    show = Show(_file("--json", arguments.json), _file("--html", arguments.html), steps)
+    show.of_pipelines = [flag for flag in _OF_PIPELINES if getattr(arguments, _FLAGS[flag]) is not None]
+    _say(arguments)
+    return _plan(program, show)
+
+
+def _say(arguments: argparse.Namespace) -> None:
+    """Tell the script's plans what they are made under."""
+    if arguments.mode not in (None, *PLAN_MODES):
+        raise SporaxValueError(f"For 'sporax plan', --mode must be one of {PLAN_MODES}, but got '{arguments.mode}'.")
+    if arguments.schedule is not None:
+        from sporax.planner.pipeline.generators import SCHEDULES  # here: other commands stay without the planner
+
+        if arguments.schedule not in ("all", *SCHEDULES):
+            raise SporaxValueError(
+                f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{arguments.schedule}'."
+            )
+    if arguments.stages not in (None, "auto"):
+        raise SporaxValueError(f"For 'sporax plan', --stages must be 'auto', but got '{arguments.stages}'.")
+    if arguments.memory is not None:
+        parse_bytes(arguments.memory, "For 'sporax plan', --memory")
+    if arguments.hardware not in (None, SYMBOLIC):
+        load_profile(arguments.hardware)
+    # By the environment, since the script's plans are made deep inside of its own calls.
+    for name, variable in _VARIABLES.items():
+        if getattr(arguments, name) is not None:
+            os.environ[variable] = getattr(arguments, name)
+
+
+def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
+    """Flags of this command at the head of the target's arguments become its own; returns the other arguments."""
+    words: list[str] = list(arguments.target_arguments)
+    while words:
+        # Flags may come behind the script's name, where people often type them.
+        flag, equals, value = words[0].partition("=")
+        if flag not in _FLAGS:
+            break
+        if not equals and len(words) < 2:
+            raise SporaxValueError(f"For 'sporax plan', {flag} must have a value, but it is the last word.")
+        value = value if equals else words[1]
+        if flag in _NUMBERS and not value.removeprefix("-").isdecimal():
+            raise SporaxValueError(f"For 'sporax plan', {flag} must be a number, but got '{value}'.")
+        setattr(arguments, _FLAGS[flag], int(value) if flag in _NUMBERS else value)
+        del words[: 1 if equals else 2]
+    return words[1:] if words[:1] == ["--"] else words
+
+
+def _file(flag: str, name: str | None) -> Path | None:
+    """Where a flag's file will be, whatever directory the target goes to."""
+    if name is None:
+        return None
+    path = Path(name).absolute()
+    if not path.parent.is_dir() or path.is_dir():
+        raise SporaxValueError(
+            f"For 'sporax plan', {flag} must be a file in a directory that exists, but got '{name}'."
+        )
+    return path
+
+
+class Show:
+    """Listens to plans: shows all but the last one, and ends the script with that.
+
+    Args:
+        json_file, html_file: also written, if not None; of further steps next to them.
+        steps: how many plans are requested.
+
+    Attributes:
+        of_pipelines: flags of the command line that only plans of pipelines read.
+        last: the last plan that is requested, once it is made. It is shown when the script has ended, so that a handler of the
+            script's own cannot catch what goes wrong with its files.
+    """
+
+    def __init__(self, json_file: Path | None, html_file: Path | None, steps: int = 1) -> None:
+        self.files = json_file, html_file
+        self.steps = steps
+        self.of_pipelines: list[str] = []
+        self.count = 0
+        self.last: Any = None
+        self.has_wrong_input = False
+
+    def __call__(self, planned: Any) -> None:
+        """A plan was made."""
+        if self.count + 1 < self.steps:
+            self.show(planned)
+            # Only the plans before the last one are shown here; the last one ends the script.
+            return
+        self.last = self.last or planned
+        sys.exit(0)
+
+    def show(self, planned: Any) -> None:
+        """Print a plan and write its files."""
+        self.count += 1
+        json_file, html_file = (_numbered(file, self.count) for file in self.files)
+        for flag in self.of_pipelines:
+            _tell_unread(flag, planned)
+        _show(planned, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
+
+    def tell(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        """Report what left the script."""
+        # Wrong values are the user's input; other errors of Sporax are failures.
+        self.has_wrong_input = isinstance(error, SporaxError) and isinstance(error, ValueError | TypeError)
+        _tell(kind, error, frames)
+
+
+def _tell_unread(flag: str, planned: Any) -> None:
+    """Say that a flag for pipelines has no effect on this plan, where that is so."""
+    pipeline = getattr(planned, "pipeline", None)
+    if pipeline is None:
+        why = "the step is no pipeline, which needs 'pipeline_stages' above 1"
+    elif flag == "--schedule" and not pipeline.micro.trains:
+        why = "a pipeline that does not train has no schedule to compare"
+    else:
+        return
+    print(f"sporax plan: {flag} has no effect: {why}.", file=sys.stderr)
+
+
+def _numbered(path: Path | None, number: int) -> Path | None:
+    return path if path is None or number == 1 else path.with_stem(f"{path.stem}-{number}")
+
+
+def _plan(program: target.Target, show: Show) -> int:
+    from sporax.runtime.session import SESSION  # here: other commands stay without the planner
+
+    SESSION.plan_listeners.append(show)
+    # Steps give zeros, so a script goes on to its next step without computing.
+    SESSION.plan_only = SESSION.plans_all = True
+    sys.excepthook = show.tell
+    try:
+        code: object = target.execute(program)
+    except SystemExit as end:
+        code = end.code
+    if code in (0, None) and show.last is None:
+        code = _plan_rest(show) or code
+    # A plan was made, whatever the script did afterwards.
+    if show.last is not None:
+        show.show(show.last)
+        return 0
+    if code in (0, None) and show.count:
+        print(f"sporax plan: '{program}' has ended with {show.count} of {show.steps} steps planned.", file=sys.stderr)
+        return 0
+    if code in (0, None):
+        print(f"sporax plan: {_without_step(program)}", file=sys.stderr)
+        return NO_PLAN
+    # Python prints other exit values as a message.
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+    if _misspelt(program):
+        print(f"sporax plan: {_misspelt(program)}", file=sys.stderr)
+    if show.has_wrong_input:
+        return WRONG_INPUT
+    return code if isinstance(code, int) else 1
+
+
+def _plan_rest(show: Show) -> int:
+    """Plan gradients with which the script has called no optimizer; returns the exit code."""
+    # A script that has loaded no part of Sporax that computes gradients has none.
+    module = sys.modules.get("sporax.runtime.program.postponed")
+    if module is None:
+        return 0
+    try:
+        module.plan_rest()
+    except SystemExit:
+        return 0
+    except SporaxError as error:
+        show.tell(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _without_step(program: target.Target) -> str:
+    """What to say of a script that came to its end."""
+    message = (
+        f"'{program}' has ended without a step that is sharded over devices: nothing in it computes gradients of "
+        "Parameters, runs in 'parallel_mode' "
+        "'semi_auto_parallel' or 'auto_parallel', or calls sporax.plan()."
+    )
+    return f"{message} {_misspelt(program)}".rstrip()
+
+
+def _misspelt(program: target.Target) -> str:
+    """What to say of arguments of the script that look like flags of this command; "" where none does."""
+    for word in program.arguments:
+        flag = word.partition("=")[0]
+        # Similar words are most likely misspelled flags of this command.
+        near = difflib.get_close_matches(flag, _FLAGS, 1, cutoff=0.8)
+        if flag in _FLAGS:
+            return f"'{word}' was handed on to the script; flags of this command stand before the script's own."
+        if near and word.startswith("--"):
+            return f"'{word}' was handed on to the script; should it be '{near[0]}'?"
+    return ""
+
+
+def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    """Report what left the script: what Sporax refuses in one message, everything else as Python does."""
+    if not isinstance(error, SporaxError):
+        sys.__excepthook__(kind, error, frames)
+        return
+    # The user's line, and not one of Sporax or of the standard library.
+    ours = str(Path(__file__).parents[2])
+    places = [
+        frame for frame in traceback.extract_tb(frames) if not frame.filename.startswith((ours, sys.base_prefix, "<"))
+    ]
+    mine = [place for place in places if "site-packages" not in place.filename]
+    where = f"{os.path.relpath(mine[-1].filename)}, line {mine[-1].lineno}: " if mine else ""
+    print(f"sporax plan: {where}{error}", file=sys.stderr)
+
+
+def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
+    from sporax.base import progress
+    from sporax.report.console import show_plan
+
+    with progress.shown(), progress.doing("summing up the plan"):
+        summary = planned.summary()
+    if title:
+        print(title)
+    show_plan(summary)
+    try:
+        if json_file is not None:
+            json_file.write_text(f"{summary.to_json()}\n", encoding="utf-8")
+        if html_file is not None:
+            with progress.shown(), progress.doing("drawing the plan"):
+                planned.report(html_file)
+    except OSError as error:
+        raise SporaxValueError(
+            f"For 'sporax plan', '{error.filename}' must be a file that can be written, but {error.strerror}."
+        ) from None

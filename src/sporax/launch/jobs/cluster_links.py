@@ -1,0 +1,140 @@
+"""How a supervisor hears of the cluster: by keeping the scheduler itself, or by asking the node that does."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from sporax.cluster import membership
+from sporax.cluster.rendezvous import Cluster, Phase
+from sporax.cluster.scheduler import Scheduler
+from sporax.launch.jobs.job import Job
+from sporax.launch.jobs.supervision import ELSEWHERE, ClusterEnded, ClusterFormed, Event, RankJoined
+
+_RETRY_SECONDS = 1.0
+_TICK_SECONDS = 0.2
+_TELLING_SECONDS = 5.0
+
+
+def _local_cause(local_ranks: Mapping[str, int], node_id: str) -> int | None:
+    """The local rank of the member that caused a failure; None where no member did."""
+    return local_ranks.get(node_id, ELSEWHERE) if node_id else None
+
+
+class Link(Protocol):
+    """A supervisor's connection to the scheduler."""
+
+    @property
+    def port(self) -> int:
+        """The scheduler's port."""
+
+    def watched(self) -> int | None:
+        """A descriptor that becomes readable when there is something to hear; None while there is none."""
+
+    def events(self) -> Iterator[Event]:
+        """What has happened since the last call."""
+
+    def tell_failure(self, reason: str) -> None:
+        """Let everyone else know that this node's ranks have failed. `reason` continues "the launcher on HOST …"."""
+
+    def close(self) -> None:
+        """Say goodbye."""
+
+
+class SchedulerHere:
+    """The scheduler is on this node: it lives in the supervisor's own loop."""
+
+    def __init__(self, job: Job, listener: socket.socket, secret: str, log: Callable[[str], None]) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._cluster = Cluster(job.worker_num, 0, job.timeout_seconds)
+        self._scheduler = Scheduler(self._cluster, listener, secret=secret, starts_at_first=True, log=log)
+        self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
+        self._joined: set[str] = set()
+        self._phase = Phase.GATHERING
+
+    def watched(self) -> int:
+        """The scheduler's own selector."""
+        return self._scheduler.fileno()
+
+    def events(self) -> Iterator[Event]:
+        """Let the scheduler work; tell what changed."""
+        self._scheduler.step()
+        present = {member.node_id for member in self._cluster.members.values()}
+        # A scheduler on this node also hears of ranks of other nodes, which this supervisor does not watch.
+        for node_id in sorted(present - self._joined):
+            if node_id in self._local_ranks:
+                yield RankJoined(self._local_ranks[node_id])
+        self._joined |= present
+        before, self._phase = self._phase, self._cluster.phase
+        if before is Phase.GATHERING and self._phase in (Phase.RUNNING, Phase.DONE):
+            yield ClusterFormed()
+        if before is not self._phase and self._phase in (Phase.DONE, Phase.FAILED):
+            yield ClusterEnded(
+                self._cluster.failure or None,
+                _local_cause(self._local_ranks, self._cluster.cause),
+                self._cluster.is_accused,
+                self._cluster.is_own_word and not self._cluster.is_accused,
+            )
+
+    def tell_failure(self, reason: str) -> None:
+        """Announce it to all members and watchers."""
+        self._phase = Phase.FAILED  # what we say ourselves is no news to us
+        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}")
+
+    def close(self) -> None:
+        """End the cluster."""
+        self._scheduler.close()
+
+
+class SchedulerElsewhere:
+    """The scheduler is on another node: keep a connection to it, as soon as there is one to be had."""
+
+    def __init__(self, job: Job, secret: str) -> None:
+        host, port = job.scheduler_address
+        assert port is not None  # jobs on several nodes have a fixed port
+        self.port: int = port
+        self._host = host
+        self._secret = secret
+        self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
+        self._stream: socket.socket | None = None
+        self._next_try: float | None = 0.0
+        self._untold: str | None = None
+
+    def watched(self) -> int | None:
+        """The connection."""
+        return self._stream.fileno() if self._stream is not None else None
+
+    def events(self) -> Iterator[Event]:
+        """Connect if not connected; hear the scheduler's word if it has spoken."""
+        if self._next_try is not None and time.monotonic() >= self._next_try:
+            self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
+            # Nothing to try again once there is a connection.
+            self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
+        if self._stream is not None and select.select([self._stream], [], [], 0)[0]:
+            failure, cause = membership.hear_as_launcher(self._stream)
+            # The scheduler has nothing more to say after the end of the job.
+            self._leave(None)
+            yield ClusterEnded(failure, _local_cause(self._local_ranks, cause))
+
+    def tell_failure(self, reason: str) -> None:
+        """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""
+        # Not connected yet: `close` tries again.
+        self._untold = reason if self._stream is None and self._next_try is not None else None
+        self._leave(reason)
+
+    def close(self) -> None:
+        """Leave; a failure that the scheduler has not heard of is worth waiting a little for a scheduler to start."""
+        end = time.monotonic() + _TELLING_SECONDS
+        while self._untold is not None and self._stream is None and time.monotonic() < end:
+            self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
+            time.sleep(_TICK_SECONDS if self._stream is None else 0)
+        self._leave(self._untold)
+
+    def _leave(self, failure: str | None) -> None:
+        """Leave once."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            membership.leave_as_launcher(stream, failure)

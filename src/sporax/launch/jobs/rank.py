@@ -1,0 +1,90 @@
+"""The first thing a rank runs: tie its life to the launcher's, take its cores, then become the user's program.
+
+Started as `python -m sporax.launch.jobs.rank <fd> <cores> <kind> <name> [arguments]`; `rank_command` writes that command
+line and `main` reads it.
+
+**No orphans.** Each rank holds the reading end of a pipe whose writing end only the launcher has. However the launcher
+ends, even by `kill -9`, the kernel closes that end. On Linux the pipe is set to answer with SIGKILL to the rank's
+whole process group: it needs no thread, works while the rank is deep in C code or has become another executable, and
+takes the rank's children along (the parent-death signal of `prctl` would leave those behind). Elsewhere a thread waits
+on the pipe and kills the group.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import sys
+import threading
+
+from sporax.base.errors import SporaxError
+from sporax.launch.target import Kind, Target, execute
+
+_UNBOUND = "-"
+_CANNOT_RUN = 126  # the shell's code for a command that was found and could not be run
+
+
+def rank_command(target: Target, watched: int, cores: tuple[int, ...] | None) -> list[str]:
+    """The command line of a rank.
+
+    Args:
+        target: the user's program.
+        watched: descriptor of the pipe that ends with the launcher; the rank must inherit it.
+        cores: ids of the cores it may use; None leaves it unbound.
+    """
+    bound = ",".join(map(str, cores)) if cores else _UNBOUND
+    wrapper = [sys.executable, "-m", __name__, str(watched), bound]
+    return [*wrapper, target.kind.value, target.name, *target.arguments]
+
+
+def main() -> int:
+    """Read the command line that `rank_command` wrote and run the program; returns its exit code."""
+    watched, bound, kind, name, *arguments = sys.argv[1:]
+    target = Target(Kind(kind), name, tuple(arguments))
+    end_with_launcher(int(watched), inherit=target.kind is Kind.EXECUTABLE)
+    if bound != _UNBOUND:
+        os.sched_setaffinity(0, {int(core) for core in bound.split(",")})
+    try:
+        # Only after binding: XLA counts the cores of its process when it starts.
+        return execute(target)
+    except (SporaxError, OSError) as problem:  # the program could not be started; its own errors do not come here
+        print(f"sporax run: {problem}", file=sys.stderr)
+        return _CANNOT_RUN
+
+
+def end_with_launcher(watched: int, *, inherit: bool) -> None:
+    """Make this process's group end when the pipe `watched` loses its writer.
+
+    Args:
+        watched: descriptor of the reading end.
+        inherit: keep it through `exec`.
+    """
+    # An executable that replaces this process must keep the pipe, too.
+    os.set_inheritable(watched, inherit)
+    if hasattr(fcntl, "F_SETSIG"):
+        # A negative owner is a process group.
+        fcntl.fcntl(watched, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(watched, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
+    else:
+        threading.Thread(target=_kill_group_at_end, args=(watched,), daemon=True).start()
+    if _has_ended(watched):  # the launcher was gone before the pipe was being watched
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _kill_group_at_end(watched: int) -> None:
+    """Wait until the launcher is gone, then kill this process group."""
+    os.read(watched, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _has_ended(watched: int) -> bool:
+    """Whether the pipe has no writer any more; no one ever writes to it."""
+    readable, _, _ = select.select([watched], [], [], 0)
+    return bool(readable)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

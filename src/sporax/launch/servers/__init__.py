@@ -1,0 +1,1 @@
+"""Parameter servers under the launcher."""

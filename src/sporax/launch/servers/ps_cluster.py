@@ -1,0 +1,365 @@
+"""A whole parameter server on this machine: scheduler and servers as processes that are started again when they end.
+
+The launcher, the tests and the benchmarks use it. Who ends is told to the scheduler at once, so that no one waits for a
+lease. Deaths are backed off per process: 0, 0.1, 0.2, 0.4 ... s.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.cluster import ports, private
+from sporax.launch.jobs.rank import rank_command
+from sporax.launch.target import Target
+from sporax.ps.client.asker import Asker
+from sporax.ps.process import KEPT_VARIABLE, REPLACED
+from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
+from sporax.ps.scheduler.journal import journal_path, read_journal
+from sporax.ps.sockets.security import Keys, keys_for
+
+_POLL_SECONDS = 0.02
+_ASK_SECONDS = 0.25
+_PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end by themselves
+_QUIET_SECONDS = 5.0
+_LONGEST_BACKOFF = 2.0
+
+
+@dataclass(slots=True)
+class Child:
+    """One supervised process."""
+
+    role: str
+    index: int
+    node: str
+    environ: dict[str, str]
+    log: Path | None = None
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    start_at: float = 0.0
+    started: float = 0.0
+    held: int = -1
+    exit_code: int | None = None
+
+
+class LocalCluster:
+    """Scheduler, servers and (optionally) workers of one machine, kept running.
+
+    Args:
+        environ: variables of the job; MS_SCHED_PORT and the numbers must be there.
+        directory: journal and logs of the job.
+        worker: what workers run, None when they are started elsewhere.
+        log_dir: where outputs go, None for nowhere.
+        servers, workers: numbers at the start.
+        max_restarts: of one process, before the job fails.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        directory: Path,
+        *,
+        servers: int,
+        workers: int = 0,
+        worker: Target | None = None,
+        log_dir: Path | None = None,
+        max_restarts: int = 100,
+        keys: Keys | None = None,
+    ) -> None:
+        self.directory = directory
+        self._environ = {**environ, "MS_RECOVERY_PATH": str(directory), "MS_PS_RECOVERY": "1"}
+        self._environ |= {
+            "MS_SERVER_NUM": str(servers),
+            "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1")),
+        }
+        # A private directory ends with the job.
+        if log_dir is not None and "MS_RECOVERY_PATH" not in environ:
+            self._environ[KEPT_VARIABLE] = str(log_dir.resolve())
+        self._log_dir = log_dir
+        self._worker = worker
+        self._max_restarts = max_restarts
+        self._job = uuid.uuid4().hex[:8]
+        # The store listens one port above the scheduler of ranks.
+        self._address = f"{environ.get('MS_SCHED_HOST', '127.0.0.1')}:{int(environ['MS_SCHED_PORT']) + 1}"
+        self._asker = Asker(self._address, keys)
+        self.children: dict[tuple[str, int], Child] = {}
+        self.wanted: Wanted | None = None
+        self.failure = ""
+        self._num_notices = 0
+        self._asked = 0.0
+        self._over_since: float | None = None
+        self._add("scheduler", 0)
+        self._parting_until = 0.0
+        for index in range(servers):
+            self._add("server", index)
+        for rank in range(workers):
+            self._add("worker", rank)
+
+    @property
+    def address(self) -> str:
+        """Of the scheduler."""
+        return self._address
+
+    def _add(self, role: str, index: int) -> None:
+        node = f"{self._job}-{role}-{index}"
+        names = {"scheduler": "MS_SCHED", "server": "MS_PSERVER", "worker": "MS_WORKER"}
+        variables = {**self._environ, "MS_ROLE": names[role], "MS_NODE_ID": node}
+        if role == "server":
+            variables["MS_PS_INDEX"] = str(index)
+        if role == "worker":
+            variables["RANK_ID"] = str(index)
+        log = self._log_dir / f"{role}_{index}.log" if self._log_dir is not None else None
+        # A log of an earlier job would be taken for this one's.
+        if log is not None:
+            log.unlink(missing_ok=True)
+        self.children[(role, index)] = Child(role, index, node, variables, log)
+
+    def step(self) -> bool:
+        """Start what should run, notice what has ended; gives whether the job still runs."""
+        now = time.monotonic()
+        for child in list(self.children.values()):
+            self._look_after(child, now)
+        # The scheduler is not asked at every turn: 50 questions a second would disturb it.
+        if now >= self._asked:
+            self._asked = now + _ASK_SECONDS
+            self._follow(self._asker.ask(GetWanted(), Wanted, 0.05))
+        if self.wanted is not None and (self.wanted.finished or self.children[("scheduler", 0)].exit_code == 0):
+            self._end_latecomers(self.wanted)
+        return not self.failure and not self._is_over(now)
+
+    def _is_over(self, now: float) -> bool:
+        """Whether nothing runs any more, but for servers that have not heard the farewell of a scheduler that has ended well.
+
+        A server that was being started again when the job ended would wait for an answer of that scheduler for long.
+        """
+        running = {child.role for child in self.children.values() if child.exit_code is None}
+        # Servers that are still there hear that the job is over, or are ended after a moment.
+        if running == {"server"} and ("scheduler", 0) in self.children:
+            self._parting_until = self._parting_until or now + _PARTING_SECONDS
+            return now > self._parting_until
+        return not running
+
+    def run(self) -> int:
+        """Run until the job is over; gives the exit code."""
+        while self.step():
+            time.sleep(_POLL_SECONDS)
+        return 1 if self.failure else 0
+
+    def _look_after(self, child: Child, now: float) -> None:
+        if child.exit_code is not None:
+            return
+        if child.process is None:
+            if now >= child.start_at:
+                self._start(child, now)
+            return
+        status = child.process.poll()
+        if status is None:
+            return
+        child.process = None
+        # The pipe has done its work; a new process gets a new one.
+        os.close(child.held)
+        if child.role == "server":
+            self._asker.tell(Exited(child.role, child.node))
+        if status == 0 or self._is_retired(child):
+            child.exit_code = 0
+        elif child.role == "scheduler" and (error := self._error_of_job()):
+            # An error of the job as a whole is named by the scheduler.
+            self._fail(error)
+        # A server that fails again and again right after its start would never get further.
+        elif child.starts > self._max_restarts or (
+            status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS and child.starts > 3
+        ):
+            self._fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
+        elif status > 0 and child.role in ("worker", "scheduler"):
+            # A positive status is the program's own error, which a restart would repeat.
+            self._fail(f"{child.role} {child.index} ended with exit code {status}")
+        else:
+            # Twice as long after each start, so that a broken process does not fill the machine.
+            child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
+
+    def _error_of_job(self) -> str:
+        """Why the scheduler has ended the job, as it said, or as it wrote down where nobody heard it."""
+        if self.wanted is not None and self.wanted.error:
+            return self.wanted.error
+        with suppress(OSError, SporaxRuntimeError):
+            return read_journal(journal_path(self.directory, int(self._address.rpartition(":")[2]))).error
+        return ""
+
+    def _is_retired(self, child: Child) -> bool:
+        if self.wanted is None:
+            return False
+        over = child.role == "server" and self.wanted.finished
+        return over or child.node in self.wanted.retired
+
+    def _start(self, child: Child, now: float) -> None:
+        child.starts += 1
+        child.started = now
+        output: int | IO[bytes] = subprocess.DEVNULL
+        if child.log is not None:
+            try:
+                child.log.parent.mkdir(parents=True, exist_ok=True)
+                output = open(child.log, "ab")  # noqa: SIM115 (closed below)
+            except OSError as error:
+                self._fail(
+                    f"the output of {child.role} {child.index} must go to '{child.log}', but got: {error.strerror}"
+                )
+                return
+        # However this process ends, the kernel closes its end of the pipe, and that ends the child (launch.jobs.rank).
+        watched, child.held = os.pipe()
+        child.process = subprocess.Popen(
+            self._command(child, watched),
+            env=child.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[watched],
+        )
+        os.close(watched)
+        if not isinstance(output, int):
+            output.close()
+
+    def _command(self, child: Child, watched: int) -> list[str]:
+        if child.role == "worker":
+            assert self._worker is not None
+            return rank_command(self._worker, watched, None)
+        return [sys.executable, "-m", "sporax.launch.servers.ps_process", child.role, str(watched)]
+
+    def _follow(self, target: Wanted | None) -> None:
+        """Start what `sporax ps scale` has requested."""
+        if target is None:
+            return
+        # What is new of it.
+        for notice in target.notices[self._num_notices :]:
+            print(f"sporax run: {notice}.", file=sys.stderr, flush=True)
+        self._num_notices = len(target.notices)
+        self.wanted = target
+        if target.error:
+            self._fail(target.error)
+        if target.finished:
+            return
+        for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):
+            for index in range(count):
+                # Numbers may grow while the job runs.
+                child = self.children.get((role, index))
+                if child is None:
+                    self._add(role, index)
+                elif child.exit_code is not None and child.node in target.retired:
+                    # A retired process is replaced by one with a new name, as the scheduler never takes an old name back.
+                    generation = child.node
+                    self._add(role, index)
+                    self.children[(role, index)].node = generation + "+"
+                    self.children[(role, index)].environ["MS_NODE_ID"] = generation + "+"
+
+    def _end_latecomers(self, target: Wanted) -> None:
+        """End workers that were added so late that the job was over before they could join: no scheduler would answer them."""
+        for child in self.children.values():
+            if child.role == "worker" and child.exit_code is None and child.node not in target.joined:
+                self._end(child)
+                child.exit_code = 0
+
+    def _fail(self, reason: str) -> None:
+        self.failure = self.failure or reason
+
+    # ---------------------------------------------------------------------------------------------------- for commands
+
+    def kill(self, role: str, index: int, signum: int = signal.SIGKILL) -> int:
+        """Send a signal to a process (tests); gives its id, 0 when it is not running."""
+        process = self.children[(role, index)].process
+        if process is None:
+            return 0
+        os.kill(process.pid, signum)
+        return process.pid
+
+    def status(self) -> StatusIs | None:
+        """State of the job."""
+        answer: StatusIs | None = self._asker.ask(GetStatus(), StatusIs, 1.0)
+        return answer
+
+    def scale(self, workers: int = -1, servers: int = -1) -> None:
+        """Change the numbers of processes."""
+        self._follow(self._asker.ask(Scale(workers, servers), Wanted, 2.0))
+
+    def close(self) -> None:
+        """End everything that still runs."""
+        for child in self.children.values():
+            self._end(child)
+        self._asker.close()
+
+    def _end(self, child: Child) -> None:
+        """End a process, if it runs."""
+        if child.process is None:
+            return
+        if child.process.poll() is None:
+            # A stopped process must be continued before it can be ended.
+            for signum in (signal.SIGCONT, signal.SIGKILL):
+                try:
+                    os.killpg(child.process.pid, signum)
+                except ProcessLookupError:
+                    break
+            child.process.wait()
+        os.close(child.held)
+        child.process = None
+
+
+@dataclass(slots=True)
+class BackgroundCluster:
+    """A `LocalCluster` that a thread looks after, as a context manager (tests, benchmarks, examples)."""
+
+    cluster: LocalCluster
+    own_directory: Path | None = None
+    _thread: threading.Thread | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> BackgroundCluster:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self.lock:
+                if not self.cluster.step():
+                    return
+            time.sleep(_POLL_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        assert self._thread is not None
+        self._thread.join(10)
+        self.cluster.close()
+        if self.own_directory is not None:
+            private.remove(self.own_directory)
+        if self.cluster.failure:
+            raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but {self.cluster.failure}.")
+
+
+def background(servers: int, workers: int, directory: Path | None = None, **variables: str) -> BackgroundCluster:
+    """A cluster without workers of its own, on free ports of this machine.
+
+    Args:
+        servers, workers: numbers the scheduler expects.
+        directory: of journal and logs; by default a private one that is removed at the end.
+        variables: of the environment, e.g. ``MS_PS_STALENESS="-1"``.
+    """
+    environ = {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(ports.two_free_ports()), **variables}
+    environ["MS_WORKER_NUM"] = str(workers)
+    own = private.make_job_directory() if directory is None else None
+    directory = directory or own or Path()
+    environ |= {private.DIRECTORY_VARIABLE: str(own)} if own is not None else {}
+    cluster = LocalCluster(
+        environ, directory, servers=servers, log_dir=directory / "output", keys=keys_for("127.0.0.1", environ)
+    )
+    return BackgroundCluster(cluster, own)

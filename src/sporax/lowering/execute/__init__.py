@@ -1,0 +1,1 @@
+"""From an operator graph and a plan to the program of one rank."""

@@ -1,0 +1,243 @@
+"""A plan as the program of one rank: every operator on its slices, every transfer explicit.
+
+`rank_program` returns a function from one rank's slices of the arguments to its slices of the results, to be run inside
+`shard_map`. It walks through the graph once. The value of a tensor depends on its placement, so the environment has one
+array per placement of every tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.ir.graph import IDENTITIES, LITERAL
+from sporax.ir.marks import GradientMark, WeightMark
+from sporax.ir.placement import Placement, num_parts
+from sporax.ir.plan import OperatorPlan, Plan
+from sporax.lowering.execute import local_equations
+from sporax.lowering.execute.fused_transfers import redistribute_fused
+from sporax.lowering.execute.local_norms import LocalNorms
+from sporax.lowering.execute.local_task import DevicePosition, Task
+from sporax.lowering.execute.redistribute import apply_redistribution
+from sporax.lowering.ingest.ingest import Equation, Ingested
+from sporax.lowering.ingest.regather import late_copy
+from sporax.lowering.jax_versions import scan_numbers
+from sporax.lowering.marks.host_transfer import place_of_work
+from sporax.lowering.marks.mark_primitive import mark_p
+from sporax.planner.communication.gradient_terms import Delay, term_order
+from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
+from sporax.planner.rules import rule_for
+
+Array = jax.Array
+"""A jax.Array or a tracer."""
+
+# A tensor with two readers may be moved to two placements, while a third reads it as it was made.
+Values = dict[int, dict[Placement, Array]]
+"""For each tensor its slices at every placement it has been resharded to."""
+
+
+def rank_program(
+    step: Ingested, plan: Plan, axis_names: tuple[str, ...], norms: LocalNorms | None = None
+) -> Callable[..., list[Array]]:
+    """One rank's program.
+
+    Args:
+        step: the program, as ingested.
+        plan: how it is sharded.
+        axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
+        norms: what is reported of gradients before they are combined, if anything.
+
+    Returns:
+        A function of the slices of all inputs of the graph but its constants, which gives the slices of the outputs.
+    """
+    runner = _Runner(step, plan, axis_names, schedule(step.graph, plan), norms, term_order(step.graph, plan))
+
+    def program(*arguments: Array) -> list[Array]:
+        num_constants = len(step.constants)
+        constants = [
+            # Python numbers among the constants have no shape to slice.
+            runner.cut(jnp.asarray(value) if not hasattr(value, "dtype") else value, placement)
+            for value, placement in zip(step.constants, plan.inputs[:num_constants], strict=True)
+        ]
+        return runner.run([*constants, *arguments])
+
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Runs one graph, of a step or of a body."""
+
+    step: Ingested
+    plan: Plan
+    axis_names: tuple[str, ...]
+    transfers: Schedule
+    norms: LocalNorms | None
+    order: Mapping[int, Delay]
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        graph, plan = self.step.graph, self.plan
+        values: Values = {}
+        for argument, placement, array in zip(graph.inputs, plan.inputs, inputs, strict=True):
+            values[argument.tensor] = {placement: array}
+        self._transfer(self.transfers.at_start, values)
+        for number, (equation, planned) in enumerate(zip(self.step.equations, plan.operators, strict=True)):
+            self._transfer(self.transfers.before[number], values)
+            operator = graph.operators[number]
+            if self.norms is not None and isinstance(operator.mark, GradientMark):
+                gradients = [
+                    next(iter(values[tensor].values())) for tensor in operator.operands
+                ]  # as they came, partial
+                self.norms.watch(operator.mark.parameters, gradients, jax.lax.axis_index(self.axis_names))
+            operands = [
+                equation.literals[position] if tensor == LITERAL else values[tensor][placement]
+                for position, (tensor, placement) in enumerate(zip(operator.operands, planned.operands, strict=True))
+            ]
+            if number in self.order:
+                delay = self.order[number]
+                late = values[delay.term][delay.placement]
+                operands[delay.operand] = late_copy(operands[delay.operand], late)
+            with jax.named_scope(operator.path) if operator.path else _NO_SCOPE:
+                results = self._operator(number, equation, planned, operands)
+            for tensor, placement, array in zip(operator.results, planned.results, results, strict=True):
+                values[tensor] = {placement: array}
+            self._transfer(self.transfers.after[number], values)
+        self._transfer(self.transfers.at_end, values)
+        return [
+            # A constant result has no tensor, so no placement either.
+            jnp.asarray(self.step.literal_outputs[position]) if tensor == LITERAL else values[tensor][placement]
+            for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True))
+        ]
+
+    def cut(self, array: Array, placement: Placement) -> Array:
+        """This rank's slice of an array that every rank has whole."""
+        for dim, axes in enumerate(placement.dims):
+            if axes:
+                # Even slices only: the planner pads or refuses dimensions that do not divide.
+                names = tuple(self.axis_names[axis] for axis in axes)
+                size = array.shape[dim] // num_parts(self.plan.mesh, axes)
+                array = jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(names) * size, size, axis=dim)
+        return array
+
+    # ---------------------------------------------------------------------------------------------------- operators
+
+    def _operator(
+        self, number: int, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]
+    ) -> Sequence[Array]:
+        # A mark has done its work in the plan; only a weight's mark asks for something to be run.
+        if equation.primitive is mark_p:
+            # In a pipeline the backward pass is a program of its own, which gathers weights anyway: no cotangent is left then.
+            copies = isinstance(equation.params["mark"], WeightMark) and len(operands) > 1
+            return (late_copy(operands[0], operands[1]), operands[1]) if copies else operands
+        if self.step.graph.operators[number].name in IDENTITIES:
+            handed: Sequence[Array] = equation.primitive.bind(*operands, **equation.params)
+            return handed
+        if equation.bodies:
+            return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
+        operation = self.step.graph.operators[number].operation
+        task = Task(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
+        # A host operator gets the same slices; only the place of its computation differs.
+        with place_of_work(equation.on_host):
+            return local_equations.run(task, DevicePosition(self.axis_names), operands)
+
+    def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
+        return rank_program(body, plan, self.axis_names, self.norms)
+
+    def _scan(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
+        params = equation.params
+        num_consts, num_carry = scan_numbers(params)
+        first_x = num_consts + num_carry
+        consts, init, xs = operands[:num_consts], operands[num_consts:first_x], operands[first_x:]
+        body = self._body(equation.bodies[0], planned.bodies[0])
+
+        def step(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+            # Carry first, as `lax.scan` hands them to the next round.
+            results = body(*consts, *carry, *x)
+            return results[:num_carry], results[num_carry:]
+
+        carry, ys = jax.lax.scan(
+            step,
+            list(init),
+            list(xs),
+            length=params["length"],
+            reverse=params["reverse"],
+            unroll=params["unroll"],
+        )
+        return [*carry, *ys]
+
+    def _while(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
+        num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        cond_consts, body_consts = operands[:num_cond], operands[num_cond : num_cond + num_body]
+        cond, body = (self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True))
+        results: Sequence[Array] = jax.lax.while_loop(
+            lambda carry: cond(*cond_consts, *carry)[0],
+            lambda carry: body(*body_consts, *carry),
+            list(operands[num_cond + num_body :]),
+        )
+        return results
+
+    def _cond(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
+        branches = [self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True)]
+        # A predicate is whole on every rank, so all ranks take the same branch and meet in its collectives.
+        results: Sequence[Array] = jax.lax.switch(operands[0], branches, *operands[1:])
+        return results
+
+    # ---------------------------------------------------------------------------------------------------- transfers
+
+    def _transfer(self, transfers: Sequence[TransferGroup], values: Values) -> None:
+        for group in transfers:
+            arrays = [values[transfer.tensor][transfer.redistribution.source] for transfer in group]
+            moved = self._move(group[0], arrays[0]) if len(group) == 1 else self._move_fused(group, arrays)
+            for transfer, array in zip(group, moved, strict=True):
+                values[transfer.tensor][transfer.redistribution.target] = array
+
+    def _move(self, transfer: Transfer, array: Array) -> list[Array]:
+        resharding = transfer.resharding
+        dtype = array.dtype
+        if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
+            # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
+            array = array.astype(jnp.float32)
+        moved = apply_redistribution(array, transfer.redistribution, self.axis_names)
+        # Scaled before the cast back, so that a mean is rounded once.
+        return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]
+
+    def _move_fused(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
+        """Send tensors in common buffers."""
+        dtype, resharding = arrays[0].dtype, group[0].resharding
+        if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
+            arrays = [array.astype(jnp.float32) for array in arrays]
+        moved = redistribute_fused(arrays, [transfer.redistribution for transfer in group], self.axis_names)
+        return [_scaled(array, transfer).astype(dtype) for array, transfer in zip(moved, group, strict=True)]
+
+
+def _scaled(array: Array, transfer: Transfer) -> Array:
+    scale = 1.0 if transfer.resharding is None else transfer.resharding.scale
+    return array if scale == 1.0 else array * jnp.asarray(scale, array.dtype)
+
+
+def _is_short_float(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize < 4
+
+
+class _NoScope:
+    """No scope: for operators without a path."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+# One object: `nullcontext` would be built for every operator.
+_NO_SCOPE = _NoScope()
+
+_CONTROL: Mapping[str, Callable[..., Sequence[Array]]] = {
+    "scan": _Runner._scan,
+    "while": _Runner._while,
+    "cond": _Runner._cond,
+}

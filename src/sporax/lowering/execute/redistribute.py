@@ -1,0 +1,140 @@
+"""A planned redistribution inside `shard_map`: one lax collective per move.
+
+So the compiled program has the collectives of the plan. Everything between them is local reshaping and slicing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from sporax.lowering.execute.permute import permute
+from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
+
+Array = jax.Array
+"""A jax.Array or a tracer."""
+
+
+def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, ...]) -> Array:
+    """Bring one rank's slice from the plan's source to its target.
+
+    Args:
+        x: the slice, of shape `plan.local_source`.
+        plan: what to do.
+        axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
+
+    Returns:
+        The slice of shape `plan.local_target`; a part of it where the target is partial.
+    """
+    if not plan.moves:
+        # An array without elements has another slice without any move.
+        return x if x.shape == plan.local_target else jnp.zeros(plan.local_target, x.dtype)
+    # A dimension that several axes cut is split, so that each move sees a dimension of its own.
+    x = jnp.reshape(x, plan.factored)
+    for move in plan.moves:
+        x = apply_move(x, move, axis_names)
+    return jnp.reshape(x, plan.local_target)
+
+
+def apply_move(x: Array, move: Move, axis_names: tuple[str, ...]) -> Array:
+    """One move of a stretched slice."""
+    if move.kind is MoveKind.PERMUTE:
+        return permute(x, move.axes, axis_names, move.pairs)
+    return _MOVES[move.kind](x, move, tuple(axis_names[axis] for axis in move.axes))
+
+
+def _slice(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    size = x.shape[move.target] // jax.lax.axis_size(names)
+    start = jax.lax.axis_index(names) * size
+    return jax.lax.dynamic_slice_in_dim(x, start, size, axis=move.target)
+
+
+def _all_gather(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    return jax.lax.all_gather(x, names, axis=move.source, tiled=True)
+
+
+def _all_to_all(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    return jax.lax.all_to_all(x, names, split_axis=move.target, concat_axis=move.source, tiled=True)
+
+
+def _reduce_scatter(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    return reduce_scatter(x, move, names, move.target)
+
+
+def reduce_scatter(x: Array, move: Move, names: tuple[str, ...], dim: int) -> Array:
+    """Combine what the ranks along `names` have, and leave each its piece of dimension `dim`.
+
+    XLA scatters sums only, and those not on all devices (`sporax.runtime.world.has_reduce_scatter`); otherwise the parts
+    are traded and combined here, for the same bytes.
+    """
+    if not move.trades_parts:
+        return jax.lax.psum_scatter(x, names, scatter_dimension=dim, tiled=True)
+    members = jax.lax.axis_size(names)
+    # An all-to-all hands every member all parts of its piece: as many bytes as a reduce-scatter.
+    parts = jnp.stack(jnp.split(x, members, axis=dim))
+    return _fold(jax.lax.all_to_all(parts, names, split_axis=0, concat_axis=0, tiled=True), move.reduction)
+
+
+def _all_reduce(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    if move.reduction not in NATIVE_REDUCTIONS:
+        return _fold(jax.lax.all_gather(x, names), move.reduction)
+    return _NATIVE[move.reduction](x, names)
+
+
+def _mask(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    """Copies become parts: the first rank keeps its copy, the others hold what adds nothing (or the same extreme)."""
+    # Idempotent: the same value counted on every rank changes nothing.
+    if move.reduction in ("max", "min", "and", "or"):
+        return x
+    neutral = jnp.full_like(x, 1 if move.reduction == "prod" else 0)
+    return jnp.where(jax.lax.axis_index(names) == 0, x, neutral)
+
+
+def _fold(parts: Array, reduction: str) -> Array:
+    """Combine parts that are stacked along dimension 0."""
+    return _FOLDS[reduction](parts)
+
+
+def _one_by_one(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+    def fold(parts: Array) -> Array:
+        result = parts[0]
+        for number in range(1, parts.shape[0]):
+            result = function(result, parts[number])
+        return result
+
+    return fold
+
+
+def sum_in_order(parts: Array) -> Array:
+    """The sum of parts that are stacked along dimension 0: ((first + second) + third) + …, whatever else the program has.
+
+    Floats of two bytes or one are added in float32 and rounded once.
+    """
+    small = jnp.issubdtype(parts.dtype, jnp.floating) and parts.dtype.itemsize < _FLOAT32_BYTES
+    return _one_by_one(jax.lax.add)(parts.astype(jnp.float32) if small else parts).astype(parts.dtype)
+
+
+_FLOAT32_BYTES = 4
+
+_FOLDS: dict[str, Callable[[Array], Array]] = {
+    "sum": sum_in_order,
+    "max": lambda parts: jnp.max(parts, axis=0),
+    "min": lambda parts: jnp.min(parts, axis=0),
+    "prod": lambda parts: jnp.prod(parts, axis=0, dtype=parts.dtype),
+    "and": _one_by_one(jax.lax.bitwise_and),
+    "or": _one_by_one(jax.lax.bitwise_or),
+    "xor": _one_by_one(jax.lax.bitwise_xor),
+}
+
+_NATIVE: dict[str, Callable[..., Array]] = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
+
+_MOVES: dict[MoveKind, Callable[[Array, Move, tuple[str, ...]], Array]] = {
+    MoveKind.SLICE: _slice,
+    MoveKind.ALL_GATHER: _all_gather,
+    MoveKind.ALL_TO_ALL: _all_to_all,
+    MoveKind.REDUCE_SCATTER: _reduce_scatter,
+    MoveKind.ALL_REDUCE: _all_reduce,
+    MoveKind.MASK: _mask,
+}

@@ -1,0 +1,148 @@
+"""Work and values in host memory, as equations of a step.
+
+`run_on_host` runs a function on the host, and its derivative, too. Variables and activations that are in host memory are
+fetched and returned by explicit transfers; `without_round_trips` takes those out of a program that bring an array to where
+it comes from, and those whose results no one reads.
+
+On backends without a host memory of their own (nothing but one kind of memory) programs run as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+
+from sporax.lowering.flat_program import closed_jaxpr
+from sporax.lowering.jax_versions import computed_on
+
+HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+_HOST_WORK = "device_host"
+KIND = "pinned_host"
+"""Name of the memory that holds variables of the host between steps."""
+
+
+def to_host(arrays: Sequence[Any]) -> list[Any]:
+    """The arrays in host memory."""
+    return [jax.device_put(array, HOST) for array in arrays]
+
+
+def to_device(arrays: Sequence[Any]) -> list[Any]:
+    """The arrays in device memory."""
+    return [jax.device_put(array, DEVICE) for array in arrays]
+
+
+def run_on_host(function: Callable[..., Sequence[Any]], *arrays: Any) -> list[Any]:
+    """``function(*arrays)``, computed by the host.
+
+    The arrays keep their type, that of device memory: XLA brings them to the host where it computes. JAX could type them as
+    host memory, but then every constant inside `function` and inside derivatives would have to be typed so as well.
+    """
+    with place_of_work(on_host=True):
+        return list(function(*arrays))
+
+
+def place_of_work(on_host: bool) -> AbstractContextManager[Any]:
+    """Context in which operations are computed by the host, or where the program runs."""
+    return computed_on(_HOST_WORK) if on_host else nullcontext()
+
+
+def runs_on_host(eqn: JaxprEqn) -> bool:
+    """Whether an equation is computed by the host."""
+    return bool(eqn.ctx.compute_type == _HOST_WORK)
+
+
+def stored_on_host(array: jax.Array) -> jax.Array:
+    """The array in host memory, where its devices have one."""
+    sharding: Any = on_host_of(array.sharding)
+    return array if sharding == array.sharding else jax.device_put(array, sharding)
+
+
+def on_host_of(sharding: jax.sharding.Sharding) -> Any:
+    """The same sharding in the host memory of its devices, where they have one."""
+    # Devices of other processes do not say what memory they have; it is what those here have.
+    return sharding.with_memory_kind(KIND) if has_host_memory() else sharding
+
+
+def has_host_memory() -> bool:
+    """Whether devices of this process have a host memory of their own."""
+    return any(memory.kind == KIND for device in jax.local_devices() for memory in device.addressable_memories())
+
+
+def is_on_host(array: Any) -> bool:
+    """Whether an array is in host memory."""
+    return getattr(getattr(array, "sharding", None), "memory_kind", None) == KIND
+
+
+def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program; what comes from one memory is not brought to the other one to be brought back."""
+    origin: dict[Var, Any] = {}
+    same: dict[Var, Any] = {}
+    eqns: list[JaxprEqn] = []
+    for eqn in program.jaxpr.eqns:
+        eqn = eqn.replace(invars=[same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars])
+        if moves(eqn):
+            (before,), (after,) = eqn.invars, eqn.outvars
+            # Back to where it came from: the first array is still there.
+            first = origin.get(before) if isinstance(before, Var) else None
+            if first is not None and space_of(first) == eqn.params["devices"][0]:
+                same[after] = first
+                continue
+            # A transfer to the memory in which the value is already.
+            if isinstance(before, Var) and space_of(before) == eqn.params["devices"][0]:
+                same[after] = before
+                continue
+            origin[after] = before
+        eqns.append(eqn)
+    jaxpr = program.jaxpr
+    outvars = [same.get(var, var) if isinstance(var, Var) else var for var in jaxpr.outvars]
+    return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, outvars, _read(eqns, outvars))
+
+
+def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
+    """What a program sends between both memories: direction and bytes of each transfer, in order.
+
+    In a program of all devices these are the bytes of each device. Transfers inside of loops are counted once.
+    """
+    entries: list[tuple[str, int]] = []
+    for eqn in getattr(program, "jaxpr", program).eqns:
+        if moves(eqn):
+            direction = "to host" if eqn.params["devices"][0] == HOST else "to device"
+            entries.append((direction, _num_bytes(eqn.outvars[0])))
+        # Loops and calls have programs of their own.
+        for body in eqn.params.values():
+            if isinstance(body, ClosedJaxpr | Jaxpr):
+                entries += transfers(body)
+    return entries
+
+
+def moves(eqn: JaxprEqn) -> bool:
+    """Whether an equation brings one array to a memory."""
+    places = eqn.params.get("devices", ())
+    return eqn.primitive.name == "device_put" and len(places) == 1 and isinstance(places[0], jax.memory.Space)
+
+
+def space_of(var: Any) -> Any:
+    """The memory in which a value is."""
+    return getattr(var.aval, "memory_space", DEVICE)
+
+
+def _num_bytes(var: Var) -> int:
+    aval: Any = var.aval
+    return int(aval.size * aval.dtype.itemsize)
+
+
+def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
+    """The equations without transfers that no one reads."""
+    outputs = {var for var in outvars if isinstance(var, Var)}
+    kept: list[JaxprEqn] = []
+    # Last to first, so that a transfer whose only reader was removed is removed, too.
+    for eqn in reversed(eqns):
+        if moves(eqn) and eqn.outvars[0] not in outputs:
+            continue
+        outputs.update(var for var in eqn.invars if isinstance(var, Var))
+        kept.append(eqn)
+    return kept[::-1]

@@ -1,0 +1,215 @@
+"""All passes over a step's jaxpr in their order, and the compiler options that go with them.
+
+A program says by *tags* which passes it wants (`sporax.runtime.state.frames.note_tag`):
+
+    "recompute"        calls or operators were marked for recomputation
+    "recompute auto"   the planner chooses what is computed again
+    "host"             operators or variables belong on the host
+    "offload"          activations of marked Cells and operators wait in host memory
+    "offload kept"     so does what is kept for recomputed Cells
+    "offload to files" what is kept for recomputed Cells waits in files
+    "blocks"           repeated blocks should become loops
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from sporax.lowering.flat_program import flat
+from sporax.lowering.ingest.ingest import written_out
+from sporax.lowering.marks.host_transfer import to_device, to_host, without_round_trips
+from sporax.lowering.passes.host.file_values import Filed, NewFile, with_filed_arguments
+from sporax.lowering.passes.host.host_work import in_host_memory
+from sporax.lowering.passes.host.offload import offloaded
+from sporax.lowering.passes.host.row_updates import by_rows, row_update_p
+from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputation, Recomputed, recompute
+from sporax.lowering.passes.recompute.recompute_blocks import Chosen
+from sporax.lowering.passes.repeat.block_loops import in_loops, looped
+from sporax.lowering.passes.repeat.stacked_arguments import Stacked, with_stacked_arguments
+
+AUTO = "recompute auto"
+"""The tag of steps for which the planner chooses what is computed again."""
+KEPT_ON_HOSTS = "offload kept"
+"""The tag of steps that keep in host memory what recomputed Cells need."""
+WAITING = frozenset(("offload", KEPT_ON_HOSTS))
+"""The tags of steps with activations that wait for the backward pass in host memory."""
+KEPT_IN_FILES = "offload to files"
+"""The tag of steps that keep in files what recomputed Cells need."""
+BLOCKS = "blocks"
+"""The tag of steps whose repeated blocks become loops."""
+_DISABLED = "xla_disable_hlo_passes"
+
+
+def rewritten(
+    function: Callable[..., Any],
+    tags: Collection[str],
+    choose: Callable[[ClosedJaxpr], Chosen] | None = None,
+    filed: Mapping[int, Filed] | None = None,
+    new_file: NewFile | None = None,
+) -> Callable[..., Any]:
+    """`function` of updated variables, other variables and data, as a program to which the passes have been applied.
+
+    Args:
+        function: what is rewritten.
+        tags: the passes.
+        choose: says for a flat program what is computed again next to what is marked; None for nothing.
+        filed: the variables that are in files, by position; the program takes and returns tokens in their place.
+        new_file: makes files for activations.
+    """
+
+    def program(*args: Any) -> Any:
+        tokens, tree = jax.tree.flatten(args)
+        # In the traced function such a variable has its real shape; only outside of it is it a token.
+        inside = {number: jax.ShapeDtypeStruct(struct.shape, struct.dtype) for number, struct in (filed or {}).items()}
+        leaves = [inside.get(number, token) for number, token in enumerate(tokens)]
+
+        def of_leaves(*arrays: Any) -> Any:
+            return function(*jax.tree.unflatten(tree, arrays))
+
+        closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
+        # Flat first: all passes see every equation with its whole name stack.
+        whole = flat(closed)
+        chosen = None if choose is None else choose(whole)
+        final = passed(whole, tags, None, chosen, new_file)[0]
+        if filed:
+            num_updated, num_read = (len(jax.tree.leaves(argument)) for argument in args[:2])
+            final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
+        results = jaxpr_as_fun(final)(*tokens)
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    program.__name__ = program.__qualname__ = function.__name__
+    return program
+
+
+def with_hosts(
+    function: Callable[..., Sequence[Any]], away: Collection[int], returned: Collection[int]
+) -> Callable[..., list[Any]]:
+    """One device's program of a plan, some of whose arguments and results are in host memory.
+
+    Args:
+        function: of all slices in device memory.
+        away: positions of the arguments that are on the host.
+        returned: positions of the results that go there.
+    """
+
+    def program(*arguments: Any) -> list[Any]:
+        def inside(*values: Any) -> list[Any]:
+            here = [to_device([value])[0] if number in away else value for number, value in enumerate(values)]
+            results = function(*here)
+            return [to_host([result])[0] if number in returned else result for number, result in enumerate(results)]
+
+        whole = flat(jax.make_jaxpr(inside)(*arguments))
+        # Transfers that are not needed fall away last, when it is clear what the host itself works on.
+        return list(jaxpr_as_fun(without_round_trips(in_host_memory(by_rows(whole))))(*arguments))
+
+    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
+    return program
+
+
+def rewritten_with_stacks(
+    whole: ClosedJaxpr,
+    tags: Collection[str],
+    choose: Callable[[ClosedJaxpr], Chosen] | None,
+    num_updated: int,
+    num_read: int,
+    rows: frozenset[int],
+    name: str,
+) -> tuple[Callable[..., Any], Stacked]:
+    """A step with repeated blocks after the passes; it takes and returns the variables of its loops as stacks.
+
+    Args:
+        whole: flat, of updated variables, other variables and data; its first results are the new values of the first.
+        tags, choose: as for `rewritten`.
+        num_updated, num_read: how many variables it updates and only reads.
+        rows: the positions of the variables that may be in stacks.
+        name: of the program.
+    """
+    before, _ = _passed_before_loops(whole, tags, None, None if choose is None else choose(whole), None)
+    given = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
+    loops = looped(before, frozenset(given))
+    stacked = with_stacked_arguments(loops, num_updated, num_read, rows.__contains__)
+    # A stack takes the place of its variables, so there are fewer first results.
+    num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
+    run = jaxpr_as_fun(stacked.program)
+
+    def program(*args: Any) -> Any:
+        results = run(*jax.tree.leaves(args))
+        return list(results[:num_first]), list(results[num_first:])
+
+    program.__name__ = program.__qualname__ = name
+    return program, stacked
+
+
+def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program in the form that passes work on, with every call written out that a plan sees into, but updates of rows."""
+    return flat(closed, lambda eqn: None if eqn.primitive is row_update_p else written_out(eqn))
+
+
+def passed(
+    program: ClosedJaxpr,
+    tags: Collection[str],
+    facts: PlanFacts | None = None,
+    chosen: Chosen | None = None,
+    new_file: NewFile | None = None,
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
+    """A flat program after all passes, and what is computed again in it.
+
+    Args:
+        program: as `flat` or `flat_for_plan` gives it.
+        tags: the passes.
+        facts: what a first plan says (`plan_facts`); None without plans.
+        chosen: what is computed again next to what is marked.
+        new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
+    """
+    program, calls = _passed_before_loops(program, tags, facts, chosen, new_file)
+    # Loops come last: the other passes look for single calls, which a loop would hide.
+    if BLOCKS in tags:
+        program = in_loops(program)
+    return program, calls
+
+
+def _passed_before_loops(
+    program: ClosedJaxpr,
+    tags: Collection[str],
+    facts: PlanFacts | None,
+    chosen: Chosen | None,
+    new_file: NewFile | None,
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
+    """As `passed`, without the loops."""
+    marked = bool({"recompute", AUTO}.intersection(tags)) or chosen is not None
+    recomputation = recompute(program, facts, chosen) if marked else Recomputation(program)
+    # Recomputation first: only then is it known what is kept and may be sent away.
+    program = recomputation.program
+    if {*WAITING, KEPT_IN_FILES}.intersection(tags):
+        sent = {KEPT_ON_HOSTS, KEPT_IN_FILES}.intersection(tags)
+        # Negative numbers cannot collide with those of the user's tags.
+        kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
+        program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
+    if "host" in tags:
+        if facts is None:  # in steps of a plan, each device's program is rewritten
+            program = in_host_memory(by_rows(program))
+        program = without_round_trips(program)
+    return program, recomputation.calls
+
+
+def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
+    """Options for programs that were rewritten.
+
+    On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
+    is there already. Without that pass barriers stay to the end; they cost nothing.
+    """
+    ordered = {"recompute", AUTO, *WAITING, KEPT_IN_FILES}.intersection(tags)
+    if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
+        return {_DISABLED: "cse_barrier_expander"}
+    return {}
+
+
+def merged_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of both; lists of passes that are switched off are joined."""
+    # One option holds all passes that are off, so the later one must not replace the first.
+    lists = [options[_DISABLED] for options in (first, second) if _DISABLED in options]
+    return {**first, **second, **({_DISABLED: ",".join(lists)} if lists else {})}

@@ -1,0 +1,1 @@
+"""Runs of equal blocks become one body in a loop, and their variables one stack."""

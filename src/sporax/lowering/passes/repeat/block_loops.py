@@ -1,0 +1,531 @@
+"""Runs of equations that are alike, as one body in a loop.
+
+Problem. A network of N equal layers, written out in a Python loop, makes a program with N copies of everything: tracing aside,
+planning and compiling take N times as long as one layer, and every collective is there N times.
+
+Method. Equations of a flat program get a number each, equal for equal operations on equal shapes. A run of r blocks of p
+equations is a stretch where the numbers repeat with period p. The longest such stretches are found by comparing the list of
+numbers with itself, shifted (`find_runs`). A run can be a loop (`loop_of`) when what each block reads is, at every place, one of
+
+    the same place of its own block     stays inside
+    the same place of the block before  is carried from round to round
+    one value, the same for all blocks  is a constant of the loop
+    another value for each block        is stacked, and the loop takes one row a round
+
+Blocks that hand nothing on to each other, as the updates of all layers' Parameters, stay: a loop would only put them in an order
+and copy what they read and write.
+
+What a block of a forward pass leaves for the backward pass is stacked; `derived` makes that as little as the compiler would keep
+without loops. Results that are read outside leave the loop as rows of a stack. A later loop that takes these rows in the same
+order, or in reverse as backward passes do, takes the stack itself. Parameters are stacked in the program, unless the step takes
+their stacks (`stacked_arguments`).
+
+Blocks that differ in anything (an operator's strategy, a shape, a setting) stay out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+
+from sporax.lowering.flat_program import closed_jaxpr, equations_of, stack_of
+from sporax.lowering.passes.repeat.isomorphism import numbered
+from sporax.lowering.passes.repeat.recomputed_values import with_derived_values
+
+MIN_BLOCKS = 3
+"""Shorter runs stay: two blocks gain little."""
+
+MIN_EQUATIONS = 6
+"""Shorter blocks stay: a round of a loop costs more than so few operations."""
+
+_DIGITS = re.compile(r"\d+")
+
+_CANDIDATES = 12
+"""How many periods are tried; of the true one there are most votes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Blocks that look alike.
+
+    Attributes:
+        start: position of the first equation.
+        period: equations of a block.
+        num_blocks: how many.
+    """
+
+    start: int
+    period: int
+    num_blocks: int
+
+    @property
+    def stop(self) -> int:
+        """Position behind the last equation."""
+        return self.start + self.period * self.num_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A run as a loop.
+
+    Attributes:
+        run: the blocks.
+        carried: pairs of what the first block reads, and the variable of the first block that the next one reads instead.
+        constants: what all blocks read.
+        rows: what each block reads, one value per block.
+        inside: for each place (equation, operand) of a block that is not inside: what it stands for, as a pair of a kind
+            ("carried", "constant", "rows") and a position there.
+    """
+
+    run: Run
+    carried: tuple[tuple[Any, Var], ...]
+    constants: tuple[Any, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    inside: dict[tuple[int, int], tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a value is to be had: a row of a stack."""
+
+    stack: Var
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """A program with loops.
+
+    Attributes:
+        program: the equations.
+        stacks: the stacks of arguments that it reads and does not make, by these arguments.
+        rows: the values that it takes from stacks.
+    """
+
+    program: ClosedJaxpr
+    stacks: Mapping[tuple[Any, ...], Var]
+    rows: Mapping[Var, Row]
+
+
+def in_loops(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program with runs of equal blocks as loops.
+
+    Args:
+        program: flat.
+    """
+    return looped(program).program
+
+
+def looped(program: ClosedJaxpr, given: Collection[Var] = ()) -> Looped:
+    """As `in_loops`, with what is known of its stacks.
+
+    Args:
+        program: as for `in_loops`.
+        given: arguments whose stacks will be given to the program.
+    """
+    likeness: dict[int, Any] = {}
+    loops = _loops(program, likeness)
+    if len(loops) > 1:
+        runs = [(loop.run.start, loop.run.stop) for loop in loops]
+        # Deriving values changes what crosses between loops, so runs are looked for once more.
+        derived = with_derived_values(program, runs)
+        if derived is not program:
+            program, loops = derived, _loops(derived, likeness)
+    if not loops:
+        return Looped(program, {}, {})
+    writer = _Writer(program, sorted(loops, key=lambda entry: entry.run.start), given)
+    written = writer.run()
+    return Looped(written, writer.stacks, writer.slices)
+
+
+def _loops(program: ClosedJaxpr, likeness: dict[int, Any]) -> list[Loop]:
+    """The runs of a program that become loops."""
+    eqns = program.jaxpr.eqns
+    loops: list[Loop] = []
+    for run in find_runs(numbered(eqns, likeness), [_layer(stack_of(eqn)) for eqn in eqns]):
+        loop = _shrunk_until_it_fits(eqns, run)
+        # Without a carried value blocks are independent, and a loop would only put them in an order.
+        if loop is not None and loop.carried:
+            loops.append(loop)
+    return loops
+
+
+# -------------------------------------------------------------------------------------------------------------- runs
+
+
+def _layer(stack: str) -> tuple[str, ...]:
+    """What distinguishes layers in a name stack: its numbers."""
+    return tuple(_DIGITS.findall(stack))
+
+
+def find_runs(numbers: np.ndarray[Any, Any], layers: Sequence[tuple[str, ...]] = ()) -> list[Run]:
+    """The stretches of the list that repeat themselves, the ones that save most first.
+
+    Args:
+        numbers: what is compared.
+        layers: blocks preferably begin where this changes.
+    """
+    runs: list[Run] = []
+    open_ = [(0, len(numbers))]
+    while open_:
+        low, high = open_.pop()
+        run = _best_run(numbers[low:high])
+        if run is None:
+            continue
+        run = _aligned(Run(run.start + low, run.period, run.num_blocks), numbers, layers, high)
+        runs.append(run)
+        open_ += [(low, run.start), (run.stop, high)]
+    return runs
+
+
+def _best_run(numbers: np.ndarray[Any, Any]) -> Run | None:
+    count = len(numbers)
+    if count < MIN_BLOCKS * MIN_EQUATIONS:
+        return None
+    # Equal numbers next to each other: their distances vote for periods, without comparing all pairs.
+    order = np.argsort(numbers, kind="stable")
+    distances = np.diff(order)[np.diff(numbers[order]) == 0]
+    distances = distances[distances >= MIN_EQUATIONS]
+    if not len(distances):
+        # The true period is the distance of all equations of a block, so it gets most votes.
+        return None
+    votes = np.bincount(distances)
+    best: Run | None = None
+    saved = 0
+    for period in np.argsort(-votes, kind="stable")[:_CANDIDATES].tolist():
+        if not period or not votes[period]:
+            break
+        start, length = _longest(numbers[:-period] == numbers[period:])
+        blocks = length // period + 1
+        if blocks >= MIN_BLOCKS and (blocks - 1) * period > saved:
+            best, saved = Run(start, period, blocks), (blocks - 1) * period
+    return best
+
+
+def _longest(same: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Start and length of the longest stretch of truths."""
+    # A stretch begins where the mask rises and ends where it falls.
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], same.astype(np.int8), [0]])))
+    if not len(edges):
+        return 0, 0
+    starts, lengths = edges[::2], edges[1::2] - edges[::2]
+    longest = int(np.argmax(lengths))
+    return int(starts[longest]), int(lengths[longest])
+
+
+def _aligned(run: Run, numbers: np.ndarray[Any, Any], layers: Sequence[tuple[str, ...]], high: int) -> Run:
+    """The same run, begun where a layer begins, if there is such a place."""
+    if not layers:
+        return run
+    # The run may go on beyond its last whole block.
+    stop = run.stop
+    while stop < high and numbers[stop] == numbers[stop - run.period]:
+        stop += 1
+    for start in range(run.start, min(run.start + run.period, stop)):
+        blocks = (stop - start) // run.period
+        if blocks < MIN_BLOCKS:
+            break
+        if start and layers[start] != layers[start - 1] and layers[start] != layers[start + run.period]:
+            return Run(start, run.period, blocks)
+    return run
+
+
+# --------------------------------------------------------------------------------------------------------- data flow
+
+
+def _shrunk_until_it_fits(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
+    """The run as a loop; blocks at its ends, which often differ, are given up where that helps."""
+    # First and last blocks are often special: embeddings, heads, other strategies. Small losses are tried first.
+    for first, last in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1), (0, 2), (1, 2)):
+        blocks = run.num_blocks - first - last
+        if blocks < MIN_BLOCKS:
+            continue
+        loop = loop_of(eqns, Run(run.start + first * run.period, run.period, blocks))
+        if loop is not None:
+            return loop
+    return None
+
+
+def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
+    """How a run becomes a loop, or None when its blocks do not read alike."""
+    makers: dict[Var, tuple[int, int, int]] = {}
+    for position in range(run.start, run.stop):
+        block, place = divmod(position - run.start, run.period)
+        for number, var in enumerate(eqns[position].outvars):
+            makers[var] = block, place, number
+    carried: dict[Any, int] = {}
+    constants: dict[Any, Any] = {}
+    rows: dict[Any, tuple[Any, ...]] = {}
+    inside: dict[tuple[int, int], tuple[str, int]] = {}
+    for place in range(run.period):
+        readers = [eqns[run.start + block * run.period + place] for block in range(run.num_blocks)]
+        for operand in range(len(readers[0].invars)):
+            atoms = tuple(eqn.invars[operand] for eqn in readers)
+            results = [makers.get(atom) if isinstance(atom, Var) else None for atom in atoms]
+            own = results[0]
+            if own is not None:
+                # Inside of a block: all blocks must read from the same place of their own.
+                if any(result != (block, *own[1:]) for block, result in enumerate(results)):
+                    return None
+                continue
+            if any(result is not None for result in results):
+                # The first block reads a start value, all others the same place of the block before.
+                second = results[1]
+                if second is None or any(result != (block, *second[1:]) for block, result in enumerate(results[1:])):
+                    return None
+                key = (literal_key(atoms[0]), atoms[1])
+                inside[place, operand] = "carried", carried.setdefault(key, len(carried))
+                continue
+            keys = tuple(map(literal_key, atoms))
+            # One value for all blocks.
+            if len(set(keys)) == 1:
+                constants.setdefault(keys[0], atoms[0])
+                inside[place, operand] = "constant", list(constants).index(keys[0])
+            else:
+                rows.setdefault(keys, atoms)
+                inside[place, operand] = "rows", list(rows).index(keys)
+    starts = {
+        literal_key(eqns[run.start + place].invars[operand]): eqns[run.start + place].invars[operand]
+        for (place, operand), (kind, _) in inside.items()
+        if kind == "carried"
+    }
+    pairs = tuple((starts[first], after) for first, after in carried)
+    # A carried value keeps its type from round to round.
+    if any(str(first.aval) != str(after.aval) for first, after in pairs):
+        return None
+    return Loop(run, pairs, tuple(constants.values()), tuple(rows.values()), inside)
+
+
+def literal_key(atom: Any) -> Any:
+    """What tells atoms apart: literals are equal when their values are."""
+    return ("literal", str(atom.aval), np.asarray(atom.val).tobytes()) if isinstance(atom, Literal) else atom
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+
+
+@dataclass(slots=True)
+class _Writer:
+    program: ClosedJaxpr
+    loops: list[Loop]
+    given: Collection[Var]
+    env: dict[Var, Any] = field(default_factory=dict)
+    rows: dict[Var, Row] = field(default_factory=dict)
+    result: list[JaxprEqn] = field(default_factory=list)
+    outside: dict[Var, None] = field(default_factory=dict)
+    constants: dict[Var, Any] = field(default_factory=dict)
+    stacks: dict[tuple[Any, ...], Var] = field(default_factory=dict)
+    slices: dict[Var, Row] = field(default_factory=dict)
+
+    def run(self) -> ClosedJaxpr:
+        jaxpr = self.program.jaxpr
+        eqns = jaxpr.eqns
+        self._note_readers(eqns)
+        position = 0
+        for loop in [*self.loops, None]:
+            stop = len(eqns) if loop is None else loop.run.start
+            for eqn in eqns[position:stop]:
+                self.result.append(eqn.replace(invars=[self._value(var) for var in eqn.invars]))
+            if loop is not None:
+                self._write(loop, eqns)
+                position = loop.run.stop
+        outvars = [self._value(var) for var in jaxpr.outvars]
+        consts = dict(zip(jaxpr.constvars, self.program.consts, strict=True)) | self.constants
+        return closed_jaxpr(list(consts), list(consts.values()), jaxpr.invars, outvars, self.result)
+
+    def _note_readers(self, eqns: Sequence[JaxprEqn]) -> None:
+        """Note which variables are read outside of the loop that makes them."""
+        owner: dict[Var, int] = {}
+        number_at: dict[int, int] = {}
+        for number, loop in enumerate(self.loops):
+            number_at.update(dict.fromkeys(range(loop.run.start, loop.run.stop), number))
+        for position, eqn in enumerate(eqns):
+            own = number_at.get(position, -1)
+            for var in eqn.invars:
+                # Read in another loop or between loops: the value must leave the one that makes it.
+                if isinstance(var, Var) and owner.get(var, -1) not in (-1, own):
+                    self.outside[var] = None
+            owner.update(dict.fromkeys(eqn.outvars, own))
+        self.outside.update((var, None) for var in self.program.jaxpr.outvars if isinstance(var, Var))
+
+    def _value(self, atom: Any) -> Any:
+        """What is read in place of `atom`; a row is taken from its stack when it is requested alone for the first time."""
+        if isinstance(atom, Literal):
+            return atom
+        row = self.rows.get(atom)
+        if row is not None and atom not in self.env:
+            eqns, taken = row_equations(row)
+            self.result += eqns
+            self.env[atom], self.slices[taken] = taken, row
+        return self.env.get(atom, atom)
+
+    def _apply(self, function: Any, *atoms: Any) -> list[Any]:
+        """Write the equations of a JAX function of these values."""
+        eqns, results, constants = equations_of(function, *atoms)
+        self.result += eqns
+        self.constants.update(constants)
+        return results
+
+    def _write(self, loop: Loop, eqns: Sequence[JaxprEqn]) -> None:
+        run = loop.run
+        first = eqns[run.start : run.start + run.period]
+        leaving = self._leaving(loop, eqns)
+        body = _body(loop, first, [first[place].outvars[number] for place, number in leaving])
+        backwards = self._runs_backwards(loop)
+        stacks = [self._stack(atoms, backwards) for atoms in loop.rows]
+        init = [self._value(atom) for atom, _ in loop.carried]
+        constants = [self._value(atom) for atom in loop.constants]
+        num_carried, num_constants = len(init), len(constants)
+        call = jaxpr_as_fun(body)
+
+        def rounds(*values: Any) -> list[Any]:
+            fixed, start = values[:num_constants], values[num_constants : num_constants + num_carried]
+
+            def one(carry: Any, row: Any) -> tuple[Any, Any]:
+                results = call(*fixed, *carry, *row)
+                return tuple(results[:num_carried]), tuple(results[num_carried:])
+
+            end, stacked = jax.lax.scan(
+                one,
+                tuple(start),
+                tuple(values[num_constants + num_carried :]),
+                length=run.num_blocks,
+                reverse=backwards,
+            )
+            return [*end, *stacked]
+
+        results = self._apply(rounds, *constants, *init, *stacks)
+        # The last round leaves what the block behind the run reads.
+        last = (run.num_blocks - 1) * run.period
+        for (_, var), result in zip(loop.carried, results[:num_carried], strict=True):
+            place, number = next(
+                (place, eqn.outvars.index(var)) for place, eqn in enumerate(first) if var in eqn.outvars
+            )
+            self.env[eqns[run.start + last + place].outvars[number]] = result
+        for (place, number), stack in zip(leaving, results[num_carried:], strict=True):
+            for block in range(run.num_blocks):
+                var = eqns[run.start + block * run.period + place].outvars[number]
+                # In reverse, the first round is the last block.
+                self.rows[var] = Row(stack, run.num_blocks - 1 - block if backwards else block)
+
+    def _leaving(self, loop: Loop, eqns: Sequence[JaxprEqn]) -> list[tuple[int, int]]:
+        """Places of a block, and numbers of results there, that are read outside, other than the last values carried."""
+        run = loop.run
+        carried = {var for _, var in loop.carried}
+        leaving = []
+        for place in range(run.period):
+            for number, var in enumerate(eqns[run.start + place].outvars):
+                twins = [
+                    eqns[run.start + block * run.period + place].outvars[number] for block in range(run.num_blocks)
+                ]
+                if any(twin in self.outside for twin in (twins[:-1] if var in carried else twins)):
+                    leaving.append((place, number))
+        return leaving
+
+    def _runs_backwards(self, loop: Loop) -> bool:
+        """Whether most of what comes from other loops comes in reverse order."""
+        votes = 0
+        for atoms in loop.rows:
+            places = [self.rows.get(atom) if isinstance(atom, Var) else None for atom in atoms]
+            if places[0] is not None and places[1] is not None:
+                votes += places[1].index - places[0].index
+        return votes < 0
+
+    def _stack(self, atoms: tuple[Any, ...], backwards: bool) -> Any:
+        """The values of all blocks in the order in which the loop takes its rows."""
+        ordered = atoms[::-1] if backwards else atoms
+        places = [self.rows.get(atom) if isinstance(atom, Var) else None for atom in ordered]
+        whole = places[0]
+        if whole is not None and all(place is not None and place.stack is whole.stack for place in places):
+            indices = [place.index for place in places if place is not None]
+            whole_aval: Any = whole.stack.aval
+            low, count, size = min(indices), len(indices), whole_aval.shape[0]
+            # Neighbouring rows of one stack can be taken as a slice, in either direction.
+            if indices in (list(range(low, low + count)), list(range(low, low + count))[::-1]):
+                down = indices[0] > indices[-1]
+                # The stack as a whole: nothing is copied.
+                if count == size and not down:
+                    return whole.stack
+                (rows,) = self._apply(
+                    lambda stack: _some_rows(stack, low, count, down),
+                    whole.stack,
+                )
+                return rows
+        if all(isinstance(atom, Literal) for atom in ordered):
+            aval = ordered[0].aval
+            var = Var(jax.core.ShapedArray((len(ordered), *aval.shape), aval.dtype))
+            self.constants[var] = jnp.asarray(np.stack([np.asarray(literal.val, aval.dtype) for literal in ordered]))
+            return var
+        values = tuple(map(self._value, ordered))
+        if not all(isinstance(value, Var) and value in self.given for value in values):
+            (stack,) = self._apply(lambda *rows: jnp.stack(rows), *values)
+            return stack
+        if values not in self.stacks:
+            self.stacks[values] = Var(stacked_aval(values))
+        return self.stacks[values]
+
+
+def stacked_aval(rows: Sequence[Any]) -> Any:
+    """Shape and dtype of a stack of values that are alike."""
+    return jax.core.ShapedArray((len(rows), *rows[0].aval.shape), rows[0].aval.dtype)
+
+
+def row_equations(row: Row) -> tuple[list[JaxprEqn], Var]:
+    """Equations that take a row from its stack, and the result."""
+    aval: Any = row.stack.aval
+    eqns, result = _first_row(aval.shape, aval.dtype)
+    env: dict[Any, Any] = {eqns[0].invars[0]: row.stack}
+    written = []
+    for eqn in eqns:
+        # The equations are made once for row 0; for other rows only the bounds of the slice differ.
+        params = eqn.params
+        if eqn.primitive is jax.lax.slice_p:
+            start, limit = params["start_indices"], params["limit_indices"]
+            params = {**params, "start_indices": (row.index, *start[1:]), "limit_indices": (row.index + 1, *limit[1:])}
+        results = [Var(var.aval) for var in eqn.outvars]
+        written.append(eqn.replace(invars=[env.get(var, var) for var in eqn.invars], outvars=results, params=params))
+        env.update(zip(eqn.outvars, results, strict=True))
+    return written, env[result]
+
+
+@lru_cache(maxsize=1024)
+def _first_row(shape: tuple[int, ...], dtype: Any) -> tuple[list[JaxprEqn], Var]:
+    stack = Var(jax.core.ShapedArray(shape, dtype))
+    eqns, (result,), _ = equations_of(lambda stack: jax.lax.squeeze(jax.lax.slice_in_dim(stack, 0, 1), (0,)), stack)
+    return eqns, result
+
+
+def _some_rows(stack: Any, low: int, count: int, down: bool) -> Any:
+    rows = jax.lax.slice_in_dim(stack, low, low + count)
+    return jax.lax.rev(rows, (0,)) if down else rows
+
+
+def _body(loop: Loop, first: Sequence[JaxprEqn], leaving: Sequence[Var]) -> ClosedJaxpr:
+    """One round: from constants, carried values and rows to carried values and what leaves."""
+
+    def fresh(atoms: Sequence[Any]) -> list[Var]:
+        return [Var(atom.aval) for atom in atoms]
+
+    inputs = {
+        "constant": fresh(loop.constants),
+        "carried": fresh([atom for atom, _ in loop.carried]),
+        "rows": fresh([atoms[0] for atoms in loop.rows]),
+    }
+    eqns = []
+    for place, eqn in enumerate(first):
+        invars = list(eqn.invars)
+        for operand in range(len(invars)):
+            if (place, operand) in loop.inside:
+                kind, number = loop.inside[place, operand]
+                invars[operand] = inputs[kind][number]
+        eqns.append(eqn.replace(invars=invars))
+    outvars = [*(var for _, var in loop.carried), *leaving]
+    return closed_jaxpr([], [], [*inputs["constant"], *inputs["carried"], *inputs["rows"]], outvars, eqns)

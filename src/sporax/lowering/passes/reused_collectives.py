@@ -1,0 +1,228 @@
+"""Communication subgraph reuse: equal collectives of a program become calls of one function.
+
+Problem: a step of many layers has hundreds of communication operators of a few kinds, and the compiler gets each by itself.
+
+Method: operators of one class (primitive, shapes, dtypes, axes, groups, what is combined) become calls of one subgraph, as in
+MindSpore's ``MS_COMM_COMPILER_OPT``: a function of the lowered module with the operator in it once. A limit bounds how many
+operators are replaced; the largest classes come first, so that it is spent well.
+
+What XLA makes of calls: it writes each one out in its place. The program that runs is the same, operator by operator, so
+results have the same bits, and neither steps nor XLA's work get shorter; JAX, too, lowers equal operators once by itself. Fewer
+operators in the compiled program cannot be had by calls: of one that is marked against inlining XLA makes a copy of the function
+for each caller, since it takes no others ("Call graph must be flattened before copy insertion"). Two other forms were tried.
+One operator on a stack of operands that do not wait for each other makes steps shorter, and compilation up to 2.8 times as long,
+by a kernel for each slice of the stack. Operators with several operands are refused inside of `shard_map` ("Sharding is
+tuple-shaped but validation shape is not"). What has fewer operators, and compiles sooner, is loops over equal blocks
+(`sporax.lowering.passes.repeat.block_loops`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
+
+from sporax.base.identity import ByIdentity
+
+_NAMES = {
+    "psum": "all_reduce",
+    "psum_invariant": "all_reduce",
+    "pmax": "all_reduce_max",
+    "pmin": "all_reduce_min",
+    "reduce_scatter": "reduce_scatter",
+    "all_gather": "all_gather",
+    "all_gather_invariant": "all_gather",
+    "all_to_all": "all_to_all",
+    "ppermute": "collective_permute",
+}
+"""What subgraphs are called, by primitive; all others are no communication operators."""
+
+_CONTAINERS = frozenset(
+    """jit pjit closed_call core_call scan while cond remat2 checkpoint custom_jvp_call custom_vjp_call""".split()
+)
+"""Equations whose bodies are part of the program."""
+
+_FEWEST = 2
+"""Members of a class that is worth a subgraph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """What was reused in a program.
+
+    Attributes:
+        operators: communication operators that it had.
+        calls: how many of them are calls now.
+        subgraphs: functions that are called.
+    """
+
+    operators: int
+    calls: int
+    subgraphs: int
+
+    @property
+    def left(self) -> int:
+        """Communication operators of the program as it is lowered."""
+        return self.operators - self.calls + self.subgraphs
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A communication operator: where it is, and its class."""
+
+    owner: ByIdentity
+    position: int
+    key: Hashable
+
+
+def with_reuse(program: Callable[..., Any], limit: int, tell: Callable[[Reuse], None]) -> Callable[..., Any]:
+    """The same program, run inside of `shard_map`, whose equal collectives are calls of one function.
+
+    Args:
+        program: of one device's arrays.
+        limit: how many operators may be replaced.
+        tell: is told what was reused, whenever the program is traced.
+    """
+
+    def reusing(*arguments: Any) -> Any:
+        # Inside of a call of its own, a program that was traced once is lowered as it is.
+        closed, shapes = jax.make_jaxpr(jax.jit(program), return_shape=True)(*arguments)
+        rewritten, reuse = reused(closed, limit)
+        tell(reuse)
+        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(rewritten)(*jax.tree.leaves(arguments)))
+
+    reusing.__name__ = reusing.__qualname__ = getattr(program, "__name__", "step")
+    return reusing
+
+
+def reused(program: ClosedJaxpr, limit: int) -> tuple[ClosedJaxpr, Reuse]:
+    """The same program with calls, and what was reused. Arguments as for `with_reuse`."""
+    sites = list(_sites(program.jaxpr, set()))
+    chosen = _chosen(sites, limit)
+    by_owner: dict[ByIdentity, dict[int, Hashable]] = defaultdict(dict)
+    for site in chosen:
+        by_owner[site.owner][site.position] = site.key
+    writer = _Writer(by_owner)
+    written = writer.closed(program) if chosen else program
+    return written, Reuse(len(sites), len(chosen), len(writer.subgraphs))
+
+
+def _sites(jaxpr: Jaxpr, seen: set[ByIdentity]) -> Iterator[_Site]:
+    """The communication operators of a program and of its bodies, each body once."""
+    owner = ByIdentity(jaxpr)
+    if owner in seen:
+        return
+    seen.add(owner)
+    for position, eqn in enumerate(jaxpr.eqns):
+        name = str(eqn.primitive.name)
+        if name in _NAMES:
+            yield _Site(owner, position, _class_of(eqn))
+        elif name in _CONTAINERS:
+            for body in _bodies(eqn):
+                yield from _sites(body, seen)
+
+
+def _class_of(eqn: JaxprEqn) -> Hashable:
+    """What equal operators have in common."""
+    params = tuple(sorted((name, repr(value)) for name, value in eqn.params.items()))
+    # The context has the place of the computation: host or device.
+    return str(eqn.primitive.name), params, tuple(atom.aval for atom in eqn.invars), repr(eqn.ctx.compute_type)
+
+
+def _bodies(eqn: JaxprEqn) -> Iterator[Jaxpr]:
+    for value in eqn.params.values():
+        for entry in value if type(value) is tuple else (value,):
+            if isinstance(entry, ClosedJaxpr):
+                yield entry.jaxpr
+            elif isinstance(entry, Jaxpr):
+                yield entry
+
+
+def _chosen(sites: Sequence[_Site], limit: int) -> list[_Site]:
+    """The operators that become calls: those of the largest classes, and among these the first."""
+    members: dict[Hashable, list[_Site]] = defaultdict(list)
+    for site in sites:
+        members[site.key].append(site)
+    chosen: list[_Site] = []
+    for group in sorted(members.values(), key=len, reverse=True):
+        taken = group[: limit - len(chosen)]
+        if len(taken) >= _FEWEST:
+            chosen += taken
+    return chosen
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes a program with calls.
+
+    Attributes:
+        chosen: by body the operators that become calls, with their classes.
+        subgraphs: a call of each function, by class.
+        written: bodies that were written already: what was shared stays shared.
+    """
+
+    chosen: Mapping[ByIdentity, Mapping[int, Hashable]]
+    subgraphs: dict[Hashable, JaxprEqn] = field(default_factory=dict)
+    written: dict[ByIdentity, ClosedJaxpr | Jaxpr] = field(default_factory=dict)
+
+    def closed(self, program: ClosedJaxpr) -> ClosedJaxpr:
+        """A program with its constants."""
+        key = ByIdentity(program)
+        if key not in self.written:
+            self.written[key] = program.replace(jaxpr=self.open(program.jaxpr))
+        return self.written[key]  # type: ignore[return-value]  # of the same kind as its key
+
+    def open(self, jaxpr: Jaxpr) -> Jaxpr:
+        """A body."""
+        key = ByIdentity(jaxpr)
+        if key not in self.written:
+            chosen = self.chosen.get(key, {})
+            self.written[key] = jaxpr.replace(
+                eqns=[
+                    self._call(chosen[position], eqn) if position in chosen else self._with_bodies(eqn)
+                    for position, eqn in enumerate(jaxpr.eqns)
+                ]
+            )
+        return self.written[key]  # type: ignore[return-value]  # of the same kind as its key
+
+    def _with_bodies(self, eqn: JaxprEqn) -> JaxprEqn:
+        if str(eqn.primitive.name) not in _CONTAINERS:
+            return eqn
+        return eqn.replace(params={name: self._value(value) for name, value in eqn.params.items()})
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, ClosedJaxpr):
+            return self.closed(value)
+        if isinstance(value, Jaxpr):
+            return self.open(value)
+        # Branches are a tuple; other tuples (axes, shardings, named ones too) are handed on as they are.
+        if type(value) is tuple and any(isinstance(entry, ClosedJaxpr | Jaxpr) for entry in value):
+            return tuple(map(self._value, value))
+        return value
+
+    def _call(self, key: Hashable, eqn: JaxprEqn) -> JaxprEqn:
+        """A call in place of an equation of a class."""
+        if key not in self.subgraphs:
+            self.subgraphs[key] = _subgraph(eqn)
+        call = self.subgraphs[key]
+        return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
+
+
+def _subgraph(eqn: JaxprEqn) -> JaxprEqn:
+    """A call of a new function that does what an equation does."""
+
+    def communicate(*operands: Any) -> Any:
+        return eqn.primitive.bind(*operands, **eqn.params)
+
+    communicate.__name__ = communicate.__qualname__ = f"reused_{_NAMES[str(eqn.primitive.name)]}"
+    avals: list[Any] = [atom.aval for atom in eqn.invars]
+    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
+    (call,) = jax.make_jaxpr(jax.jit(communicate))(*structs).jaxpr.eqns
+    return call

@@ -1,0 +1,35 @@
+"""`mindspore._c_expression`: of MindSpore's C++ core, what published programs ask before they choose their operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.mindspore._names.missing import missing_names
+
+__path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
+
+__all__ = ["MSContext"]
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = missing_names(__name__)
+
+
+class MSContext:
+    """Answers for a process without Ascend chips, as MindSpore's does on CPUs and GPUs."""
+
+    _instance: MSContext | None = None
+
+    @classmethod
+    def get_instance(cls) -> MSContext:
+        """The only one."""
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
+
+    def get_ascend_soc_version(self) -> str:
+        """Name of the Ascend chip: there is none."""
+        return ""
+
+    def is_ascend_plugin_loaded(self) -> bool:
+        """Whether operators of Ascend can run: they cannot."""
+        return False

@@ -1,0 +1,171 @@
+"""`import mindspore` means `import sporax.mindspore`, in this process and in the Python processes it starts.
+
+`install` puts a finder first on `sys.meta_path` that answers every `mindspore.…` import with the very module object of
+the same name under `sporax.mindspore`: `sys.modules["mindspore.nn"] is sys.modules["sporax.mindspore.nn"]`, so a class has one
+identity whichever name a script uses. `mindspore` itself hands out the names of `sporax.mindspore` and differs in one: its
+`__version__` is the
+version of MindSpore that scripts should see, because they choose by it between names of several releases. A module that
+Sporax does not have becomes a placeholder (`sporax.mindspore._names.missing`).
+
+Processes that a script starts (`python other.py`, `multiprocessing`) inherit the alias through `PYTHONPATH`, which gets a
+directory holding a package `mindspore` that does nothing but call this module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore._names.importing import import_module
+from sporax.mindspore._names.missing import is_plain_import_of, missing_module, missing_names, placeholder_module
+
+ALIAS = "mindspore"
+TARGET = "sporax.mindspore"
+COMPATIBLE_VERSION = "2.10.0"
+"""The release of MindSpore whose names and values Sporax is compared with."""
+VERSION_VARIABLE = "SPORAX_MINDSPORE_VERSION"
+"""Environment variable with another version for `mindspore.__version__`, for programs that ask for an older one."""
+_VERSION = re.compile(r"\d+(\.\d+)+\w*")
+SHADOW_DIRECTORY = str(Path(__file__).parent / "shadow")
+
+
+class MindSporeModule(ModuleType):
+    """The module `mindspore`: `sporax.mindspore` with the version of MindSpore's."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            return mindspore_version(os.environ)
+        # Looked up at each access, since names of `sporax.mindspore` are loaded when they are first used.
+        return getattr(sys.modules[TARGET], name)
+
+    def __dir__(self) -> list[str]:
+        return dir(sys.modules[TARGET])
+
+
+def mindspore_version(environ: Mapping[str, str]) -> str:
+    """What `mindspore.__version__` says: `VERSION_VARIABLE`, else `COMPATIBLE_VERSION`.
+
+    Raises:
+        SporaxValueError: the variable does not hold a version.
+    """
+    version = environ.get(VERSION_VARIABLE, COMPATIBLE_VERSION)
+    if not _VERSION.fullmatch(version):
+        raise SporaxValueError(f"For '{VERSION_VARIABLE}', it must be a version such as '2.3.1', but got '{version}'.")
+    return version
+
+
+class AliasFinder(MetaPathFinder):
+    """Finds `mindspore.x.y` as `sporax.mindspore.x.y`.
+
+    Must come before Python's own path finder, which would load the same file a second time under the other name.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of an aliased module; None for modules of other packages.
+
+        Raises:
+            SporaxModuleNotFoundError: a module of MindSpore's that Sporax does not have, unless a plain import statement
+                asks for it, which gets a placeholder.
+        """
+        if fullname == ALIAS:
+            return ModuleSpec(fullname, AliasLoader(), is_package=True)
+        if not fullname.startswith(f"{ALIAS}."):
+            return None
+        if _is_offered(_target_name(fullname)):
+            # `import` statements in a `try` must fail, so only plain ones get a placeholder.
+            return ModuleSpec(fullname, AliasLoader())
+        if is_plain_import_of(fullname):
+            return ModuleSpec(fullname, PlaceholderLoader(), is_package=True)
+        raise missing_module(fullname)
+
+
+class AliasLoader(Loader):
+    """Loads an aliased module by importing the module it stands for."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module of the same name under `sporax.mindspore`, imported if it was not yet."""
+        if spec.name == ALIAS:
+            importlib.import_module(TARGET)
+            return MindSporeModule(ALIAS)
+        module = import_module(_target_name(spec.name))
+        # Importing through a spec overwrites the module's own, which is needed for reloading.
+        spec.loader_state = module.__spec__
+        # Names of MindSpore that are missing explain themselves also under the alias.
+        vars(module).setdefault("__getattr__", missing_names(module.__name__))
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back, which the import system has just overwritten; nothing is executed."""
+        assert module.__spec__ is not None
+        if module.__name__ != ALIAS:
+            module.__spec__ = module.__spec__.loader_state
+
+
+class PlaceholderLoader(Loader):
+    """Loads a module that Sporax does not have."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """A module that hands out placeholders."""
+        return placeholder_module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is executed."""
+
+
+def install() -> None:
+    """Make `mindspore` and its submodules resolve to `sporax.mindspore` in this process. Calling it again changes nothing.
+
+    Raises:
+        SporaxRuntimeError: the real MindSpore has been imported in this process before.
+    """
+    loaded = sys.modules.get(ALIAS)
+    # Two MindSpores in one process would mix their Tensors.
+    if loaded is not None and not isinstance(loaded, MindSporeModule):
+        raise SporaxRuntimeError(
+            f"For 'sporax', '{ALIAS}' must not be imported before the alias is installed, but it is loaded from "
+            f"{getattr(loaded, '__file__', None) or 'an unknown place'}. Start the script with `sporax run`, or call "
+            "sporax.mindspore._names.alias.install() before the first import of mindspore."
+        )
+    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        # First, so that an installed MindSpore is never found.
+        sys.meta_path.insert(0, AliasFinder())
+
+
+def install_for_children(environ: MutableMapping[str, str]) -> None:
+    """Let Python processes started with `environ` resolve `mindspore` to `sporax.mindspore` as well.
+
+    `sys.path` gets the same entry, at the place where a child finds it, because `multiprocessing` hands the parent's
+    `sys.path` to its children.
+    """
+    inherited = environ.get("PYTHONPATH")
+    entries = inherited.split(os.pathsep) if inherited else []
+    if SHADOW_DIRECTORY not in entries:
+        environ["PYTHONPATH"] = os.pathsep.join([SHADOW_DIRECTORY, *entries])
+    if SHADOW_DIRECTORY not in sys.path:
+        # In safe-path mode no script directory stands at position 0.
+        sys.path.insert(0 if sys.flags.safe_path else 1, SHADOW_DIRECTORY)
+
+
+def _target_name(alias_name: str) -> str:
+    """`mindspore.nn` -> `sporax.mindspore.nn`."""
+    return TARGET + alias_name.removeprefix(ALIAS)
+
+
+def _is_offered(module: str) -> bool:
+    """Whether the module of ours exists; no part of a placeholder's package does."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,234 @@
+"""What a module answers when it is asked for a name that Sporax does not have.
+
+A MindSpore script meets the edge of Sporax in three ways, and each gets an answer of its own with the same words:
+
+==================================================  ==================================================================
+``mindspore.nn.Foo``                                an AttributeError, so that `hasattr` works
+``from mindspore.nn import Foo`` within ``try``     an ImportError: the script says that it can do without
+``from mindspore.nn import Foo``                    a `Placeholder`, which raises the error when it is used: programs
+                                                    import many names that a given run never needs
+==================================================  ==================================================================
+
+All of them end in the module's `__getattr__`; the instruction that the importing code executes, and its table of exception
+handlers, tell them apart.
+
+A module of the facade takes part with one line::
+
+    __getattr__ = missing_names(__name__)
+
+or, when it has a `__getattr__` already, by ending that function with ``return missing_name(__name__, name)``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from opcode import opmap
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+from sporax.base.errors import SporaxAttributeError, SporaxImportError
+from sporax.mindspore._names.placeholder import Placeholder
+
+_IMPORT_NAME, _IMPORT_FROM = opmap["IMPORT_NAME"], opmap["IMPORT_FROM"]
+_EXTENDED_ARG, _WITH_EXCEPT_START = opmap["EXTENDED_ARG"], opmap["WITH_EXCEPT_START"]
+_BYTES_PER_INSTRUCTION = 2
+"""Bytes of one instruction since CPython 3.6: operation and argument."""
+_SUPPORTED_NAMES_PAGE = "docs/api.md"
+_OWN_MODULES = "sporax."
+_NAMED_MODULES = "sporax.mindspore."
+"""Where names that people know are looked for."""
+_LEAST_SIMILARITY = 0.75
+"""Similarity of `difflib`, 0 to 1: below it, a suggestion is more often wrong than helpful."""
+
+
+SUBMODULES: set[str] = set()
+"""Full names of modules that are imported when their package is asked for them, as MindSpore's packages have them at once."""
+
+
+class MissingNameError(SporaxAttributeError):
+    """A module does not have a name.
+
+    The message is made when it is read: `hasattr` and `getattr` with a default ask often and read none, and finding the
+    nearest name compares it with all that there are.
+    """
+
+    def __init__(self, module: str, name: str, reason: str | None = None) -> None:
+        AttributeError.__init__(self, module, name, reason)
+        self.name = name
+        self.cell_path = ()
+
+    @property
+    def message(self) -> str:  # type: ignore[override]  # made when it is read, so it cannot be set
+        """What was requested, where to look, and the nearest name that is there."""
+        return _message(*self.args)
+
+
+class SporaxModuleNotFoundError(SporaxImportError, ModuleNotFoundError):  # type: ignore[misc]  # two uses of `path`
+    """A module of MindSpore's that Sporax does not have."""
+
+
+def missing_name(module: str, name: str, reason: str | None = None) -> Any:
+    """Answer for a name that `module` does not have; to be returned by that module's `__getattr__`, and only there.
+
+    Args:
+        module: dotted name of the module that was asked.
+        name: the name it does not have.
+        reason: a sentence of its own for the message: why it is not there, and what to use instead.
+
+    Returns:
+        A module of `SUBMODULES`. Else a `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__`
+        are), where the caller of `__getattr__` executes ``from module import name``.
+
+    Raises:
+        MissingNameError: the caller executes anything else; an AttributeError.
+        SporaxImportError: the from-import is in a ``try`` or ``with``, or in Sporax itself.
+    """
+    if f"{module}.{name}" in SUBMODULES and f"{module}.{name}" not in sys.modules:
+        return importlib.import_module(f"{module}.{name}")
+    # One frame up: the module's own `__getattr__` has called this function.
+    importer = _importer(sys._getframe(1))
+    is_submodule = f"{module}.{name}" in sys.modules  # then Python goes on and finds it, after an AttributeError
+    if is_submodule or name.startswith("__") or importer is None:
+        raise MissingNameError(module, name, reason)
+    message = _message(module, name, reason)
+    if _handles_errors(importer) or _is_own(importer):
+        failed_import = SporaxImportError(message)
+        failed_import.name = module
+        raise failed_import
+    return Placeholder(f"{module}.{name}", message)
+
+
+def missing_names(module: str) -> Callable[[str], Any]:
+    """A module-level `__getattr__` for the module called `module`."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 (it is one)
+        return missing_name(module, name)
+
+    return __getattr__
+
+
+def missing_module(name: str) -> SporaxModuleNotFoundError:
+    """The error for importing the module `name`, which Sporax does not have."""
+    error = SporaxModuleNotFoundError(
+        f"For 'import', the module must be one that Sporax offers, but got '{name}'. "
+        f"{_SUPPORTED_NAMES_PAGE} lists the modules and names that are there."
+    )
+    error.name = name
+    return error
+
+
+def placeholder_module(name: str) -> ModuleType:
+    """A module that stands for `name`: importing from it gives placeholders, its attributes are errors."""
+    module = ModuleType(name, f"Sporax has no module of the name `{name}`.")
+    module.__path__ = []
+    module.__dict__["__getattr__"] = missing_names(name)
+    return module
+
+
+def is_plain_import_of(name: str) -> bool:
+    """Whether the code that runs now executes an import statement for the module `name`, outside ``try`` and ``with``.
+
+    False as well when the module is tried as one name of ``from package import name``, or by `importlib.import_module`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    # The import system's own frames lie between the statement and the finder that asks.
+    finders = ("importlib", "sporax.mindspore._names.alias")
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(finders):
+        frame = frame.f_back
+    if frame is None or _handles_errors(frame) or _is_own(frame):
+        return False
+    imported = _imported_module(frame)
+    return imported is not None and (imported == name or imported.startswith(f"{name}."))
+
+
+def _message(module: str, name: str, reason: str | None) -> str:
+    """What was requested, and why it is not there; or where to look, and the nearest name that is there."""
+    if reason:
+        return f"For '{module}', '{name}' is not offered: {reason}"
+    return (
+        f"For '{module}', the name must be one that Sporax offers, but got '{name}'. "
+        f"{_SUPPORTED_NAMES_PAGE} lists the names that are there.{suggestion(module, name)}"
+    )
+
+
+def suggestion(module: str, name: str) -> str:
+    """` Did you mean ...?`, with the same name in another package or a similar one in the same; else nothing."""
+    elsewhere = sorted(
+        path
+        for path, other in list(sys.modules.items())
+        # The original only: the same module may be registered under several names.
+        if path.startswith(_NAMED_MODULES) and "._" not in path and name in vars(other) and other.__name__ == path
+    )
+    if elsewhere and not name.startswith("_"):
+        return f" Did you mean '{elsewhere[0]}.{name}'?"
+    offered = sys.modules.get(module)
+    near = difflib.get_close_matches(name, dir(offered) if offered else (), n=1, cutoff=_LEAST_SIMILARITY)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def _importer(frame: FrameType | None) -> FrameType | None:
+    """The frame that executes ``from … import …``, below the `__getattr__` functions that led here; None if none does."""
+    # Lazy modules chain their `__getattr__` functions.
+    while frame is not None and frame.f_code.co_name == "__getattr__" and not _executes(frame, _IMPORT_FROM):
+        frame = frame.f_back
+    return frame if frame is not None and _executes(frame, _IMPORT_FROM) else None
+
+
+def _executes(frame: FrameType, operation: int) -> bool:
+    """Whether `frame` is at an instruction of the kind `operation`."""
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == operation
+
+
+def _imported_module(frame: FrameType) -> str | None:
+    """Name of the module that `frame` imports at this moment; None when it does something else."""
+    if not _executes(frame, _IMPORT_NAME):
+        return None
+    code, place = frame.f_code.co_code, frame.f_lasti
+    # Arguments above 255 are written in prefixes, most significant first.
+    index, shift = code[place + 1], 8
+    while place >= _BYTES_PER_INSTRUCTION and code[place - _BYTES_PER_INSTRUCTION] == _EXTENDED_ARG:
+        place -= _BYTES_PER_INSTRUCTION
+        index |= code[place + 1] << shift
+        shift += 8
+    return frame.f_code.co_names[index]
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Whether the code belongs to Sporax, where a wrong name is a mistake of ours and must show at once."""
+    return str(frame.f_globals.get("__name__", "")).startswith(_OWN_MODULES)
+
+
+def _handles_errors(frame: FrameType) -> bool:
+    """Whether the current instruction of `frame` is inside a ``try`` or a ``with`` of the same function."""
+    place = frame.f_lasti // _BYTES_PER_INSTRUCTION
+    code = frame.f_code.co_code
+    for start, length, handler, is_cleanup in _exception_table(frame.f_code):
+        if start <= place < start + length:
+            second = code[(handler + 1) * _BYTES_PER_INSTRUCTION]
+            if not is_cleanup or second == _WITH_EXCEPT_START:  # an `except` body has a cleanup handler of its own
+                return True
+    return False
+
+
+def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int, bool]]:
+    """First instruction, number of instructions, handler and whether it restores the place, for each protected range.
+
+    The format is described in CPython's `Objects/exception_handling_notes.txt`: numbers of six bits per byte, the
+    highest first, with bit 6 set where another byte follows.
+    """
+    table = iter(code.co_exceptiontable)
+
+    def number(byte: int) -> int:
+        # Six bits per byte; bit 6 says that another byte follows.
+        value = byte & 63
+        while byte & 64:
+            byte = next(table)
+            value = value << 6 | byte & 63
+        return value
+
+    for byte in table:
+        start, length, handler, depth = number(byte), number(next(table)), number(next(table)), number(next(table))
+        yield start, length, handler, bool(depth & 1)

@@ -1,0 +1,286 @@
+"""A loop whose number of rounds depends on values, traced into one `while` of the program.
+
+The state of the loop is what a round changes and the test or a later round reads. Numbers that rounds change become arrays;
+which ones do is found by tracing rounds until nothing new becomes part of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxTypeError
+from sporax.mindspore.autograph import _while_loop
+from sporax.mindspore.autograph._branches import GO_ON, Outcome, Part, Trace, as_flag, set_values, trace
+from sporax.mindspore.autograph._values import (
+    ARRAY,
+    UNBOUND,
+    Scope,
+    Value,
+    as_array,
+    describe,
+    is_number,
+    same,
+    take_apart,
+)
+from sporax.mindspore.common.tensor import wrap
+from sporax.runtime.state import frames
+
+# Traces; types that have not settled by then change in every round.
+_MOST_TRACES = 8
+
+
+@dataclass(slots=True)
+class _State:
+    """What rounds hand on.
+
+    Attributes:
+        parts: by variable of the function.
+        variables: Parameters and other variables of the program that rounds write.
+        index: number of the round, where the loop counts.
+        result: what the loop returns, once it does.
+        jumps: whether rounds may end the loop.
+    """
+
+    parts: dict[Any, Part]
+    numbers: set[tuple[Any, int]] = field(default_factory=set)  # leaves that were numbers
+    variables: list[Any] = field(default_factory=list)
+    index: Any = None
+    result: Part | None = None
+    jumps: bool = False
+
+    def arrays(self) -> list[Any]:
+        """The first state: all arrays in order."""
+        own = [array for part in self.parts.values() for array in part.arrays]
+        own += [frames.read(variable) for variable in self.variables]
+        # Tensors come first: `first_variable` counts them.
+        own += [] if self.index is None else [self.index]
+        if self.jumps:
+            own.append(jnp.zeros((), jnp.int32))
+        if self.result is not None:
+            own += [jnp.zeros(element.shape, element.dtype) for element in self.result.arrays]
+        return own
+
+    def values(self, given: Sequence[Any]) -> dict[Any, Any]:
+        """Values of the function's variables."""
+        result, place = {}, 0
+        for key, part in self.parts.items():
+            result[key] = part.value.build(given[place : place + part.value.size])
+            place += part.value.size
+        return result
+
+    @property
+    def first_variable(self) -> int:
+        """Where the program's variables begin among the arrays."""
+        return sum(part.value.size for part in self.parts.values())
+
+    def of_variables(self, *given: Any) -> dict[Any, Any]:
+        """Values of the program's variables."""
+        return dict(zip(self.variables, given[self.first_variable :], strict=False))
+
+    @property
+    def index_place(self) -> int:
+        """Where the number of the round is."""
+        return self.first_variable + len(self.variables)
+
+    @property
+    def code_place(self) -> int:
+        """Where the code is that says whether the loop has ended."""
+        return self.index_place + (self.index is not None)
+
+
+def loop(
+    test: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    scope: Scope,
+    where: str,
+    index: Any = None,
+    step: Any = 1,
+) -> Outcome | None:
+    """``while test(index): body(index); index += step``, all in the program.
+
+    Args:
+        test, body: take the index as a Tensor (None where there is none).
+        scope: what the body may change.
+        where: the statement, for messages.
+        index: first index, an array.
+        step: what an index grows by.
+
+    Returns:
+        How the loop ended; None where it cannot end by a jump.
+    """
+    begin = scope.values()
+    try:
+        carried, record = _settled(body, scope, begin, where, index)
+        # The test is traced with the settled state, whose numbers are arrays by now.
+        question = trace(
+            lambda *given: wrap(as_flag(test(_index(carried, given)), where)),
+            scope,
+            lambda *given: {**_constant(begin, scope), **carried.values(given)},
+            carried.arrays(),
+            carried.of_variables,
+        )
+    finally:
+        scope.put(begin)
+    return _run(carried, record, question, scope, begin, where, step)
+
+
+def _index(carried: _State, given: Sequence[Any]) -> Any:
+    return None if carried.index is None else wrap(given[carried.index_place])
+
+
+def _constant(begin: dict[Any, Any], scope: Scope) -> dict[Any, Any]:
+    # What rounds do not change is read from outside and is no part of the state.
+    return {key: value for key, value in begin.items() if scope.is_needed(key)}
+
+
+def _settled(
+    body: Callable[[Any], Any], scope: Scope, begin: dict[Any, Any], where: str, index: Any
+) -> tuple[_State, Trace]:
+    """The state of the loop, and one round of it."""
+    parts = {}
+    for key, value in begin.items():
+        if value is not UNBOUND and scope.is_needed(key):
+            structure, arrays = take_apart(value)
+            parts[key] = Part(structure, list(arrays))
+    carried = _State(parts, index=index)
+    for _ in range(_MOST_TRACES):
+        record = trace(
+            lambda *given: body(_index(carried, given)),
+            scope,
+            lambda *given: {**_constant(begin, scope), **carried.values(given)},
+            carried.arrays(),
+            carried.of_variables,
+            in_round=True,
+        )
+        # An error in every round does not depend on values.
+        if record.raised is not None:
+            raise record.raised
+        if not _grown(carried, record, where):
+            return carried, record
+    raise SporaxTypeError(f"For '{where}', the variables of the loop change their types in every round.")
+
+
+def _grown(carried: _State, record: Trace, where: str) -> bool:
+    """Make the state fit what a round gave; whether it had to change."""
+    new = [variable for variable in record.written if variable not in carried.variables]
+    carried.variables += new
+    grown = bool(new)
+    # A jump makes a code part of the state.
+    if record.code_array is not None or record.code != GO_ON:
+        grown = grown or not carried.jumps
+        carried.jumps = True
+    if record.result is not None and carried.result is None:
+        value = record.result.value
+        carried.result = Part(value, [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in record.result.arrays])
+        grown = True
+    for key, after in record.parts.items():
+        # Names that are bound in the round alone start without a value in each.
+        if key in carried.parts and after is not UNBOUND:
+            grown = _grown_part(carried, key, after, where) or grown
+    return grown
+
+
+def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
+    before, what = carried.parts[key], key if isinstance(key, str) else key[0]
+    if before.value.tree != after.value.tree:
+        raise SporaxTypeError(
+            f"For '{where}', '{what}' must keep its structure from round to round, but got {after.value.tree} after "
+            f"{before.value.tree}."
+        )
+    old, new = iter(before.arrays), iter(after.arrays)
+    leaves: list[Any] = []
+    arrays: list[Any] = []
+    grown = False
+    for place, (a, b) in enumerate(zip(before.value.leaves, after.value.leaves, strict=True)):
+        was, now = (next(old) if a is ARRAY else None), (next(new) if b is ARRAY else None)
+        if a is not ARRAY and b is not ARRAY and same(a, b):
+            leaves.append(a)
+            continue
+        # A number that rounds change becomes an array.
+        if a is not ARRAY and is_number(a):
+            carried.numbers.add((key, place))
+            was = as_array(a, now)
+            grown = True
+        elif a is ARRAY and now is not None and was.dtype != now.dtype and (key, place) in carried.numbers:
+            # A Python int that becomes a float, as in ``total = 0; total += x``.
+            was = was.astype(now.dtype)
+            grown = True
+        like = now if now is not None else as_array(b, was) if is_number(b) else None
+        # XLA's loops keep types and shapes.
+        if was is None or like is None or was.shape != like.shape or was.dtype != like.dtype:
+            raise SporaxTypeError(
+                f"For '{where}', '{what}' must keep its type and shape from round to round, but got {describe(b, now)} after "
+                f"{describe(a, was) if was is None else describe(ARRAY, was)}."
+            )
+        leaves.append(ARRAY)
+        arrays.append(was)
+    carried.parts[key] = Part(Value(before.value.tree, tuple(leaves)), arrays)
+    return grown
+
+
+def _run(
+    carried: _State, record: Trace, question: Trace, scope: Scope, begin: dict[Any, Any], where: str, step: Any
+) -> Outcome | None:
+    def next_state(*given: Any) -> list[Any]:
+        results = record.run(*given)
+        following: list[Any] = []
+        place = 0
+        for key, part in carried.parts.items():
+            size = part.value.size
+            after = record.parts.get(key)
+            if isinstance(after, Part):
+                following += _leaves(part, after, results)
+            else:
+                following += list(given[place : place + size])
+            place += size
+        for variable in carried.variables:
+            at = record.written.get(variable)
+            following.append(given[len(following)] if at is None else results[at].astype(given[len(following)].dtype))
+        if carried.index is not None:
+            index = given[carried.index_place]
+            following.append(index + jnp.asarray(step, index.dtype))
+        if carried.jumps:
+            code = record.code if record.code_array is None else results[record.code_array]
+            following.append(jnp.asarray(code, jnp.int32))
+        if carried.result is not None and record.result is not None:
+            following += results[record.result.first : record.result.first + record.result.value.size]
+        return following
+
+    def goes_on(*given: Any) -> list[Any]:
+        assert question.result is not None
+        flag = question.run(*given)[question.result.first]
+        # A loop that has jumped must not evaluate anything else.
+        return [jnp.logical_and(flag, given[carried.code_place] == GO_ON) if carried.jumps else flag]
+
+    start = [jnp.asarray(array) for array in carried.arrays()]
+    # Traced once more, since both run on the whole state.
+    last = _while_loop.while_loop(jax.make_jaxpr(goes_on)(*start), jax.make_jaxpr(next_state)(*start), start)
+    values = dict(carried.values(last))
+    # Names that only rounds bind are not bound if there is no round.
+    unbound = {key: UNBOUND for key, part in record.parts.items() if part is UNBOUND or key not in values}
+    set_values(scope, begin, {**values, **unbound}, record.in_place)
+    frames.commit(carried.of_variables(*last))
+    if not carried.jumps:
+        return None
+    result = None
+    if carried.result is not None:
+        result = carried.result.value.build(last[carried.code_place + 1 :])
+    return Outcome(last[carried.code_place], result)
+
+
+def _leaves(part: Part, after: Part, results: Sequence[Any]) -> list[Any]:
+    """The arrays of a variable after a round, numbers among them made into arrays."""
+    own = iter(results[after.first : after.first + after.value.size])
+    like = iter(part.arrays)
+    leaves = []
+    for a, b in zip(part.value.leaves, after.value.leaves, strict=True):
+        now = next(own) if b is ARRAY else None
+        if a is ARRAY:
+            was = next(like)
+            leaves.append(now if now is not None else as_array(b, was))
+    return leaves

@@ -1,0 +1,298 @@
+"""Local variables of a rewritten function: reading and setting them, and taking their values apart.
+
+A value is *static* where it is the same whatever happens while the step runs (None, strings, Cells, equal numbers), and an
+array elsewhere. Containers are taken apart, so a list of tensors is arrays with a structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CellType, FunctionType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError
+from sporax.mindspore.autograph._rewriter import PREFIX
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, to_array, wrap
+
+Attributes = tuple[tuple[Callable[[], Any], str], ...]
+
+
+class _Unbound:
+    """Stands for the value of a name that has none."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+UNBOUND = _Unbound()
+ARRAY = object()
+"""Stands for an array among the leaves of a value."""
+
+
+def cells_of(functions: Iterable[Any]) -> dict[str, CellType]:
+    """The variables that functions made by the rewriter share, by name."""
+    cells: dict[str, CellType] = {}
+    pending, seen = list(functions), set()
+    # New functions call one another, so their closures are followed.
+    while pending:
+        function = pending.pop()
+        if not isinstance(function, FunctionType) or id(function) in seen:
+            continue
+        seen.add(id(function))
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            # Variables of the user; those with our prefix hold functions of the rewriter.
+            if not name.startswith(PREFIX):
+                cells[name] = cell
+            elif read(cell) is not UNBOUND:
+                pending.append(cell.cell_contents)
+    return cells
+
+
+def read(cell: CellType) -> Any:
+    """What a variable holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        # An empty cell: the variable is not bound yet.
+        return UNBOUND
+
+
+class Scope:
+    """The variables and attributes that a statement may change.
+
+    Args:
+        functions: the pieces that the statement was made into.
+        names: variables it may bind or change.
+        needed: those that are read later.
+        mutable: those that it may change in place.
+        attributes: attributes it may set: the owner as a function, and the attribute's name.
+    """
+
+    def __init__(
+        self,
+        functions: Iterable[Any],
+        names: tuple[str, ...],
+        needed: tuple[str, ...],
+        mutable: tuple[str, ...],
+        attributes: Attributes,
+    ) -> None:
+        cells = cells_of(functions)
+        self.cells = {name: cells[name] for name in names if name in cells}
+        self.mutable = frozenset(mutable)
+        self.owners = {}
+        for owner, attribute in attributes:
+            try:
+                holder = owner()
+            except NameError:
+                # The owner is not bound, so its attribute cannot be set either.
+                continue
+            # A Parameter is a variable of the program, which its frame follows.
+            if not isinstance(holder, Tensor) and not isinstance(getattr(holder, attribute, None), Parameter):
+                self.owners[f"{type(holder).__name__}.{attribute}", id(holder)] = (holder, attribute)
+        self.needed = frozenset(needed)
+
+    def values(self) -> dict[Any, Any]:
+        """What variables and attributes hold now."""
+        values: dict[Any, Any] = {name: read(cell) for name, cell in self.cells.items()}
+        for key, (holder, attribute) in self.owners.items():
+            values[key] = getattr(holder, attribute, UNBOUND)
+        return values
+
+    def put(self, values: Mapping[Any, Any]) -> None:
+        """Give variables and attributes these values; the others of the scope none."""
+        for name, cell in self.cells.items():
+            value = values.get(name, UNBOUND)
+            if value is not UNBOUND:
+                cell.cell_contents = value
+            elif read(cell) is not UNBOUND:
+                # A cell that should be empty must not keep the value of the other way.
+                del cell.cell_contents
+        for key, (holder, attribute) in self.owners.items():
+            value = values.get(key, UNBOUND)
+            if value is not UNBOUND and getattr(holder, attribute, UNBOUND) is not value:
+                setattr(holder, attribute, value)
+
+    # Shallow for everything but containers: Cells and other objects are shared.
+    def copies(self, values: Mapping[Any, Any]) -> dict[Any, Any]:
+        """`values` with copies of what may be changed in place."""
+        return {key: _copied(value) if key in self.mutable else value for key, value in values.items()}
+
+    def is_needed(self, key: Any) -> bool:
+        """Whether somebody reads this variable or attribute later."""
+        return key in self.owners or key in self.needed
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is Tensor:
+        return wrap(value.array)
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return set(value) if type(value) is set else value
+
+
+def take_over(target: Any, source: Any) -> Any:
+    """`target` with the contents of `source`, if one can take over those of the other; else `source`."""
+    if type(target) is not type(source) or target is source:
+        return source
+    if type(target) is Tensor:
+        target._replace(source.array)
+    elif type(target) is list:
+        # In place, so that other names see the change.
+        target[:] = source
+    elif type(target) is dict:
+        target.clear()
+        target.update(source)
+    else:
+        return source
+    return target
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value taken apart: its structure, and its leaves: `ARRAY` or something static."""
+
+    tree: Any
+    leaves: tuple[Any, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of arrays."""
+        return sum(leaf is ARRAY for leaf in self.leaves)
+
+    def build(self, arrays: Iterable[Any]) -> Any:
+        """The value with these arrays in it."""
+        remaining = iter(arrays)
+        leaves = [wrap(next(remaining)) if leaf is ARRAY else leaf for leaf in self.leaves]
+        return jax.tree.unflatten(self.tree, leaves)
+
+
+def take_apart(value: Any) -> tuple[Value, list[jax.Array]]:
+    """A value's structure, and its arrays. A Parameter is its value; a numpy array stays one."""
+    # None is a value here, not an empty tree.
+    leaves, tree = jax.tree.flatten(value, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Tensor))
+    described, arrays = [], []
+    for leaf in leaves:
+        # Exactly Tensor: a Parameter keeps its identity.
+        if type(leaf) is Tensor:
+            arrays.append(leaf.array)
+            described.append(ARRAY)
+        else:
+            described.append(leaf)
+    return Value(tree, tuple(described)), arrays
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two static leaves are the same."""
+    if first is second:
+        return True
+    # Only types whose equality means that they are the same.
+    if type(first) is not type(second) or not isinstance(first, bool | int | float | str | tuple | np.generic):
+        return False
+    return bool(first == second)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a static leaf may become an array."""
+    return isinstance(value, bool | int | float | Parameter | np.generic)
+
+
+def as_array(value: Any, like: Any = None) -> jax.Array:
+    """A number or Parameter as an array; of the dtype of `like`, if that is a number's array and can hold it."""
+    array = to_array(value, None)
+    if like is None or array.shape != like.shape or isinstance(value, Parameter | np.generic):
+        return array
+    # b: bool; i, u: integers; f, V: floats (V is bfloat16); c: complex.
+    ranks = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
+    # A Python number gives way to a tensor that can hold it, as in MindSpore.
+    fits = ranks.get(np.dtype(array.dtype).kind, 9) <= ranks.get(np.dtype(like.dtype).kind, -1)
+    return array.astype(like.dtype) if fits else array
+
+
+def describe(leaf: Any, array: Any) -> str:
+    """A leaf, for messages."""
+    return f"Tensor {array.dtype}{list(array.shape)}" if leaf is ARRAY else f"{type(leaf).__name__} {leaf!r}"
+
+
+Merged = tuple[Value, list[tuple[Any, Any]]]
+
+
+def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tuple[Value, Sequence[Any]]) -> Merged:
+    """The one structure that two outcomes of a value have, and where its arrays come from in each.
+
+    Args:
+        what: name of the value, for messages.
+        where: the statement, for messages.
+        first, second: structure and arrays (or their shapes and dtypes).
+
+    Returns:
+        The common structure, and per array of it a pair: a position among the arrays, or a constant array.
+
+    Raises:
+        SporaxTypeError: the two cannot be joined.
+    """
+    (one, one_arrays), (two, two_arrays) = first, second
+    if one.tree != two.tree:
+        raise SporaxTypeError(
+            f"For '{where}', '{what}' must have one structure whichever way is taken, but got {_form(*first)} and "
+            f"{_form(*second)}."
+        )
+    leaves: list[Any] = []
+    sources: list[tuple[Any, Any]] = []
+    left, right = iter(enumerate(one_arrays)), iter(enumerate(two_arrays))
+    for a, b in zip(one.leaves, two.leaves, strict=True):
+        here = next(left) if a is ARRAY else (None, None)
+        there = next(right) if b is ARRAY else (None, None)
+        if a is not ARRAY and b is not ARRAY and same(a, b):
+            leaves.append(a)
+            continue
+        joined = (_source(a, here, there[1]), _source(b, there, here[1]))
+        kinds = [
+            arrays[value] if isinstance(value, int) else value
+            for value, arrays in zip(joined, (one_arrays, two_arrays), strict=True)
+            if value is not None
+        ]
+        if len(kinds) < 2 or kinds[0].shape != kinds[1].shape or kinds[0].dtype != kinds[1].dtype:
+            raise SporaxTypeError(
+                f"For '{where}', '{what}' must have one type and shape whichever way is taken, but got "
+                f"{describe(a, here[1])} and {describe(b, there[1])}."
+            )
+        leaves.append(ARRAY)
+        sources.append(joined)
+    return Value(one.tree, tuple(leaves)), sources
+
+
+def _source(leaf: Any, own: tuple[Any, Any], other: Any) -> Any:
+    """Where an array comes from: its position, or a constant; None where there can be none."""
+    if leaf is ARRAY:
+        return own[0]
+    if not is_number(leaf):
+        return None
+    if isinstance(leaf, Parameter):
+        return leaf.array
+    # Now, as a constant: a tracer of the branch would not be valid outside.
+    with jax.ensure_compile_time_eval():
+        return np.asarray(as_array(leaf, other))
+
+
+def _form(value: Value, arrays: Sequence[Any]) -> str:
+    remaining = iter(arrays)
+    leaves = [describe(leaf, next(remaining) if leaf is ARRAY else None) for leaf in value.leaves]
+    return (
+        str(leaves[0])
+        if len(leaves) == 1 and value.tree.num_nodes == 1
+        else str(jax.tree.unflatten(value.tree, leaves))
+    )
+
+
+def pick(sources: Sequence[tuple[Any, Any]], side: int, arrays: Sequence[Any]) -> list[Any]:
+    """The arrays of a joined value, from those of one side."""
+    picked = [source[side] for source in sources]
+    return [arrays[index] if isinstance(index, int) else jnp.asarray(index) for index in picked]

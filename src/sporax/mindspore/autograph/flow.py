@@ -1,0 +1,493 @@
+"""What rewritten code calls in place of statements and operators of Python.
+
+Every function does what Python does when the value it looks at is known; what costs more happens only for tensors of a step
+that is being compiled.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import operator
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError
+from sporax.mindspore.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETURN, Outcome, as_flag, branch, trace
+from sporax.mindspore.autograph._loops import loop
+from sporax.mindspore.autograph._values import Scope, take_over
+from sporax.mindspore.common.tensor import Tensor, to_array, wrap
+from sporax.runtime.state import frames, trace_constants, value_checks
+
+Body = Callable[..., Any]
+
+BREAK = Outcome(BREAK_OUT)
+CONTINUE = None
+# Rounds above which a counted loop is not written out because of a `break`.
+_LONG = 32
+
+
+def returned(value: Any) -> Outcome:
+    """A round that returns from the function."""
+    return Outcome(RETURN, value)
+
+
+def unknown(value: Any) -> bool:
+    """Whether this is a tensor whose value is not known yet."""
+    if not isinstance(value, Tensor) or not frames.compiling():
+        # Outside of compiled steps every value is known.
+        return False
+    return not trace_constants.is_constant(value.array)
+
+
+def is_global(name: str) -> bool:
+    """Whether the calling function's module has a global of this name."""
+    return name in sys._getframe(1).f_globals
+
+
+def of_global(name: str) -> Any:
+    """The value of a global of the calling function's module; a copy of what could be changed in place."""
+    value = sys._getframe(1).f_globals[name]
+    if type(value) is Tensor:
+        return wrap(value.array)
+    return copy.deepcopy(value) if isinstance(value, list | dict | set) else value
+
+
+def _where(what: str, function: Any, line: int) -> str:
+    return f"{what}, line {line} of {function.__code__.co_filename}"
+
+
+# --------------------------------------------------------------------------------------------------------- statements
+
+
+def if_(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
+    """``if test: body`` and ``else: orelse``.
+
+    Args:
+        test: a value, or a tensor.
+        body, orelse: both ways: the block, or all that runs to the end of the function.
+        state: what `Scope` takes, and the line.
+
+    Returns:
+        What the way that is taken returns.
+    """
+    return _decided(test, body, orelse, state, in_round=False)
+
+
+def if_jump(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
+    """As `if_`, where either way runs to the end of a loop's round; gives how the round ends."""
+    return _decided(test, body, orelse, state, in_round=True)
+
+
+def _decided(test: Any, body: Body, orelse: Body, state: tuple[Any, ...], in_round: bool) -> Any:
+    # The usual case: nothing depends on a tensor, and the branch runs as Python.
+    if not unknown(test):
+        return (body if test else orelse)()
+    scope = Scope((body, orelse), *state[:4])
+    return branch(test, body, orelse, scope, _where("if", body, state[4]), in_round)
+
+
+def while_(test: Body, body: Body, *start: Any) -> Outcome | None:
+    """``while test(): body()``; gives how it ended. `start` is as for `if_`."""
+    compiling = frames.compiling()
+    # Rounds are written out as long as the test is known, as tracing Python does.
+    for rounds in count():
+        goes_on = test()
+        scope = Scope((test, body), *start[:4]) if compiling else None
+        # After many rounds a loop in the program is the smaller one.
+        if scope is not None and (unknown(goes_on) or (rounds >= _LONG and isinstance(goes_on, Tensor))):
+            return _traced_while(test, body, scope, start[4])
+        if not goes_on:
+            break
+        begin = {} if scope is None else scope.values()
+        copies = {} if scope is None else scope.copies(begin)
+        # A frame, so that a round that turns out to be undecided leaves no trace.
+        with frames.Frame() as frame:
+            outcome: Outcome | None = body()
+        if scope is not None and outcome is not None and not isinstance(outcome.code, int):
+            # Whether this round was the last depends on values: undone, and traced as a loop.
+            for key in scope.mutable & begin.keys():
+                take_over(begin[key], copies[key])
+            scope.put(begin)
+            return _traced_while(test, body, scope, start[4])
+        frames.commit(frame.updates())
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def _traced_while(test: Body, body: Body, scope: Scope, line: int) -> Outcome | None:
+    return loop(lambda _: test(), lambda _: body(), scope, _where("while", body, line))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRange:
+    """A `range` whose bounds are tensors."""
+
+    start: Any
+    stop: Any
+    step: int
+
+
+def range_(range_of: Any, *args: Any) -> Any:
+    """``range(*args)``, of tensors too."""
+    if range_of is not builtins.range or not any(map(unknown, args)):
+        return range_of(*args)
+    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if unknown(step):
+        raise SporaxTypeError("For 'range', the step must be known while the step is being compiled, but got a Tensor.")
+    return TensorRange(start, stop, int(step))
+
+
+def for_(items: Any, body: Body, *start: Any) -> Outcome | None:
+    """``for item in items: body(item)``; gives how it ended. `start` is as for `if_`."""
+    if isinstance(items, TensorRange):
+        return _counted(items, body, start)
+    compiling = frames.compiling()
+    # A `break` that depends on values would nest all rounds that follow in one another.
+    if compiling and isinstance(items, range) and len(items) > _LONG and _jumps_unknown(items, body, start):
+        return _counted(TensorRange(items.start, items.stop, items.step), body, start)
+    remaining = iter(items)
+    for item in remaining:
+        outcome: Outcome | None = body(item)
+        if outcome is None:
+            continue
+        if isinstance(outcome.code, int):
+            return outcome
+        # All that follows runs under the condition that the loop has not ended.
+        return _rest(outcome, list(remaining), body, start)
+    return None
+
+
+def _jumps_unknown(items: range, body: Body, state: Any) -> bool:
+    """Whether it depends on values how the first round ends."""
+    scope = Scope((body,), *state[:4])
+    begin = scope.values()
+    try:
+        record = trace(lambda: body(items[0]), scope, lambda: begin, in_round=True)
+    finally:
+        scope.put(begin)
+    return record.code_array is not None
+
+
+def _rest(outcome: Outcome, items: list[Any], body: Body, state: Any) -> Outcome:
+    """How a loop ends of which one round may have been the last."""
+    if not items:
+        return outcome
+    scope = Scope((body,), *state[:4])
+    result: Outcome | None = branch(
+        wrap(outcome.code == GO_ON),
+        lambda: for_(items, body, *state),
+        lambda: outcome,
+        scope,
+        _where("for", body, state[4]),
+        in_round=True,
+    )
+    # The loop may end either way, so the code says that it goes on.
+    return Outcome(GO_ON) if result is None else result
+
+
+def _counted(items: TensorRange, body: Body, state: Any) -> Outcome | None:
+    scope = Scope((body,), *state[:4])
+    first, stop = _integer(items.start), _integer(items.stop)
+    return loop(
+        lambda index: wrap(index.array < stop if items.step > 0 else index.array > stop),
+        body,
+        scope,
+        _where("for", body, state[4]),
+        index=jnp.asarray(first),
+        step=items.step,
+    )
+
+
+def _integer(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        # Python's ints have no limit; 64 bits are the widest that XLA has.
+        return jnp.asarray(value, jnp.int64)
+    if value.array.dtype.kind not in "iu" or value.size != 1:
+        raise SporaxTypeError(f"For 'range', the bounds must be integers, but got {value.dtype}{list(value.shape)}.")
+    return value.array.reshape(()).astype(jnp.int64)
+
+
+def after(outcome: Outcome | None, following: Body, *state: Any) -> Any:
+    """What follows a loop that may have returned from the function; gives what is returned."""
+    return _followed(outcome, following, state, in_round=False)
+
+
+def round_after(outcome: Outcome | None, following: Body, *state: Any) -> Any:
+    """As `after`, within a round of a loop around; gives how that round ends."""
+    return _followed(outcome, following, state, in_round=True)
+
+
+def _followed(outcome: Outcome | None, following: Body, state: tuple[Any, ...], in_round: bool) -> Any:
+    if outcome is None or (isinstance(outcome.code, int) and outcome.code != RETURN):
+        return following()
+    # In a round of an outer loop a return is a result of that round.
+    returned = Outcome(RETURN, outcome.value) if in_round else outcome.value
+    if isinstance(outcome.code, int):
+        return returned
+    scope = Scope((following,), *state[:4])
+    where = _where("return", following, state[4])
+    return branch(wrap(outcome.code == RETURN), lambda: returned, following, scope, where, in_round)
+
+
+def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
+    """``assert test(), message()``."""
+    value = test()
+    if not unknown(value):
+        if not value:
+            raise AssertionError(*([] if message is None else [message()]))
+        return
+    # The message must be made now: its parts may be traced.
+    error = AssertionError(*([] if message is None else [str(message())]))
+    value_checks.fail_when(jnp.logical_not(as_flag(value, "assert")), error)
+
+
+def raised(error: Any) -> Any:
+    """An error that the user raises: if that depends on a tensor, it is raised when the program has run."""
+    error = error() if isinstance(error, type) else error
+    if isinstance(error, BaseException) and frames.compiling():
+        # Marked, so that `_branches` tells it from mistakes.
+        setattr(error, RAISED, True)
+    return error
+
+
+# --------------------------------------------------------------------------------------------------------- expressions
+
+
+def _pure(function: Callable[[], Any]) -> Scope:
+    return Scope((function,), (), (), (), ())
+
+
+def and_(*operands: Callable[[], Any]) -> Any:
+    """``a and b …``; a bool Tensor as soon as an operand is a tensor whose value is not known."""
+    return _logical(operands, stops_at=False)
+
+
+def or_(*operands: Callable[[], Any]) -> Any:
+    """``a or b …``; see `and_`."""
+    return _logical(operands, stops_at=True)
+
+
+def _logical(operands: tuple[Callable[[], Any], ...], stops_at: bool) -> Any:
+    first, *others = operands
+    value = first()
+    if not others:
+        return value
+    if not unknown(value):
+        return value if bool(value) is stops_at else _logical(tuple(others), stops_at)
+    name = "or" if stops_at else "and"
+
+    def rest() -> Any:
+        return _logical(tuple(others), stops_at)
+
+    def rest_as_flag() -> Tensor:
+        other = rest()
+        return wrap(as_flag(other if isinstance(other, Tensor) else bool(other), name))
+
+    def join(first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+        # `branch` takes the way for True first.
+        ways = (first, second) if stops_at else (second, first)
+        return branch(value, *ways, _pure(rest), name)
+
+    try:
+        return join(lambda: value, rest)
+    except SporaxTypeError:  # of two types, or no tensor: as a condition it is good
+        # In a condition only the truth of the result counts.
+        constant = wrap(jnp.asarray(stops_at))
+        return join(lambda: constant, rest_as_flag)
+
+
+def chained(left: Any, *steps: tuple[str, Callable[[], Any]]) -> Any:
+    """``left < a < b …``."""
+    result: Any = True
+    for name, operand in steps:
+        right = operand()
+        one = getattr(operator, name)(left, right)
+        result = one if result is True else and_(partial(_same, result), partial(_same, one))
+        # As soon as one comparison is known to fail, the others are not evaluated.
+        if not unknown(result) and not result:
+            return result
+        left = right
+    return result
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def not_(value: Any) -> Any:
+    """``not value``."""
+    return wrap(jnp.logical_not(as_flag(value, "not"))) if unknown(value) else not value
+
+
+def choose(test: Any, first: Callable[[], Any], second: Callable[[], Any], line: int) -> Any:
+    """``first() if test else second()``."""
+    if not unknown(test):
+        return first() if test else second()
+    where = f"if, line {line}" if isinstance(first, partial) else _where("if", first, line)
+    return branch(test, first, second, _pure(first), where)
+
+
+def in_(value: Any, container: Any) -> Any:
+    """``value in container``."""
+    if not unknown(value) and not (isinstance(container, list | tuple) and any(map(unknown, container))):
+        return value in container
+    # Elements of other types are never equal to a tensor.
+    equal = [as_flag(value == item, "in") for item in container if isinstance(item, Tensor | bool | int | float)]
+    return wrap(jnp.any(jnp.stack(equal))) if equal else False
+
+
+def not_in(value: Any, container: Any) -> Any:
+    """``value not in container``."""
+    return not_(in_(value, container))
+
+
+def item(container: Any, index: Any) -> Any:
+    """``container[index]``; of a list or tuple also where the index is a tensor whose value is not known.
+
+    Raises:
+        SporaxTypeError: its elements are not tensors or numbers of one type and shape.
+    """
+    if not isinstance(container, list | tuple) or not unknown(index):
+        return container[index]
+    elements = [wrap(to_array(member, None)) for member in container if isinstance(member, Tensor | bool | int | float)]
+    # The elements are stacked, so they must be alike.
+    if len(elements) < len(container) or len({(element.shape, element.dtype) for element in elements}) != 1:
+        raise SporaxTypeError(
+            f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
+            "be the index of tensors or numbers of one type and shape."
+        )
+    place = jnp.reshape(index.array, ())
+    # Negative indices count from the end, as in Python.
+    return wrap(jnp.stack([element.array for element in elements])[jnp.where(place < 0, place + len(elements), place)])
+
+
+def number(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """``int(x)``, ``float(x)``, ``bool(x)``: of a tensor whose value is not known, a tensor of that kind."""
+    dtypes = {builtins.int: jnp.int64, builtins.float: jnp.float32, builtins.bool: jnp.bool_}
+    if kind in dtypes and len(args) == 1 and unknown(args[0]):
+        return wrap(jnp.reshape(args[0].array, ()).astype(dtypes[kind]))
+    return kind(*args, **kwargs)
+
+
+def largest(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """``max`` and ``min``, of tensors too."""
+    if function in (max, min) and len(args) == 1 and not kwargs and unknown(args[0]) and args[0].ndim == 1:
+        return args[0].max() if function is max else args[0].min()
+    items = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
+    if kwargs or function not in (max, min) or len(items) < 2 or not any(map(unknown, items)):
+        return function(*args, **kwargs)
+    result = items[0]
+    # In the order of Python's own max, which keeps the first of equal items.
+    for item in items[1:]:
+        pair = (item, result) if function is max else (result, item)
+        result = choose(pair[0] > pair[1], partial(_same, item), partial(_same, result), 0)
+    return result
+
+
+# --------------------------------------------------------------------------------------------------------- text
+
+
+class Text:
+    """A string with tensors in it whose values are not known yet."""
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+
+
+def text(*parts: Any) -> Any:
+    """An f-string: strings, and tuples of a value, its conversion and its format."""
+    # As soon as one part is unknown, all of it has to wait.
+    if any(isinstance(part, tuple) and (unknown(part[0]) or isinstance(part[0], Text)) for part in parts):
+        return Text(parts)
+    return "".join(part if isinstance(part, str) else _formatted(*part) for part in parts)
+
+
+def _formatted(value: Any, conversion: int, spec: Any) -> str:
+    # 115, 114 and 97 are the codes of !s, !r and !a in Python's syntax tree.
+    value = {115: str, 114: repr, 97: ascii}.get(conversion, lambda given: given)(value)
+    return format(value, spec)
+
+
+def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """``print``: of tensors whose values are not known, when the program runs."""
+    if function is not builtins.print or not any(_prints_later(arg) for arg in args):
+        return function(*args, **kwargs)
+    arrays: list[Any] = []
+
+    def collect(value: Any) -> Any:
+        if isinstance(value, Text):
+            return Text(tuple(part if isinstance(part, str) else (collect(part[0]), *part[1:]) for part in value.parts))
+        if unknown(value):
+            arrays.append(value.array)
+            return _Place(len(arrays) - 1)
+        if isinstance(value, list | tuple):
+            return type(value)(map(collect, value))
+        return str(value) if isinstance(value, Tensor) else value
+
+    described = [collect(arg) for arg in args]
+
+    def show(*values: Any) -> None:
+        function(*(_filled(part, values) for part in described), **kwargs)
+
+    # Not ordered: waiting for the output would slow the program down.
+    jax.debug.callback(show, *arrays, ordered=False)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    number: int
+
+
+def _prints_later(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_prints_later, value))
+    return isinstance(value, Text) or unknown(value)
+
+
+def _filled(value: Any, values: tuple[Any, ...]) -> Any:
+    if isinstance(value, _Place):
+        return Tensor(np.asarray(values[value.number]))
+    if isinstance(value, Text):
+        parts = (
+            part if isinstance(part, str) else _formatted(_filled(part[0], values), *part[1:]) for part in value.parts
+        )
+        return "".join(parts)
+    return type(value)(_filled(item, values) for item in value) if isinstance(value, list | tuple) else value
+
+
+__all__: Iterable[str] = [
+    "BREAK",
+    "CONTINUE",
+    "after",
+    "and_",
+    "assert_",
+    "choose",
+    "for_",
+    "if_",
+    "if_jump",
+    "in_",
+    "item",
+    "largest",
+    "not_",
+    "not_in",
+    "number",
+    "or_",
+    "print_",
+    "raised",
+    "range_",
+    "returned",
+    "round_after",
+    "text",
+    "while_",
+]

@@ -1,0 +1,245 @@
+"""Derivatives of integers.
+
+Problem: to MindSpore an integer is as differentiable as a float: the gradient of ``x * x`` is ``2 * x`` in the dtype of `x`,
+and a cast to a float cuts the gradient off on its way back. JAX has no tangents of integers. Method: while a function is
+differentiated by integer inputs, each integer array that depends on them smoothly has a *slope*: a float64 array of the same
+value, through which JAX differentiates. An operator that gets an array with a slope is computed equation by equation: the
+integers as ever, and next to them the slopes. Equations that a derivative does not pass in MindSpore either (comparisons,
+indices, integer division) end it. Loops and branches of operators end it, too. Other operators do not notice anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.extend.core as jax_core
+import jax.numpy as jnp
+
+from sporax.base.identity import ByIdentity
+from sporax.ir.newer_primitives import with_newer
+
+Array = Any
+"""A jax.Array or a tracer."""
+
+_ALL = slice(None)
+#: Primitive -> which of its operands are numbers; the others are indices or choose.
+_SMOOTH: dict[str, slice] = {
+    **dict.fromkeys(with_newer("add sub mul neg abs integer_pow square rem max min clamp".split()), _ALL),
+    **dict.fromkeys(("add_any", "pow", "dot_general", "conv_general_dilated"), _ALL),
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _ALL),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "sort", "top_k"), _ALL),
+    **dict.fromkeys(("reshape", "transpose", "broadcast_in_dim", "concatenate", "slice", "split"), _ALL),
+    **dict.fromkeys(("squeeze", "rev", "pad", "stack", "unstack", "tile", "copy"), _ALL),
+    **dict.fromkeys(("gather", "dynamic_slice"), slice(1)),
+    "dynamic_update_slice": slice(2),
+    **dict.fromkeys(("scatter", "scatter-add", "scatter_add", "scatter_mul"), slice(0, None, 2)),
+    "select_n": slice(1, None),
+}
+#: Parameters that hold the program of a call.
+_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint"))
+
+_WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call"))
+
+
+class _Slopes(threading.local):
+    """Slopes by array, while a function is differentiated by integers."""
+
+    # None while no function is differentiated by integers, which is nearly always.
+    of: dict[ByIdentity, Array] | None = None
+
+
+_slopes = _Slopes()
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Context in which slopes are kept; those noted in it are forgotten at its end."""
+    before = _slopes.of
+    # A copy: slopes of an outer derivative are valid inside, but not the other way round.
+    _slopes.of = {} if before is None else dict(before)
+    try:
+        yield
+    finally:
+        _slopes.of = before
+
+
+def note(array: Array, slope: Array) -> None:
+    """Give `array` a slope."""
+    if _slopes.of is not None:
+        _slopes.of[ByIdentity(array)] = slope
+
+
+def find(array: Array) -> Array | None:
+    """The slope of an array, or None."""
+    return None if _slopes.of is None else _slopes.of.get(ByIdentity(array))
+
+
+def follow(arrays: Sequence[Array], successors: Sequence[Array]) -> None:
+    """Give arrays that stand for others (behind a mark) the slopes of these."""
+    if _slopes.of:
+        for array, successor in zip(arrays, successors, strict=True):
+            slope = find(array)
+            if slope is not None:
+                note(successor, slope)
+
+
+def smooth(array: Array) -> Array:
+    """A float64 array of the same value, through which `array` is differentiated."""
+    slope = find(array)
+    # float64 holds every integer of up to 53 bits.
+    return array.astype(jnp.float64) if slope is None else slope
+
+
+def as_integers(gradient: Array, dtype: Any) -> Array:
+    """A gradient in the dtype of what it is for; like MindSpore's casts, it wraps around, and bools are what is not zero."""
+    if dtype == jnp.bool_:
+        return gradient != 0
+    # Through int64: between integers a cast wraps around, which one from a float need not do.
+    return gradient.astype(jnp.int64).astype(dtype)
+
+
+def run(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """``function(*arrays)``, and the slopes of its results."""
+    # The usual case costs one comparison.
+    if not _slopes.of:
+        return function(*arrays)
+    leaves = jax.tree.leaves(tuple(arrays))
+    slopes = [find(leaf) for leaf in leaves]
+    if all(slope is None for slope in slopes):
+        return function(*arrays)
+    # The program shows which equations lie between the inputs and the results.
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
+    # Python numbers are arrays to the program, of the dtypes that it was traced with.
+    values = [
+        leaf if hasattr(leaf, "aval") else jnp.asarray(leaf, abstract.dtype)
+        for leaf, abstract in zip(leaves, program.in_avals, strict=True)
+    ]
+    results, result_slopes = _evaluate(program.jaxpr, program.consts, values, slopes)
+    for result, slope in zip(results, result_slopes, strict=True):
+        if slope is not None:
+            note(result, slope)
+    return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+
+def _evaluate(
+    program: Any, constants: Sequence[Array], values: Sequence[Array], slopes: Sequence[Array | None]
+) -> tuple[list[Array], list[Array | None]]:
+    """Results of a program, and their slopes."""
+    value_of = dict(zip([*program.constvars, *program.invars], [*constants, *values], strict=True))
+    # A variable without an entry has no slope.
+    slope_of = {var: slope for var, slope in zip(program.invars, slopes, strict=True) if slope is not None}
+
+    def value(atom: Any) -> Array:
+        return atom.val if isinstance(atom, jax_core.Literal) else value_of[atom]
+
+    def slope(atom: Any) -> Array | None:
+        return None if isinstance(atom, jax_core.Literal) else slope_of.get(atom)
+
+    for equation in program.eqns:
+        operands, operand_slopes = list(map(value, equation.invars)), list(map(slope, equation.invars))
+        # Nothing that depends on an integer input: as ever.
+        if all(entry is None for entry in operand_slopes):
+            results, result_slopes = _bind(equation, operands), [None] * len(equation.outvars)
+        else:
+            results, result_slopes = _with_slopes(equation, operands, operand_slopes)
+        value_of.update(zip(equation.outvars, results, strict=True))
+        slope_of.update(
+            (var, result_slope)
+            for var, result_slope in zip(equation.outvars, result_slopes, strict=True)
+            if result_slope is not None
+        )
+    return list(map(value, program.outvars)), list(map(slope, program.outvars))
+
+
+def _bind(equation: Any, operands: Sequence[Array]) -> list[Array]:
+    primitive = equation.primitive
+    results = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
+    return list(results) if primitive.multiple_results else [results]
+
+
+def _with_slopes(
+    equation: Any, operands: list[Array], slopes: list[Array | None]
+) -> tuple[list[Array], list[Array | None]]:
+    """Results of an equation with slopes among its operands."""
+    name = equation.primitive.name
+    # Calls are entered, so that slopes reach the equations inside; but a derivative that floats have by a rule of their own
+    # would be lost there, and what is inside may have no other.
+    if name in _CALLS and not (name in _WITH_RULES and _of_floats(equation)):
+        body = next(equation.params[key] for key in _BODIES if key in equation.params)
+        program, constants = (body.jaxpr, body.consts) if isinstance(body, jax_core.ClosedJaxpr) else (body, ())
+        return _evaluate(program, constants, operands, slopes)
+    # A cast is where integers and floats meet.
+    if name == "convert_element_type":
+        return _converted(operands[0], slopes[0], equation.params["new_dtype"])
+    results = _bind(equation, operands)
+    numbers = _SMOOTH.get(name)
+    # Floats that integers only choose (rows of a table) have their derivative by JAX: a slope would count it twice.
+    if numbers is None or any(jnp.issubdtype(result.dtype, jnp.inexact) for result in results):
+        return results, [None] * len(results)
+    # Indices among the operands stay integers.
+    smooth_operands = list(operands)
+    smooth_operands[numbers] = [
+        operand.astype(jnp.float64) if slope is None else slope
+        for operand, slope in zip(operands[numbers], slopes[numbers], strict=True)
+    ]
+    smooth_results = _bind_smooth(equation, smooth_operands)
+    return results, [
+        # A slope must be a float; comparisons give none.
+        _carried(result, slope) if jnp.issubdtype(slope.dtype, jnp.floating) else None
+        for result, slope in zip(results, smooth_results, strict=True)
+    ]
+
+
+def _of_floats(equation: Any) -> bool:
+    """Whether a call makes floats of floats, and of integers that only choose."""
+    some, every = (
+        (jnp.issubdtype(atom.aval.dtype, jnp.inexact) for atom in atoms)
+        for atoms in (equation.invars, equation.outvars)
+    )
+    return any(some) and all(every)
+
+
+def _bind_smooth(equation: Any, operands: Sequence[Array]) -> list[Array]:
+    """The equation on float64 operands."""
+    primitive = equation.primitive
+    parameters = dict(equation.params)
+    if parameters.get("preferred_element_type") is not None:
+        # A matrix product may ask for an integer result, which a slope is not.
+        parameters["preferred_element_type"] = jnp.dtype(jnp.float64)
+    results = primitive.bind(*operands, **parameters)
+    return list(results) if primitive.multiple_results else [results]
+
+
+def _carried(value: Array, slope: Array) -> Array:
+    """The derivative of `slope` with the value of `value`: float64 does not overflow where the integer did."""
+    # The value in the first term, the derivative in the second.
+    return jax.lax.stop_gradient(value.astype(jnp.float64) - slope) + slope
+
+
+def _converted(value: Array, slope: Array | None, dtype: Any) -> tuple[list[Array], list[Array | None]]:
+    """A cast of integers. To floats, the gradient is cut off to an integer on its way back."""
+    assert slope is not None, "the only operand has one"
+    result = jax.lax.convert_element_type(value, dtype)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        # Between integers nothing is cut off: the slope goes on with the new value.
+        return [result], [_carried(result, slope)]
+    origin = value.dtype
+
+    @jax.custom_vjp
+    def cast(slope: Array, result: Array) -> Array:
+        return result
+
+    def forward(slope: Array, result: Array) -> tuple[Array, None]:
+        return result, None
+
+    def backward(_: None, gradient: Array) -> tuple[Array, None]:
+        # Cut off to an integer, as MindSpore's cast does on its way back.
+        return as_integers(gradient.real, origin).astype(jnp.float64), None
+
+    cast.defvjp(forward, backward)
+    return [cast(slope, result)], [None]

@@ -1,0 +1,113 @@
+"""Gradients that are computed operator by operator where one process acts for several ranks (`sporax.runtime.ranks.local_ranks`).
+
+Each rank gets its part of the inputs, as arrays that differ from rank to rank; operators compute with them on all devices at
+once. What is returned is put together again, but for gradients of weights, which a reducer combines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.mindspore import context
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.runtime import world
+from sporax.runtime.ranks import collectives, groups, joint_arrays, local_ranks
+from sporax.runtime.state import frames
+
+
+class RankParts:
+    """The parts of one call's inputs.
+
+    Args:
+        name: of the function, for messages.
+        values: what it is called with.
+
+    Attributes:
+        values: the same with the parts of all ranks in place of whole batches.
+
+    Raises:
+        SporaxRuntimeError: an input cannot be divided.
+    """
+
+    def __init__(self, name: str, values: Sequence[Any]) -> None:
+        self._name = name
+        self._devices = joint_arrays.all_devices()
+        # Also where the user's function is no Cell, whose programs check it.
+        context.check_step()
+        leaves, tree = jax.tree.flatten(list(values), is_leaf=_is_tensor)
+        # Parameters are the same on all ranks, and stay the objects that they are.
+        places = [place for place, leaf in enumerate(leaves) if _is_tensor(leaf) and not isinstance(leaf, Parameter)]
+        arrays = [leaves[place].array for place in places]
+        divided = local_ranks.divided(name, arrays)
+        self._rows = next(
+            (local_ranks.part_shape(array)[0] for array, part in zip(arrays, divided, strict=True) if part), 0
+        )
+        for place, array, is_part in zip(places, arrays, divided, strict=True):
+            if is_part:
+                leaves[place] = wrap(self._part(array))
+        self.values: list[Any] = jax.tree.unflatten(tree, leaves)
+
+    def running(self, weights: Sequence[Parameter]) -> frames.Frame:
+        """The frame in which the call runs; the weights that it differentiates are brought to the devices at once."""
+        for weight in weights:
+            local_ranks.bring(weight, self._devices)
+        return local_ranks.JointReads(self._devices)
+
+    def sensitivity(self, values: Any) -> Any:
+        """Sensitivities of outputs with a row for each sample, in parts."""
+        whole = self._rows * len(self._devices)
+        leaves, tree = jax.tree.flatten(values, is_leaf=_is_tensor)
+        parts = [
+            wrap(self._part(leaf.array)) if _is_tensor(leaf) and leaf.ndim and leaf.shape[0] == whole else leaf
+            for leaf in leaves
+        ]
+        return jax.tree.unflatten(tree, parts)
+
+    def together(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+        """Results as they leave the call: means of numbers, and rows of all ranks.
+
+        Raises:
+            SporaxRuntimeError: a result is different on each rank and neither.
+        """
+        return [self._together(number, array) for number, array in enumerate(arrays)]
+
+    def rows(self, array: jax.Array) -> jax.Array:
+        """The rows of all ranks, of something with a row for each sample."""
+        return local_ranks.rows_together(array) if array.ndim and array.shape[0] == self._rows else array
+
+    def own(self, gradients: Sequence[jax.Array]) -> list[jax.Array]:
+        """Gradients of weights, which differ from rank to rank until they are combined."""
+        return [local_ranks.own(joint_arrays.to_joint(gradient, self._devices)) for gradient in gradients]
+
+    def _part(self, array: jax.Array) -> jax.Array:
+        return local_ranks.own(local_ranks.parts(array, self._devices))
+
+    def _together(self, number: int, array: jax.Array) -> jax.Array:
+        if isinstance(array, jax.core.Tracer) or len(array.sharding.device_set) == 1:
+            return array
+        is_number = bool(jnp.issubdtype(array.dtype, jnp.inexact)) and array.size == 1
+        if is_number and (array.ndim == 0 or self._rows != 1):
+            wide = array.astype(jnp.promote_types(array.dtype, jnp.float32))
+            total = collectives.run(collectives.AllReduce(groups.find(None)), wide)
+            return (total / len(self._devices)).astype(array.dtype)
+        if not local_ranks.is_own(array) and not local_ranks.differs(array):
+            return array
+        if array.ndim and array.shape[0] == self._rows:
+            return local_ranks.rows_together(array)
+        raise local_ranks.no_single_value(self._name, number, array)
+
+
+def parts_of_call(name: str, values: Sequence[Any]) -> RankParts | None:
+    """The parts of a call that computes gradients of weights; None in compiled steps, inside of another one, and for one rank."""
+    if world.num_ranks_here() == 1 or frames.compiling() or local_ranks.is_inside():
+        return None
+    return RankParts(name, values)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)

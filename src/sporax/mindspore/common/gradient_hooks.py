@@ -1,0 +1,137 @@
+"""Hooks on gradients: functions that see, and may replace, the gradient at a place of a computation.
+
+Problem: JAX differentiates whole functions, so a tensor's gradient is never at hand by itself. Method: an identity
+operator with a gradient of its own (`jax.custom_vjp`), which calls the hook in the backward pass. A hook on a Parameter sees
+the gradient that the whole backward pass gives it (`sporax.mindspore.common._pullback`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from sporax.base.errors import SporaxTypeError
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.runtime.state import frames
+
+Hook = Callable[..., Any]
+
+
+def watched(
+    value: Any,
+    on_gradient: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]],
+    on_forward: Callable[[], None] = lambda: None,
+) -> Any:
+    """`value` passed through an identity whose gradients go through `on_gradient`.
+
+    Args:
+        value: pytree with arrays in it.
+        on_gradient: takes and returns the gradients of all arrays.
+        on_forward: called when a gradient of this value will be taken.
+    """
+    leaves, tree = jax.tree.flatten(value)
+    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+
+    @jax.custom_vjp
+    def identity(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return arrays
+
+    def forward(*arrays: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
+        # Called while the function is differentiated, not at a plain call.
+        on_forward()
+        return arrays, None
+
+    def backward(_: None, gradients: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return tuple(tensor.array for tensor in on_gradient(tuple(map(wrap, gradients))))
+
+    identity.defvjp(forward, backward)
+    # Leaves that are no arrays pass untouched.
+    for place, array in zip(places, identity(*(leaves[place] for place in places)), strict=True):
+        leaves[place] = array
+    return jax.tree.unflatten(tree, leaves)
+
+
+class Hooks:
+    """The hooks of one tensor.
+
+    Attributes:
+        array: what the tensor held when the identity was put there; hooks of a Parameter need none.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Hook] = {}
+        self.array: Any = None
+
+    def run(self, gradient: Tensor) -> Tensor:
+        """The gradient after all hooks, in the order of their registration."""
+        # A copy: a hook may remove itself.
+        for hook in list(self.entries.values()):
+            replaced = hook(gradient)
+            gradient = gradient if replaced is None else replaced
+        return gradient
+
+
+class GradientHookHandle:
+    """What registering returns; `remove` takes the hook away."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, hooks: Hooks, hook: Hook) -> None:
+        self._hooks = hooks
+        self._number = next(self._numbers)
+        hooks.entries[self._number] = hook
+        # Compiled gradients have their hooks compiled in.
+        frames.touch()
+
+    def remove(self) -> None:
+        """Take the hook away; doing it twice is fine."""
+        self._hooks.entries.pop(self._number, None)
+        frames.touch()
+
+
+def register_hook(self: Tensor, hook: Hook) -> GradientHookHandle:
+    """``hook(gradient)`` runs in the backward pass; what it returns (unless None) replaces the gradient of this tensor.
+
+    The hook sees what comes from uses of the tensor after the registration.
+
+    Raises:
+        SporaxTypeError: `hook` is not callable.
+    """
+    _check(hook)
+    hooks: Hooks | None = getattr(self, "gradient_hooks", None)
+    # After an assignment the Tensor holds another array, which the identity does not see.
+    if hooks is None or hooks.array is not self.array:
+        hooks = Hooks()
+        # Bound now: hooks that are registered later join the same list.
+        run = hooks.run
+        self._replace(watched(self.array, lambda gradients: (run(gradients[0]),)))
+        hooks.array = self.array
+        self.gradient_hooks = hooks
+    return GradientHookHandle(hooks, hook)
+
+
+def register_parameter_hook(self: Parameter, hook_fn: Hook) -> GradientHookHandle:
+    """``hook_fn(gradient)`` runs when the gradient of this Parameter is complete; its result (unless None) replaces it.
+
+    Raises:
+        SporaxTypeError: `hook_fn` is not callable.
+    """
+    _check(hook_fn)
+    hooks: Hooks | None = getattr(self, "gradient_hooks", None)
+    if hooks is None:
+        hooks = self.gradient_hooks = Hooks()
+    return GradientHookHandle(hooks, hook_fn)
+
+
+def _check(hook: Any) -> None:
+    if not callable(hook):
+        raise SporaxTypeError(f"For 'register_hook', the hook must be a function, but got {type(hook).__name__}.")
+
+
+# Tensors get methods from many modules.
+Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors
+Parameter.register_hook = register_parameter_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors

@@ -1,0 +1,137 @@
+"""Computing again instead of keeping: how calls are run so that their inside is not kept for the backward pass.
+
+In a compiled step a call is *tagged*, and a pass over the step's jaxpr decides operator by operator
+(`sporax.lowering.passes.recompute.recompute`). Outside of compiled steps the call runs under `jax.checkpoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.marks import KeptMark
+from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.lowering.marks.tags import new_tag
+from sporax.lowering.passes.host.offload import offload_scope
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.runtime.state import frames
+
+SETTINGS = (
+    "mp_comm_recompute",
+    "parallel_optimizer_comm_recompute",
+    "recompute_slice_activation",
+    "output_recompute",
+)
+"""What can be said of a recomputed Cell."""
+
+
+def checked_settings(where: str, settings: Mapping[str, Any]) -> dict[str, bool]:
+    """All settings of a recomputed Cell, with the defaults of those that are not given.
+
+    Raises:
+        SporaxValueError: unknown setting.
+        SporaxTypeError: a setting that is not a bool.
+    """
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise SporaxValueError(f"For '{where}', the settings are {SETTINGS}, but got '{name}'.")
+        if not isinstance(value, bool):
+            raise SporaxTypeError(f"For '{where}', '{name}' must be a bool, but got {type(value).__name__}.")
+    return {"output_recompute": False, "mp_comm_recompute": True, **settings}
+
+
+def recompute(
+    block: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool = True,
+    output_recompute: bool = False,
+    early_stop: bool = True,
+    context_fn: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Call `block`, and compute its inside again in the backward pass instead of keeping it. Values do not change.
+
+    Works in both modes. In GRAPH_MODE `Cell.recompute` says the same once for all calls.
+
+    Args:
+        block: a Cell.
+        args, kwargs: what it is called with.
+        use_reentrant, early_stop, context_fn: settings of MindSpore's eager engine, with no counterpart here.
+        output_recompute: compute the result again as well.
+
+    Raises:
+        SporaxTypeError: `block` is no Cell, or `output_recompute` no bool.
+
+    Example:
+        >>> y = recompute(self.block, x)
+    """
+    if not hasattr(block, "construct"):
+        raise SporaxTypeError(f"For 'recompute', 'block' must be a Cell, but got {type(block).__name__}.")
+    settings = checked_settings("recompute", {"output_recompute": output_recompute})
+    return run_recomputed(block, args, kwargs, settings)
+
+
+@contextmanager
+def offloading(prefetch: int) -> Iterator[None]:
+    """Context in which what is computed waits for the backward pass in host memory.
+
+    Args:
+        prefetch: how many calls earlier values are brought back.
+    """
+    frames.note_tag("offload")
+    # The number of the scope tells the pass which call it was.
+    with jax.named_scope(offload_scope(next_number() + 1, prefetch)):
+        yield
+
+
+def run_recomputed(
+    call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Mapping[str, bool]
+) -> Any:
+    """``call(*args, **kwargs)``, whose inside is computed again for the gradient."""
+    # Only in compiled steps a pass can decide operator by operator.
+    if frames.compiling():
+        return _tagged(call, args, kwargs, settings)
+    # Outside of any frame there is no gradient that would keep anything.
+    return call(*args, **kwargs) if frames.current_frame() is None else _checkpointed(call, args, kwargs)
+
+
+def _tagged(
+    call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Mapping[str, bool]
+) -> Any:
+    frames.note_tag("recompute")
+    with jax.named_scope(new_tag(**settings).scope):
+        result = call(*args, **kwargs)
+    # Then the result is computed again, too, and needs no mark.
+    if settings["output_recompute"]:
+        return result
+    leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    for place, array in zip(places, apply_mark([leaves[place_].array for place_ in places], KeptMark()), strict=True):
+        leaves[place] = wrap(array)
+    return jax.tree.unflatten(tree, leaves)
+
+
+def _checkpointed(call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    # Filled while the function is traced: these are no arrays.
+    static: dict[str, Any] = {}
+
+    def inside(arrays: list[jax.Array]) -> tuple[list[Any], list[Any]]:
+        for place, array in zip(places, arrays, strict=True):
+            leaves[place] = array
+        inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
+        # Writes leave as outputs, so that `jax.checkpoint` sees a pure function.
+        result, updates = frames.isolate(lambda: call(*inner_args, **inner_kwargs))
+        outputs, static["tree"] = jax.tree.flatten(result)
+        static["written"] = tuple(updates)
+        return outputs, list(updates.values())
+
+    outputs, values = jax.checkpoint(inside)([leaves[place] for place in places])
+    frames.commit(dict(zip(static["written"], values, strict=True)))
+    return jax.tree.unflatten(static["tree"], outputs)

@@ -1,0 +1,68 @@
+"""`Symbol`: what is known of a dimension whose size differs from call to call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+
+
+class Symbol:
+    """A dynamic dimension of a Tensor that describes an input (`Cell.set_inputs`). Same as MindSpore.
+
+    Programs are compiled for each shape they meet, so a Symbol restricts nothing at run time; it is checked when it is made.
+
+    Args:
+        max, min: largest (0: none) and smallest size.
+        divisor, remainder: sizes are ``divisor * n + remainder``.
+        unique: two dimensions with one Symbol have one size.
+
+    Raises:
+        SporaxTypeError: a number that is not an int, or `unique` not a bool.
+        SporaxValueError: a number out of range, or no size fits.
+
+    Example:
+        >>> Tensor(shape=[Symbol(divisor=8), 1, 28, 28], dtype=ms.float32).shape
+        (8, 1, 28, 28)
+    """
+
+    def __init__(self, max: int = 0, min: int = 1, divisor: int = 1, remainder: int = 0, unique: bool = False) -> None:
+        for name, value, least in (
+            ("max", max, 0),
+            ("min", min, 1),
+            ("divisor", divisor, 1),
+            ("remainder", remainder, 0),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise SporaxTypeError(f"For 'Symbol', '{name}' must be an int, but got {type(value).__name__}.")
+            if value < least:
+                raise SporaxValueError(f"For 'Symbol', '{name}' must be >= {least}, but got {value}.")
+        if not isinstance(unique, bool):
+            raise SporaxTypeError(f"For 'Symbol', 'unique' must be a bool, but got {type(unique).__name__}.")
+        if remainder >= divisor:
+            raise SporaxValueError(
+                f"For 'Symbol', 'remainder' must be less than 'divisor', but got {remainder} and {divisor}."
+            )
+        self.max, self.min, self.divisor, self.remainder, self.unique = max, min, divisor, remainder, unique
+        # A rule that nothing fits is a mistake.
+        if max and self.smallest > max:
+            raise SporaxValueError(
+                f"For 'Symbol', some size must fit, but the smallest is {self.smallest} and 'max' {max}."
+            )
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size that fits."""
+        # The first number from `min` on that leaves the remainder.
+        return self.min + (self.remainder - self.min) % self.divisor
+
+    def __repr__(self) -> str:
+        return f"Symbol(max={self.max}, min={self.min}, divisor={self.divisor}, remainder={self.remainder})"
+
+
+def smallest_shape(shape: Any) -> Any:
+    """`shape` with the smallest sizes in place of Symbols and of None (any size)."""
+    if not isinstance(shape, tuple | list):
+        return shape
+    # None is MindSpore's way to leave a size open.
+    return tuple(dim.smallest if isinstance(dim, Symbol) else 1 if dim is None else dim for dim in shape)

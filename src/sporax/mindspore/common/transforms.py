@@ -1,0 +1,295 @@
+"""Derivatives of functions and Cells: `value_and_grad`, `grad`, `jvp`, `vjp`, `GradOperation`.
+
+What differentiates is in `_pullback`; here are MindSpore's ways of asking for it and the forms it answers in. Outputs that
+are not scalars are differentiated as their sum, as MindSpore does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common._pullback import Call, Pullback, is_differentiable, pushforward, zeros_like
+from sporax.mindspore.common.jit import compiled_in_graph_mode
+from sporax.mindspore.common.one_forward import pullback_of
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+
+Positions = tuple[int, ...]
+Position = int | tuple[int, ...] | None
+
+
+def value_and_grad(
+    fn: Callable[..., Any],
+    grad_position: Position = 0,
+    weights: Any = None,
+    has_aux: bool = False,
+    return_ids: bool = False,
+    sens_param: bool = False,
+) -> Callable[..., Any]:
+    """A function that returns ``(fn's outputs, gradients)``.
+
+    Args:
+        fn: function or Cell of Tensors.
+        grad_position: which arguments to differentiate: one, several, or None for none. Arguments given by name count
+            after the others.
+        weights: Parameter, or a list or tuple of them, to differentiate. One that does not require a gradient gets zeros.
+        has_aux: only the first output is differentiated; the others come back as they are.
+        return_ids: each gradient comes as ``(position or name, gradient)``.
+        sens_param: the last positional argument of the call is the sensitivity (cotangent) of the output.
+
+    Returns:
+        A function with the arguments of `fn`. Its gradients: those of the inputs (the gradient itself when there is one,
+        else a tuple), those of the weights (a tuple, or the gradient itself for a single Parameter), or the pair of both.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: wrong kinds of arguments, or nothing to differentiate.
+        SporaxIndexError: when called: `grad_position` is beyond the arguments.
+
+    Example:
+        >>> grad_fn = value_and_grad(forward, None, net.trainable_params())
+        >>> loss, grads = grad_fn(x, y)
+    """
+    return _differentiated(fn, grad_position, weights, has_aux, return_ids, sens_param, lambda *both: both)
+
+
+def grad(
+    fn: Callable[..., Any],
+    grad_position: Position = 0,
+    weights: Any = None,
+    has_aux: bool = False,
+    return_ids: bool = False,
+    sens_param: bool = False,
+) -> Callable[..., Any]:
+    """A function that returns the gradients of `fn`; with `has_aux` the pair of gradients and further outputs.
+
+    Arguments and errors as `value_and_grad`.
+    """
+
+    def answer(outputs: Any, gradients: Any) -> Any:
+        return (gradients, tuple(outputs[1:])) if has_aux else gradients
+
+    return _differentiated(fn, grad_position, weights, has_aux, return_ids, sens_param, answer)
+
+
+def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
+    """The gradient of one input or Parameter among those computed with ``return_ids=True``.
+
+    Raises:
+        SporaxTypeError: `identifier` is neither an int nor a Parameter.
+        SporaxRuntimeError: it is not among them.
+    """
+    if not isinstance(identifier, int | Parameter):
+        raise SporaxTypeError(
+            f"For 'get_grad', 'identifier' must be int or Parameter, but got {type(identifier).__name__}."
+        )
+    key = identifier.name if isinstance(identifier, Parameter) else identifier
+    gradient = _find_grad(gradients, key)
+    if gradient is None:
+        raise SporaxRuntimeError(f"Can not find the gradient for position or Parameter {key}.")
+    return gradient
+
+
+def _find_grad(gradients: Any, key: int | str) -> Tensor | None:
+    if not isinstance(gradients, tuple):
+        return None
+    # A pair of name and gradient, not a tuple of gradients.
+    if len(gradients) == 2 and isinstance(gradients[0], int | str):
+        return gradients[1] if gradients[0] == key else None
+    return next((match for gradient in gradients if (match := _find_grad(gradient, key)) is not None), None)
+
+
+class GradOperation:
+    """Older way to ask for gradients: ``GradOperation(…)(net)(x)`` or ``GradOperation(…)(net, weights)(x)``.
+
+    Args:
+        get_all: gradients of all inputs (a tuple), not of the first only.
+        get_by_list: gradients of the weights given with the network.
+        sens_param: the last argument of the call is the sensitivity (cotangent) of the output.
+
+    Raises:
+        SporaxTypeError: an argument is not a bool.
+    """
+
+    def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False) -> None:
+        _check_flags(get_all=get_all, get_by_list=get_by_list, sens_param=sens_param)
+        self.get_all = get_all
+        self.get_by_list = get_by_list
+        self.sens_param = sens_param
+
+    def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+        """The gradient function of `fn`."""
+        chosen, single = _weights(weights) if self.get_by_list else (None, False)
+        if self.get_by_list and chosen is None:
+            raise SporaxTypeError("For 'GradOperation', 'get_by_list' needs the 'weights' as second argument.")
+
+        def gradients(*args: Any, **kwargs: Any) -> Any:
+            args, sens = _without_sens(args, self.sens_param)
+            # Numbers and other arguments have no gradient.
+            positions = tuple(index for index, arg in enumerate(args) if is_differentiable(arg))
+            if not self.get_all:
+                # With weights alone no input is differentiated, as in MindSpore.
+                positions = () if self.get_by_list else positions[:1]
+            pullback = pullback_of(Call(fn, args, kwargs, positions, chosen or ()))
+            by_input, by_weight = pullback(sens)
+            # A single gradient comes by itself.
+            shaped = tuple(by_input) if self.get_all else next(iter(by_input), None)
+            if chosen is None:
+                return shaped
+            weighted = _shaped_weights(by_weight, chosen, single, False)
+            return (shaped, weighted) if self.get_all else weighted
+
+        return compiled_in_graph_mode("grad", gradients, fn)
+
+
+def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """Outputs of ``fn(*inputs)`` and their derivative in direction `v`; with `has_aux` further outputs third.
+
+    Args:
+        fn: function or Cell of Tensors.
+        inputs: Tensor, or tuple or list of Tensors.
+        v: directions: as many, of the same shapes.
+        has_aux: only the first output is differentiated.
+
+    Raises:
+        SporaxTypeError: inputs or directions are not Tensors.
+        SporaxValueError: not one direction of the same shape per input.
+    """
+    # One Tensor and a tuple of one are the same.
+    primals, directions = _tensor_tuple("jvp", inputs), _tensor_tuple("jvp", v)
+    if len(primals) != len(directions):
+        raise SporaxValueError(f"For 'jvp', v has invalid length: should be {len(primals)}, but got {len(directions)}.")
+    for index, (primal, direction) in enumerate(zip(primals, directions, strict=True)):
+        if primal.shape != direction.shape:
+            raise SporaxValueError(
+                f"For 'jvp', v[{index}] has shape {direction.shape}, but input {index} has shape {primal.shape}."
+            )
+    call = Call(fn, primals, {}, tuple(range(len(primals))), has_aux=has_aux)
+    outputs, slopes, rest = pushforward(call, [direction.array for direction in directions])
+    return (outputs, slopes, rest) if has_aux else (outputs, slopes)
+
+
+def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
+    """Outputs of ``fn(*inputs)`` and the function that maps their cotangents to those of inputs (and weights).
+
+    Args:
+        fn: function or Cell of Tensors.
+        inputs: Tensors.
+        weights: Parameter, or a list or tuple of them.
+        has_aux: only the first output is differentiated; the others come third, as a tuple.
+
+    Returns:
+        ``(outputs, backward)``: ``backward(*cotangents)`` gives a tuple with one gradient per input; with `weights` the
+        pair of that and the gradients of the weights.
+
+    Raises:
+        SporaxTypeError: an input is not a Tensor, or `weights` holds something else than Parameters.
+        SporaxValueError: when called back: cotangents that do not match the outputs.
+    """
+    primals = _tensor_tuple("vjp", inputs)
+    chosen, single = _weights(weights)
+    pullback = Pullback(Call(fn, primals, {}, tuple(range(len(primals))), chosen or (), has_aux))
+
+    def backward(*cotangents: Any) -> Any:
+        by_input, by_weight = pullback(cotangents)
+        first = tuple(by_input)
+        return first if chosen is None else (first, _shaped_weights(by_weight, chosen, single, False))
+
+    results = pullback.outputs, backward
+    return (*results, pullback.rest) if has_aux else results
+
+
+# --------------------------------------------------------------------------------------------------- asking, answering
+
+
+def _differentiated(
+    fn: Callable[..., Any],
+    grad_position: Position,
+    weights: Any,
+    has_aux: bool,
+    return_ids: bool,
+    sens_param: bool,
+    answer: Callable[[Any, Any], Any],
+) -> Callable[..., Any]:
+    """The function behind `value_and_grad` and `grad`; `answer` makes its result of the outputs and the gradients."""
+    positions = _positions(grad_position)
+    chosen, single = _weights(weights)
+    if positions is None and chosen is None:
+        raise SporaxValueError("For 'grad', 'grad_position' and 'weights' can not be None at the same time.")
+    _check_flags(has_aux=has_aux, return_ids=return_ids, sens_param=sens_param)
+
+    def differentiate(*args: Any, **kwargs: Any) -> Any:
+        args, sens = _without_sens(args, sens_param)
+        call = Call(fn, args, kwargs, positions or (), chosen or (), has_aux)
+        pullback = pullback_of(call)
+        input_grads, weight_grads = pullback(sens)
+        outputs = (pullback.outputs, *pullback.rest) if has_aux else pullback.outputs
+        by_input = _shaped_inputs(input_grads, call.positions, return_ids)
+        by_weight = None if chosen is None else _shaped_weights(weight_grads, chosen, single, return_ids)
+        # MindSpore leaves the inputs out where none was requested.
+        if positions is None:
+            return answer(outputs, by_weight)
+        return answer(outputs, by_input if chosen is None else (by_input, by_weight))
+
+    return compiled_in_graph_mode("grad", differentiate, fn)
+
+
+def _without_sens(args: tuple[Any, ...], present: bool) -> tuple[tuple[Any, ...], Any]:
+    if not present:
+        return args, None
+    if not args:
+        raise SporaxTypeError("For 'sens_param', the last argument must be the sensitivity, but the call has none.")
+    return args[:-1], args[-1]
+
+
+def _shaped_inputs(gradients: Sequence[Tensor], positions: Positions, ids: bool) -> Any:
+    """One gradient itself, several as a tuple."""
+    labelled = tuple(zip(positions, gradients, strict=True)) if ids else tuple(gradients)
+    return labelled[0] if len(labelled) == 1 else labelled
+
+
+def _shaped_weights(
+    gradients: Mapping[Parameter, Tensor], weights: Sequence[Parameter], single: bool, ids: bool
+) -> Any:
+    # Weights that do not require a gradient get zeros.
+    tensors = [gradients[weight] if weight in gradients else zeros_like(weight) for weight in weights]
+    labelled = tuple(zip((weight.name for weight in weights), tensors, strict=True)) if ids else tuple(tensors)
+    return labelled[0] if single else labelled
+
+
+def _positions(value: Any) -> Positions | None:
+    if value is None:
+        return None
+    values = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(position, bool) or not isinstance(position, int) for position in values):
+        raise SporaxTypeError(f"For 'grad', 'grad_position' must be int, tuple of ints or None, but got {value!r}.")
+    if any(position < 0 for position in values) or len(set(values)) < len(values):
+        raise SporaxValueError(f"For 'grad', 'grad_position' must hold distinct numbers >= 0, but got {value}.")
+    return values
+
+
+def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
+    if value is None:
+        # A single Parameter gets a gradient, not a tuple.
+        return None, False
+    if isinstance(value, Parameter):
+        return (value,), True
+    if not isinstance(value, tuple | list) or any(not isinstance(weight, Parameter) for weight in value):
+        raise SporaxTypeError(
+            f"For 'grad', 'weights' must be a Parameter or a list or tuple of them, but got {value!r}."
+        )
+    return tuple(value), False
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise SporaxTypeError(f"For 'grad', '{name}' must be a bool, but got {type(value).__name__}.")
+
+
+def _tensor_tuple(what: str, values: Any) -> tuple[Tensor, ...]:
+    items = tuple(values) if isinstance(values, tuple | list) else (values,)
+    if any(not isinstance(item, Tensor) for item in items):
+        raise SporaxTypeError(f"For '{what}', the inputs must be a Tensor, or a tuple or list of Tensors.")
+    return items

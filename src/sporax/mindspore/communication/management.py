@@ -1,0 +1,301 @@
+"""Joining a job, and asking about ranks and groups: `mindspore.communication.management`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import jax
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.variables import VARIABLES, read, without_effect
+from sporax.mindspore import context
+from sporax.runtime import world as distributed
+from sporax.runtime.ranks import collectives, groups, local_ranks, server_exchange
+from sporax.runtime.session import SESSION
+from sporax.runtime.state import frames
+
+HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
+_BACKENDS = {"hccl": HCCL_WORLD_COMM_GROUP, "nccl": NCCL_WORLD_COMM_GROUP, "mccl": MCCL_WORLD_COMM_GROUP}
+
+
+class GlobalComm:
+    """What communication looks like in this process.
+
+    Attributes:
+        BACKEND: name MindSpore has for the backend: ``"nccl"`` on GPUs, ``"mccl"`` on CPUs, ``"hccl"`` before `init`.
+        WORLD_COMM_GROUP: name of the group of all ranks; the names of the other backends work as well.
+        INITED: whether `init` has been called.
+    """
+
+    BACKEND = "hccl"
+    WORLD_COMM_GROUP = HCCL_WORLD_COMM_GROUP
+    INITED = False
+
+
+def _is_initialized() -> bool:
+    """Whether `init` has been called, and `release` not since."""
+    return GlobalComm.INITED
+
+
+def init(backend_name: str | None = None) -> None:
+    """Join the job; waits until all ranks are there. Without a launcher, this process is the only rank.
+
+    Same as MindSpore. May be called after tensors were made: they keep their values.
+
+    Args:
+        backend_name: ``"hccl"``, ``"nccl"`` or ``"mccl"``; None picks by the kind of device. The transport is JAX's own
+            whatever the name: NCCL between GPUs, gloo between CPUs.
+
+    Raises:
+        SporaxTypeError: `backend_name` is not a string.
+        SporaxRuntimeError: another name, a backend for hardware that is not there, or ranks that do not come in time.
+    """
+    if backend_name is not None and not isinstance(backend_name, str):
+        raise SporaxTypeError(f"For 'init', 'backend_name' must be a string, but got {type(backend_name).__name__}.")
+    if backend_name is not None and backend_name not in _BACKENDS:
+        raise SporaxRuntimeError(
+            f"For 'init', 'backend_name' must be one of {list(_BACKENDS)}, but got '{backend_name}'."
+        )
+    # With parameter servers, the job's scheduler says who is who.
+    if context.ps_snapshot().enable_ps:
+        _join_parameter_servers()
+        return
+    for name in without_effect(os.environ, with_servers=False):
+        warnings.warn(
+            f"For 'init', the environment variable {name} has no effect: "
+            + (
+                "there are no parameter servers without enable_ps=True."
+                if name in VARIABLES
+                else "Sporax knows no such name."
+            ),
+            stacklevel=2,
+        )
+    # All ranks have to come here: joining is a collective operation.
+    world = collectives.meet()
+    on_gpu = jax.default_backend() == "gpu"
+    # After joining, since asking for the backend starts JAX.
+    if backend_name == "nccl" and not on_gpu:
+        raise SporaxRuntimeError("For 'init', 'backend_name' is 'nccl', which needs GPUs, but JAX found none here.")
+    context.set_world(world.size, world.rank)
+    GlobalComm.BACKEND = backend_name or ("nccl" if on_gpu else "mccl")
+    GlobalComm.WORLD_COMM_GROUP = _BACKENDS[GlobalComm.BACKEND]
+    GlobalComm.INITED = True
+
+
+def _join_parameter_servers() -> None:
+    """Take this process's role next to parameter servers; workers go on, with a rank.
+
+    Workers exchange data with each other in parallel modes that need it. In STAND_ALONE they do not know each other, so
+    one of them can die and come back.
+    """
+    # Without a parallel mode workers know only the servers.
+    with_ranks = context.snapshot().parallel_mode != "stand_alone"
+    rank, size = server_exchange.start(context.ps_snapshot(), with_ranks=with_ranks)
+    if with_ranks and size > 1:
+        # One worker alone has nobody to meet.
+        collectives.meet()
+        context.set_world(size, rank)
+    GlobalComm.BACKEND = "nccl" if jax.default_backend() == "gpu" else "mccl"
+    GlobalComm.WORLD_COMM_GROUP = _BACKENDS[GlobalComm.BACKEND]
+    GlobalComm.INITED = True
+
+
+def release() -> None:
+    """Leave the job and forget all groups; all ranks must do so together.
+
+    Raises:
+        SporaxRuntimeError: before `init`.
+    """
+    _require_init("release")
+    distributed.stop()
+    groups.forget_all()
+    context.set_world(1, 0)
+    # As before `init`.
+    GlobalComm.BACKEND, GlobalComm.WORLD_COMM_GROUP, GlobalComm.INITED = "hccl", HCCL_WORLD_COMM_GROUP, False
+
+
+def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Rank of this process in a group. Before `init`: what the environment says (RANK_ID), else 0.
+
+    Raises:
+        SporaxTypeError: `group` is not a string.
+        SporaxRuntimeError: no such group, or this rank is not a member.
+    """
+    members = _find("get_rank", group)
+    # Workers that do not know each other have their ranks from the scheduler.
+    if (session := server_exchange.connection()) is not None and distributed.world() is None:
+        return session.store.rank
+    if frames.compiling() or local_ranks.is_inside():
+        # It would become a constant of the program that all ranks of this process run.
+        local_ranks.refuse("get_rank")
+    return _from_environ("RANK_ID", 0) if _before_init(members) else members.position()
+
+
+def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Number of ranks in a group. Before `init`: what the environment says (RANK_SIZE), else 1.
+
+    A job has a rank for each device that its steps run on: each process is one, and a process that is alone acts for as many
+    ranks as it has devices, in all parallel modes. In STAND_ALONE a step runs on one device, so there is one rank; a mode that
+    is set after that has been said is an error.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`.
+    """
+    members = _find("get_group_size", group)
+    # Likewise the number of workers is the environment's.
+    if server_exchange.connection() is not None and distributed.world() is None:
+        return _from_environ("MS_WORKER_NUM", 1)
+    size = _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
+    if size > 1 or members.name not in groups.WORLD_GROUPS:
+        return size
+    # One process with several devices is as many ranks as it has devices.
+    SESSION.told_size = context.devices_of_only_process()
+    context.note_single_device()
+    return SESSION.told_size
+
+
+def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Rank of this process among those of its machine.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`; a group other than that of all ranks is not offered.
+    """
+    _only_world("get_local_rank", group)
+    world = distributed.world()
+    # Before joining, the launcher's variables say it.
+    return _from_environ("LOCAL_RANK", 0) if world is None else world.local_rank
+
+
+def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Number of the job's ranks on this machine; those of a process that acts for several count.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_local_rank`.
+    """
+    _only_world("get_local_rank_size", group)
+    world = distributed.world()
+    if world is None:
+        return _from_environ("LOCAL_RANK_SIZE", 1)
+    return context.devices_of_only_process() if world.size == 1 else world.local_size
+
+
+def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
+    """World rank of a member of a group.
+
+    Raises:
+        SporaxTypeError: wrong types.
+        SporaxRuntimeError: before `init`, no such group, or the group has no such member.
+    """
+    _require_init("get_world_rank_from_group_rank")
+    members = _find("get_world_rank_from_group_rank", group)
+    rank = _int("get_world_rank_from_group_rank", "group_rank_id", group_rank_id)
+    if not 0 <= rank < members.size:
+        raise SporaxRuntimeError(
+            f"For 'get_world_rank_from_group_rank', 'group_rank_id' must be in [0, {members.size}), but got {rank}."
+        )
+    return members.ranks[rank]
+
+
+def get_group_rank_from_world_rank(world_rank_id: int, group: str) -> int:
+    """Group rank of a rank.
+
+    Raises:
+        SporaxTypeError: wrong types.
+        SporaxRuntimeError: before `init`, no such group, or the rank is not a member.
+    """
+    _require_init("get_group_rank_from_world_rank")
+    members = _find("get_group_rank_from_world_rank", group)
+    rank = _int("get_group_rank_from_world_rank", "world_rank_id", world_rank_id)
+    if rank not in members.ranks:
+        raise SporaxRuntimeError(
+            f"For 'get_group_rank_from_world_rank', 'world_rank_id' must be one of {list(members.ranks)}, the members of "
+            f"'{group}', but got {rank}."
+        )
+    return members.ranks.index(rank)
+
+
+def get_process_group_ranks(group: str = HCCL_WORLD_COMM_GROUP) -> list[int]:
+    """World ranks of a group's members.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`.
+    """
+    members = _find("get_process_group_ranks", group)
+    # As many as there are ranks, also those of a process that is alone.
+    alone = distributed.world() is not None and not distributed.has_other_processes()
+    is_world = members.name in groups.WORLD_GROUPS
+    return list(range(get_group_size(group))) if alone and is_world else list(members.ranks)
+
+
+def get_comm_name(group: str = HCCL_WORLD_COMM_GROUP) -> str:
+    """Name under which the transport knows a group: its own name here.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`.
+    """
+    return _find("get_comm_name", group).name
+
+
+def create_group(group: str, rank_ids: list[int], options: Any = None) -> None:
+    """Name a group of ranks; creating it again with the same ranks changes nothing.
+
+    Args:
+        group: its name.
+        rank_ids: its members; a member's place in the list is its group rank.
+        options: settings of MindSpore's transport; refused, since there is nothing here to set.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxRuntimeError: bad names or ranks; the message says which.
+    """
+    if options is not None:
+        raise SporaxValueError(
+            f"For 'create_group', 'options' must be None: HCCL is not used here, but got {options!r}."
+        )
+    groups.create(group, rank_ids)
+
+
+def destroy_group(group: str) -> None:
+    """Forget a group.
+
+    Raises:
+        SporaxTypeError: `group` is not a string.
+        SporaxRuntimeError: before `init`, or no such group.
+        SporaxValueError: the group of all ranks.
+    """
+    _require_init("destroy_group")
+    _find("destroy_group", group)
+    groups.destroy(group)
+
+
+def _find(function: str, group: Any) -> groups.Group:
+    if not isinstance(group, str):
+        raise SporaxTypeError(f"For '{function}', 'group' must be a string, but got {type(group).__name__}.")
+    return groups.find(group, function)
+
+
+def _before_init(members: groups.Group) -> bool:
+    # The group of all ranks is known before `init`; others do not exist yet.
+    return distributed.world() is None and members.name in groups.WORLD_GROUPS
+
+
+def _from_environ(name: str, default: int) -> int:
+    value = read(os.environ, name)
+    return default if value is None else int(value)
+
+
+def _only_world(function: str, group: Any) -> None:
+    if _find(function, group).name not in groups.WORLD_GROUPS:
+        raise SporaxRuntimeError(f"For '{function}', 'group' must be the group of all ranks, but got '{group}'.")
+
+
+def _require_init(function: str) -> None:
+    if distributed.world() is None:
+        raise SporaxRuntimeError(f"For '{function}', the ranks must have been joined: call init() first.")
+
+
+def _int(function: str, what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SporaxTypeError(f"For '{function}', '{what}' must be an int, but got {type(value).__name__}.")
+    return value

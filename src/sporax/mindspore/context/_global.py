@@ -1,0 +1,297 @@
+"""The global context: what `set_context` and its relatives change.
+
+MindSpore keeps one process-wide set of switches. It exists in the facade only: a compiled step reads what it needs while
+it is traced. Switches whose meaning ends at Ascend's compiler are known by name, checked, stored, and answered with a
+warning when they are moved from their default, so scripts run unchanged and no one is misled.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.mindspore.context._offload import gigabytes
+from sporax.mindspore.context._settings import Check, Reader, Setter, Settings, kind, number, one_of
+from sporax.mindspore.runtime import _blocking
+from sporax.mindspore.runtime._memory import pool_limit
+
+GRAPH_MODE = 0
+PYNATIVE_MODE = 1
+
+STRICT = 0
+COMPATIBLE = 1
+LAX = 2
+
+_SET = "set_context"
+_TARGETS = ("CPU", "GPU", "Ascend", "TPU")
+_PLATFORMS = {"gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
+
+_text, _flag, _dict = kind(str), kind(bool), kind(dict)
+
+# Switches that have no counterpart on XLA: default, and what a value must be.
+_WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
+    "save_graphs": (False, number(0, 3, types=(bool, int))),
+    "save_graphs_path": (".", _text),
+    "enable_graph_kernel": (False, _flag),
+    "graph_kernel_flags": ("", _text),
+    "enable_reduce_precision": (True, _flag),
+    "enable_dump": (False, _flag),
+    "save_dump_path": (".", _text),
+    "enable_profiling": (False, _flag),
+    "profiling_options": ("", _text),
+    "enable_compile_cache": (False, _flag),
+    "compile_cache_path": (".", _text),
+    "max_call_depth": (1000, number(1)),
+    "mempool_block_size": ("1GB", gigabytes),
+    "memory_optimize_level": ("O0", one_of("O0", "O1")),
+    "variable_memory_max_size": ("30GB", gigabytes),
+    "runtime_num_threads": (30, number(0)),
+    "inter_op_parallel_num": (0, number(0)),
+    "ascend_config": ({}, _dict),
+    "gpu_config": ({}, _dict),
+    "jit_config": ({}, _dict),
+    "jit_level": ("", one_of("", "O0", "O1", "O2")),
+    "jit_enable_inplace_ops": (True, _flag),
+    "precompile_only": (False, _flag),
+    "reserve_class_name_in_scope": (True, _flag),
+    "check_bprop": (False, _flag),
+    "debug_level": (0, one_of(0, 1, type_error=False)),
+    "env_config_path": ("", _text),
+    "aoe_tune_mode": ("", _text),
+    "aoe_config": ({}, _dict),
+    "op_timeout": (900, number(0)),
+    "exec_order": ("", _text),
+    "disable_format_transform": (False, _flag),
+    "support_binary": (False, _flag),
+    "print_file_path": ("", _text),
+    "grad_for_scalar": (False, _flag),
+    "enable_mem_offload": (False, _flag),
+    "enable_sparse": (False, _flag),
+    "auto_tune_mode": ("NO_TUNE", _text),
+}
+
+_warned: set[str] = set()
+
+
+def set_context(**kwargs: Any) -> None:
+    """Change switches of the global context. Same as MindSpore; ``mode`` starts as PYNATIVE_MODE.
+
+    A switch with no counterpart on XLA warns when it is moved from its default.
+
+    Raises:
+        SporaxValueError: unknown switch, or a value outside its range.
+        SporaxTypeError: a value of the wrong type.
+        SporaxRuntimeError: ``device_target`` names hardware this process does not have.
+    """
+    # First, since the number of the device is one of that kind.
+    if "device_target" in kwargs:
+        kwargs = {"device_target": kwargs["device_target"]} | kwargs
+    _settings.set(kwargs)
+    if "device_target" in kwargs or "device_id" in kwargs:
+        # JAX keeps a default device of its own.
+        _use_device()
+
+
+def get_context(attr_key: str) -> Any:
+    """The value of one switch. ``max_device_memory`` comes as a number of GB.
+
+    Raises:
+        SporaxTypeError: the name is not a string.
+        SporaxValueError: unknown switch.
+    """
+    if not isinstance(attr_key, str):
+        raise SporaxTypeError(f"For 'get_context', the name must be a string, but got {type(attr_key).__name__}.")
+    return _settings.get(attr_key)
+
+
+def set_device(device_target: str, device_id: int | None = None) -> None:
+    """Choose the kind of device and which of them new arrays go to.
+
+    Raises:
+        SporaxValueError, SporaxTypeError: as `set_context`.
+        SporaxRuntimeError: this process has no such device.
+    """
+    set_context(device_target=device_target, **({} if device_id is None else {"device_id": device_id}))
+
+
+def set_deterministic(deterministic: bool) -> None:
+    """As ``set_context(deterministic="ON")`` or ``"OFF"``.
+
+    Raises:
+        SporaxTypeError: `deterministic` is not a bool.
+    """
+    if not isinstance(deterministic, bool):
+        raise SporaxTypeError(
+            f"For 'set_deterministic', the parameter 'deterministic' must be bool, but got {type(deterministic).__name__}."
+        )
+    set_context(deterministic="ON" if deterministic else "OFF")
+
+
+def graph_mode() -> bool:
+    """Whether Cells and gradients compile as a whole."""
+    return bool(_settings.current["mode"] == GRAPH_MODE)
+
+
+def device_limit() -> int:
+    """Bytes that ``max_device_memory`` and `runtime.set_memory` allow on one device; 0 where both are at their defaults."""
+    value = _settings.current["max_device_memory"]
+    said = 0 if value == _DEFAULTS["max_device_memory"] else int(float(value.removesuffix("GB")) * 2**30)
+    # The smaller of both limits; 0 means that there is none.
+    return min((limit for limit in (said, pool_limit()) if limit), default=0)
+
+
+def memory_offload() -> bool:
+    """Whether values may be kept on the host."""
+    return bool(_settings.current["memory_offload"] == "ON")
+
+
+# -------------------------------------------------------------------------------------------------------- devices
+
+
+def _present_target() -> str:
+    import jax
+
+    return _PLATFORMS.get(jax.default_backend(), "CPU")
+
+
+def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
+    one_of(*_TARGETS)(_SET, "device_target", target)
+    if target == "Ascend":
+        # Scripts for Ascend run unchanged, on what JAX finds.
+        _warn_once(
+            "device_target='Ascend'", "is accepted for compatibility; this process runs on what JAX finds instead."
+        )
+    elif target != "CPU" and target != _present_target():
+        # A CPU is always there.
+        raise SporaxRuntimeError(
+            f"For '{_SET}', 'device_target' is '{target}', but JAX found only {_present_target()} in this process. "
+            f"Install JAX for {target}, or choose '{_present_target()}'."
+        )
+    return {**values, "device_target": target}
+
+
+def _set_device_id(values: dict[str, Any], index: Any) -> dict[str, Any]:
+    kind(int)(_SET, "device_id", index)
+    if index and not _names_own_device(index, values["device_target"]):
+        number(0, len(_local_devices(values["device_target"])) - 1)(_SET, "device_id", index)
+    return {**values, "device_id": index}
+
+
+def _names_own_device(index: int, target: str | None) -> bool:
+    """Whether `index` is the number that the launcher has given this rank's device among those of the node (DEVICE_ID).
+
+    A rank that has one device sees it as its only one, whatever its number on the node.
+    """
+    return index > 0 and os.environ.get("DEVICE_ID") == str(index) and len(_local_devices(target)) <= index
+
+
+def _local_devices(target: str | None) -> Sequence[Any]:
+    import jax
+
+    # None asks for the devices of JAX's default backend.
+    devices: Sequence[Any] = jax.local_devices(backend="cpu" if target == "CPU" else None)
+    return devices
+
+
+def _use_device() -> None:
+    """Make JAX put new arrays where the context says. Device 0 needs no device object, so no backend is started for it."""
+    import jax
+
+    target, index = _settings.current["device_target"], _settings.current["device_id"]
+    if index and _names_own_device(index, target):
+        index = 0
+    # "cpu" by name needs no device object, and None is JAX's own choice.
+    default = _local_devices(target)[index] if index else "cpu" if target == "CPU" else None
+    jax.config.update("jax_default_device", default)
+
+
+# -------------------------------------------------------------------------------------------------------- switches
+
+
+def _warn_once(name: str, text: str) -> None:
+    # Once per switch: a script may set it in a loop.
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(f"{name} {text}", UserWarning, stacklevel=6)  # the line that called set_context
+
+
+def _switch(key: str, check: Check) -> Setter:
+    return lambda values, value: {**values, key: check(_SET, key, value)}
+
+
+def _idle_switch(key: str, default: Any, check: Check) -> Setter:
+    """A switch that changes nothing: it says so when it is moved from its default."""
+
+    def setter(values: dict[str, Any], value: Any) -> dict[str, Any]:
+        checked = check(_SET, key, value)
+        if checked != default:
+            _warn_once(
+                f"'{key}'", "is accepted for compatibility; it has no counterpart in XLA and changes nothing here."
+            )
+        return {**values, key: checked}
+
+    return setter
+
+
+def _set_deterministic(values: dict[str, Any], value: Any) -> dict[str, Any]:
+    one_of("ON", "OFF")(_SET, "deterministic", value)
+    # XLA reads the flag at its start, so it is too late to set it here.
+    missing = "xla_gpu_deterministic_ops=true" not in os.environ.get("XLA_FLAGS", "")
+    if value == "ON" and values["device_target"] == "GPU" and missing:
+        _warn_once("deterministic='ON'", "needs XLA_FLAGS=--xla_gpu_deterministic_ops=true before the program starts.")
+    return {**values, "deterministic": value}
+
+
+def _set_synchronize(values: dict[str, Any], value: Any) -> dict[str, Any]:
+    _blocking.turn(_flag(_SET, "pynative_synchronize", value))
+    return {**values, "pynative_synchronize": value}
+
+
+def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
+    checked = gigabytes(_SET, "max_device_memory", value)
+    _warn_once(
+        "'max_device_memory'",
+        "bounds what plans, recompute='auto' and memory_offload='ON' leave on a device; what XLA allocates is not limited by it.",
+    )
+    return {**values, "max_device_memory": checked}
+
+
+_DEFAULTS: dict[str, Any] = {
+    "mode": PYNATIVE_MODE,
+    "device_target": None,
+    "device_id": 0,
+    "deterministic": "OFF",
+    "memory_offload": "OFF",
+    "pynative_synchronize": False,
+    "max_device_memory": "1024GB",
+    "jit_syntax_level": LAX,
+    **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
+}
+_SETTERS: dict[str, Setter] = {
+    "mode": _switch("mode", number(GRAPH_MODE, PYNATIVE_MODE)),
+    "device_target": _set_target,
+    "device_id": _set_device_id,
+    "deterministic": _set_deterministic,
+    "memory_offload": _switch("memory_offload", one_of("ON", "OFF")),
+    "pynative_synchronize": _set_synchronize,
+    "max_device_memory": _set_max_memory,
+    "jit_syntax_level": _switch("jit_syntax_level", one_of(STRICT, COMPATIBLE, LAX, type_error=False)),
+    **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},
+}
+
+
+def _reader(key: str) -> Reader:
+    return lambda values: values[key]
+
+
+_READERS: dict[str, Reader] = {
+    **{key: _reader(key) for key in _DEFAULTS},
+    "device_target": lambda values: values["device_target"] or _present_target(),
+    "pynative_synchronize": lambda values: _blocking.is_on(),
+    "max_device_memory": lambda values: float(values["max_device_memory"].removesuffix("GB")),
+}
+
+_settings: Settings[dict[str, Any]] = Settings("context", _DEFAULTS, _SETTERS, _READERS)

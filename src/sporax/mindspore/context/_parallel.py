@@ -1,0 +1,371 @@
+"""The auto-parallel context: `set_auto_parallel_context` and its relatives.
+
+The present settings are one frozen `ParallelConfig`. Two things are kept next to it: whether the user gave the size of the
+job and the rank (otherwise `communication.init` says them), and the dataset strategy in the form it was given in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.config.parallel_config import (
+    COMMUNI_PARALLEL_MODES,
+    MAX_RANKS,
+    SEARCH_MODES,
+    ParallelConfig,
+    ParallelMode,
+)
+from sporax.ir.pipeline_schedule import PipelineSchedule
+from sporax.mindspore.context._fusion import as_dict, check_positions, check_sizes, set_comm_fusion
+from sporax.mindspore.context._nested import (
+    check_dataset_strategy,
+    set_optimizer_config,
+    set_pipeline_config,
+    set_shard_size,
+    set_strategy_files,
+)
+from sporax.mindspore.context._settings import Reader, Setter, Settings, kind, number, one_of, read, stored
+from sporax.runtime import world
+from sporax.runtime.session import SESSION
+from sporax.runtime.state import frames
+
+_SET = "set_auto_parallel_context"
+_DEFAULT_SEARCH = ParallelConfig().search_mode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Context:
+    """What the global context holds.
+
+    Attributes:
+        config: the settings.
+        given: names of the settings whose default depends on the job, and that the user gave.
+        layouts: the dataset strategy as the user gave it, when that was in Layouts.
+    """
+
+    config: ParallelConfig = dataclasses.field(default_factory=ParallelConfig)
+    given: frozenset[str] = frozenset()
+    layouts: tuple[Any, ...] | None = None
+
+
+def set_world(num_ranks: int, rank: int) -> None:
+    """Say how large the job is and which rank this is; what the user set in the context wins over it."""
+    if not 0 <= rank < num_ranks:
+        raise SporaxValueError(f"For 'set_world', 'rank' must be in [0, {num_ranks - 1}], but got {rank}.")
+    SESSION.job = (num_ranks, rank)
+    # Compiled steps check their settings again.
+    frames.touch()
+
+
+def world_size() -> int:
+    """How many ranks the job has."""
+    return SESSION.job[0]
+
+
+def num_devices() -> int:
+    """How many devices a step of the global view is sharded over: as the user said, else all that the job has."""
+    # What the user said is taken even where it is not what JAX sees: plans are made for other machines.
+    given = "device_num" in _settings.current.given
+    return _settings.current.config.device_num if given else max(SESSION.job[0], world.num_devices())
+
+
+def gives_device_num() -> bool:
+    """Whether the user has said how many devices there are."""
+    return "device_num" in _settings.current.given
+
+
+def devices_of_only_process() -> int:
+    """Devices that a process without others acts for: all of them, but for STAND_ALONE; 1 in any larger job."""
+    # In a job of several processes each one acts for one rank.
+    is_parallel = parallel_mode() != ParallelMode.STAND_ALONE
+    return num_devices() if is_parallel and world.num_feeders() == 1 else 1
+
+
+def _num_ranks_here() -> int:
+    """For how many ranks the only process of a job acts when it runs a step: in data parallelism one for each device.
+
+    In the global view a step is one program of all devices instead, and ranks have no parts of their own.
+    """
+    return num_devices() if parallel_mode() == ParallelMode.DATA_PARALLEL else 1
+
+
+SESSION.acts_for = _num_ranks_here
+
+
+def starts_from_first_rank() -> bool:
+    """Whether training begins with rank 0's values on all ranks, by the present settings."""
+    by_rank = parallel_mode() in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
+    return by_rank and _settings.current.config.parameter_broadcast and world.has_other_processes()
+
+
+def snapshot() -> ParallelConfig:
+    """The present settings, as a compiled step takes them; `device_num` and `global_rank` are those of the job."""
+    return _resolved(_settings.current)
+
+
+def parallel_mode() -> str:
+    """The present parallel mode; quicker than a snapshot, for what is asked at every call of a Cell."""
+    return _settings.current.config.parallel_mode
+
+
+def set_auto_parallel_context(**kwargs: Any) -> None:
+    """Change settings of the parallel run. Same as MindSpore, except that a call with a wrong setting changes nothing.
+
+    Args:
+        kwargs: settings by name; ``docs/parallel_context.md`` lists them with their meanings and defaults.
+
+    Raises:
+        SporaxValueError: unknown setting, or a value that is not allowed.
+        SporaxTypeError: a value of the wrong type.
+        SporaxKeyError: a key of a nested setting is missing or unknown.
+
+    Example:
+        >>> set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+    """
+    before = _settings.current
+    _settings.set(kwargs)
+    # A script that counts its ranks first would go on with a number that no longer holds.
+    if SESSION.told_size == 1 < devices_of_only_process() and before.config.parallel_mode == ParallelMode.STAND_ALONE:
+        mode, now, _settings.current = parallel_mode(), devices_of_only_process(), before
+        raise SporaxRuntimeError(
+            f"For '{_SET}', 'parallel_mode' {mode} comes too late: get_group_size() has said 1, but this process, which is the "
+            f"only one of its job, acts for {now} ranks in this mode, one on each device. Set the mode before get_group_size() "
+            "is called."
+        )
+
+
+def get_auto_parallel_context(attr_key: str) -> Any:
+    """The present value of one setting.
+
+    Raises:
+        SporaxValueError: unknown setting, or one that can only be set (``pipeline_config``, ``parallel_optimizer_config``,
+            ``pipeline_segments``, ``group_ckpt_save_file``).
+    """
+    return _settings.get(attr_key)
+
+
+def reset_auto_parallel_context() -> None:
+    """Bring all settings of the parallel run back to their defaults."""
+    _settings.reset()
+    SESSION.told_size = None  # what the script has been told was about the settings of before
+
+
+@contextmanager
+def using(config: ParallelConfig) -> Iterator[None]:
+    """Context in which `config` is the present setting. For code that is being traced: it makes no program stale."""
+    before = _settings.current
+    # As if the user had given both, so that the job's own numbers do not replace them.
+    _settings.current = _Context(config, frozenset(("device_num", "global_rank")))
+    try:
+        yield
+    finally:
+        _settings.current = before
+
+
+class _ParallelGuard:
+    """What a compiled step remembers of the settings it was compiled under."""
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """The settings by name."""
+        # By key, so that a message can name the setting that has changed.
+        return snapshot().by_key()
+
+    def describe(self) -> str:
+        """What messages call it."""
+        return "the auto-parallel context"
+
+
+PARALLEL_GUARD = _ParallelGuard()
+
+
+def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
+    """`config` with settings changed by the rules of `set_auto_parallel_context`, the global context untouched."""
+    return _settings.changed(_Context(config), settings).config
+
+
+# ----------------------------------------------------------------------------------------------------------- setting
+
+
+def _resolved(context: _Context) -> ParallelConfig:
+    num_ranks, rank = SESSION.job
+    config = context.config
+    devices = num_devices() if config.in_global_view else max(num_ranks, world.num_ranks_here())
+    job: dict[str, Any] = {"device_num": devices, "global_rank": rank}
+    missing = {name: value for name, value in job.items() if name not in context.given}
+    missing["has_reduce_scatter"] = world.has_reduce_scatter()
+    # The same object where nothing is missing: it is compared at every step.
+    if all(getattr(config, name) == value for name, value in missing.items()):
+        return config
+    return dataclasses.replace(config, **missing)
+
+
+def _on_config(setter: Setter) -> Setter:
+    """A setter of the ParallelConfig as one of the context."""
+    return lambda context, value: dataclasses.replace(context, config=setter(context.config, value))
+
+
+def _given(key: str, setter: Setter) -> Setter:
+    # From now on the job's own number does not replace it.
+    return lambda context, value: dataclasses.replace(
+        context, config=setter(context.config, value), given=context.given | {key}
+    )
+
+
+def _set_full_batch(context: _Context, value: Any) -> _Context:
+    kind(bool)(_SET, "full_batch", value)
+    # Shardings say more than 'full_batch' does, so they win.
+    if not isinstance(context.config.dataset_strategy, str):
+        warnings.warn(
+            f"'full_batch' is the old spelling of 'dataset_strategy'; the shardings {context.config.dataset_strategy} given "
+            "there stay in force.",
+            stacklevel=5,
+        )
+        return context
+    return _set_dataset_strategy(context, "full_batch" if value else "data_parallel")
+
+
+def _set_dataset_strategy(context: _Context, value: Any) -> _Context:
+    strategy, layouts = check_dataset_strategy(_SET, value)
+    config = dataclasses.replace(context.config, dataset_strategy=strategy)
+    return dataclasses.replace(context, config=config, layouts=layouts)
+
+
+def _set_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
+    mode = one_of(*ParallelMode.MODE_LIST)(_SET, "parallel_mode", value)
+    servers = SESSION.servers
+    # `init` makes workers known to each other only in a parallel mode; without that each would train for itself.
+    if servers is not None and servers.first_workers > 1 and SESSION.world is None and mode != ParallelMode.STAND_ALONE:
+        raise SporaxRuntimeError(
+            f"For '{_SET}', 'parallel_mode' comes too late: init() has joined a job with parameter servers in the mode "
+            f"'{config.parallel_mode}', in which workers do not know each other, but got '{mode}'. Call it before init()."
+        )
+    return dataclasses.replace(config, parallel_mode=mode)
+
+
+def _set_sharding_propagation(config: ParallelConfig, value: Any) -> ParallelConfig:
+    kind(bool)(_SET, "sharding_propagation", value)
+    if value:
+        return dataclasses.replace(config, search_mode="sharding_propagation")
+    # Switching it off must not change another search mode.
+    return dataclasses.replace(config, search_mode=_DEFAULT_SEARCH) if config.sharding_propagation else config
+
+
+def _set_accumulation(config: ParallelConfig, value: Any) -> ParallelConfig:
+    number(1)(_SET, "grad_accumulation_step", value)
+    if value > 1:
+        raise SporaxValueError(
+            f"For '{_SET}', 'grad_accumulation_step' must be 1, but got {value}. To accumulate gradients, wrap the network "
+            "in nn.GradAccumulationCell."
+        )
+    return config
+
+
+def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
+    one_of(*COMMUNI_PARALLEL_MODES)(_SET, "communi_parallel_mode", value)
+    # The first mode is the default.
+    if value != COMMUNI_PARALLEL_MODES[0]:
+        warnings.warn(
+            "'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
+            "changes nothing here.",
+            stacklevel=6,
+        )
+    return dataclasses.replace(config, communi_parallel_mode=value)
+
+
+def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
+    if kind(bool)(_SET, "auto_parallel_new_interface", value):
+        warnings.warn("'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.", stacklevel=6)
+    return dataclasses.replace(config, auto_parallel_new_interface=value)
+
+
+def _plain(key: str, check: Any) -> Setter:
+    return _on_config(stored(_SET, key, check))
+
+
+_FLAGS = (
+    "gradients_mean",
+    "gradient_fp32_sync",
+    "loss_repeated_mean",
+    "parameter_broadcast",
+    "force_fp32_communication",
+    "enable_alltoall",
+    "enable_parallel_optimizer",
+    "optimizer_weight_shard_aggregated_save",
+    "pipeline_result_broadcast",
+    "auto_pipeline",
+    "init_param_in_compile",
+    "dump_local_norm",
+    "dump_device_local_norm",
+)
+_PATHS = (
+    "strategy_ckpt_load_file",
+    "strategy_ckpt_save_file",
+    "group_ckpt_save_file",
+    "op_strategy_load_file",
+    "op_strategy_save_file",
+    "dump_local_norm_path",
+)
+_SETTERS: dict[str, Setter] = {
+    "device_num": _given("device_num", stored(_SET, "device_num", number(1))),
+    "global_rank": _given("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
+    "parallel_mode": _on_config(_set_mode),
+    **{key: _plain(key, kind(bool)) for key in _FLAGS},
+    **{key: _plain(key, kind(str)) for key in _PATHS},
+    "recompute": _plain("recompute", one_of("", "auto")),
+    "full_batch": _set_full_batch,
+    "dataset_strategy": _set_dataset_strategy,
+    "search_mode": _plain("search_mode", one_of(*SEARCH_MODES)),
+    "auto_parallel_search_mode": _on_config(
+        stored(_SET, "auto_parallel_search_mode", one_of(*SEARCH_MODES), "search_mode")
+    ),
+    "sharding_propagation": _on_config(_set_sharding_propagation),
+    "optimizer_weight_shard_size": _on_config(set_shard_size),
+    "parallel_optimizer_config": _on_config(set_optimizer_config),
+    "pipeline_stages": _plain("pipeline_stages", number(1)),
+    "pipeline_segments": _plain("pipeline_segments", number(1)),
+    "pipeline_config": _on_config(set_pipeline_config),
+    "pipeline_schedule": _plain("pipeline_schedule", kind(PipelineSchedule, type(None))),
+    "comm_fusion": _on_config(set_comm_fusion),
+    "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
+    "all_reduce_fusion_sizes": _plain("all_reduce_fusion_sizes", check_sizes),
+    "communi_parallel_mode": _on_config(_set_communi_mode),
+    "auto_parallel_new_interface": _on_config(_set_new_interface),
+    "strategy_ckpt_config": _on_config(set_strategy_files),
+    "grad_accumulation_step": _on_config(_set_accumulation),
+}
+
+_ONLY_SET = ("pipeline_config", "parallel_optimizer_config", "pipeline_segments", "group_ckpt_save_file")
+
+
+def _from_config(reader: Reader) -> Reader:
+    return lambda context: reader(_resolved(context))
+
+
+_READERS: dict[str, Reader] = {
+    **{key: _from_config(read(key)) for key in _SETTERS if key in ParallelConfig.__dataclass_fields__},
+    "full_batch": _from_config(read("full_batch")),
+    "full_batch_is_set": _from_config(read("full_batch")),
+    "dataset_strategy": lambda context: context.layouts or context.config.dataset_strategy,
+    "auto_parallel_search_mode": _from_config(read("search_mode")),
+    "sharding_propagation": _from_config(read("sharding_propagation")),
+    "pipeline_interleave": _from_config(read("pipeline_interleave")),
+    "pipeline_scheduler": _from_config(read("pipeline_scheduler")),
+    "comm_fusion": lambda context: as_dict(context.config.comm_fusion),
+    "all_reduce_fusion_config": lambda context: list(context.config.all_reduce_fusion_config),
+    "all_reduce_fusion_sizes": lambda context: list(context.config.all_reduce_fusion_sizes),
+    "strategy_ckpt_config": lambda context: {
+        key: getattr(context.config, f"strategy_ckpt_{key}")
+        for key in ("load_file", "save_file", "only_trainable_params")
+    },
+    "grad_accumulation_step": lambda context: 1,
+}
+for _key in _ONLY_SET:
+    # They are fields of the config, which has entered them above.
+    _READERS.pop(_key, None)
+
+_settings: Settings[_Context] = Settings("auto_parallel_context", _Context(), _SETTERS, _READERS)

@@ -1,0 +1,154 @@
+"""How every group of settings works: one frozen value, changed key by key, each key with its check.
+
+A group is a frozen dataclass that holds the present values, and a table that says for each key how a new value of it is
+checked and which new dataclass results. Either all keys of a call take effect or, when one is refused, none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.runtime.state import frames
+
+Config = TypeVar("Config")
+Check = Callable[[str, str, Any], Any]
+"""``check(function, key, value)`` gives the value to store, or raises an error that names function and key."""
+Setter = Callable[[Any, Any], Any]
+"""``setter(config, value)`` gives the config with that setting changed, or raises."""
+Reader = Callable[[Any], Any]
+
+
+class Settings(Generic[Config]):
+    """A group of settings.
+
+    Args:
+        name: how functions of the group are called: ``set_name``, ``get_name``, ``reset_name``.
+        defaults: the value before anything is set.
+        setters: keys that can be set.
+        readers: keys that can be read.
+    """
+
+    def __init__(
+        self, name: str, defaults: Config, setters: Mapping[str, Setter], readers: Mapping[str, Reader]
+    ) -> None:
+        self.name = name
+        self.defaults = defaults
+        self.current = defaults
+        self._setters = setters
+        self._readers = readers
+
+    def set(self, settings: Mapping[str, Any]) -> None:
+        """Change settings, all or none.
+
+        Raises:
+            SporaxValueError: unknown key; and whatever the check of a key raises.
+        """
+        # Assigned at once: if a later key is refused, no earlier one has changed anything.
+        self.current = self.changed(self.current, settings)
+        # Compiled steps look whether their settings still hold.
+        frames.touch()
+
+    def changed(self, config: Config, settings: Mapping[str, Any]) -> Config:
+        """`config` with other settings; what `set` does, without doing it."""
+        for key, value in settings.items():
+            if key not in self._setters:
+                raise SporaxValueError(
+                    f"For 'set_{self.name}', the key must be one of {sorted(self._setters)}, but got '{key}'."
+                )
+            config = self._setters[key](config, value)
+        return config
+
+    def get(self, key: Any) -> Any:
+        """The present value of one setting.
+
+        Raises:
+            SporaxValueError: unknown key, or one that can only be set.
+        """
+        if key not in self._readers:
+            # Passwords, for example.
+            only_set = " (it can be set, not read)" if key in self._setters else ""
+            raise SporaxValueError(
+                f"For 'get_{self.name}', the key must be one of {sorted(self._readers)}, but got {key!r}{only_set}."
+            )
+        return self._readers[key](self.current)
+
+    def reset(self) -> None:
+        """Go back to the values at the start."""
+        self.current = self.defaults
+        frames.touch()
+
+
+def stored(function: str, key: str, check: Check, field: str | None = None) -> Setter:
+    """A setter that stores what `check` lets pass in the config's field `field` (called like the key by default)."""
+    name = field or key
+
+    def setter(config: Any, value: Any) -> Any:
+        return dataclasses.replace(config, **{name: check(function, key, value)})
+
+    return setter
+
+
+def read(field: str) -> Reader:
+    """A reader that gives a field as it is."""
+    return lambda config: getattr(config, field)
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def kind(*types: type) -> Check:
+    """The value must be of one of these types; a bool is no int."""
+    expected = " or ".join(type_.__name__ for type_ in types)
+
+    def check(function: str, key: str, value: Any) -> Any:
+        # bool is a subclass of int.
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise SporaxTypeError(f"For '{function}', '{key}' must be {expected}, but got {type(value).__name__}.")
+        return value
+
+    return check
+
+
+def one_of(*allowed: Any, type_error: bool = True) -> Check:
+    """The value must be one of these strings; ``type_error=False``: whatever its type, a wrong value is a ValueError."""
+
+    def check(function: str, key: str, value: Any) -> Any:
+        if type_error:
+            # MindSpore distinguishes a wrong type from a wrong value for most keys.
+            kind(str)(function, key, value)
+        # True is 1 in Python, but no level.
+        if not any(value == option and isinstance(value, bool) == isinstance(option, bool) for option in allowed):
+            raise SporaxValueError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}.")
+        return value
+
+    return check
+
+
+def number(
+    low: float,
+    high: float | None = None,
+    *,
+    types: tuple[type, ...] = (int,),
+    above: bool = False,
+    error: type[SporaxError] = SporaxValueError,
+) -> Check:
+    """The value must be a number in [low, high], or in (low, high] with ``above=True``; `error` is raised where it is not.
+
+    Neither infinity nor what is not a number is one.
+    """
+    bounds = f"{'>' if above else '>='} {low}" if high is None else f"in {'(' if above else '['}{low}, {high}]"
+
+    def check(function: str, key: str, value: Any) -> Any:
+        kind(*types)(function, key, value)
+        inside = low <= value and not (above and value == low) and (high is None or value <= high)
+        # nan is in no interval, and infinity in those without an upper bound.
+        if not inside or not math.isfinite(value):
+            finite = "" if math.isfinite(value) else "finite and "
+            raise error(f"For '{function}', '{key}' must be {finite}{bounds}, but got {value}.")
+        return value
+
+    return check

@@ -1,0 +1,273 @@
+"""From rows to batches: plain, with a function per batch, padded, and bucketed by length.
+
+Rows of different lengths cannot be one array. Padding to the longest row of a batch wastes memory and time where
+lengths vary; buckets put rows of similar length together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import check_columns_exist, check_int, type_error
+from sporax.mindspore.dataset._random import Pass
+from sporax.mindspore.dataset._rows import (
+    Array,
+    Block,
+    Column,
+    Row,
+    as_value,
+    block_of,
+    collate,
+    num_rows,
+    opened,
+    row_of,
+)
+
+PadInfo = Mapping[str, tuple[Sequence[int | None] | None, Any] | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """What `per_batch_map` and a callable batch size receive."""
+
+    batch_num: int
+    epoch_num: int
+
+    def get_batch_num(self) -> int:
+        """Number of the batch within the epoch, from 0."""
+        return self.batch_num
+
+    def get_epoch_num(self) -> int:
+        """Number of the epoch, from 0."""
+        return self.epoch_num
+
+
+def _alone(value: Array) -> Column:
+    """A column of one row; a box stays one."""
+    return [value] if value.dtype == object else value[None]
+
+
+def collate_all(block: Block, number: int, epoch: int) -> Block:
+    """A block as one row, every column stacked to (batch, *row_shape)."""
+    return {name: _alone(collate(name, column)) for name, column in block.items()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PerBatchMap:
+    """Collates through a user's function.
+
+    Attributes:
+        function: (one list of arrays per input column, …, BatchInfo) -> one list of arrays per output column.
+        inputs: columns handed to it.
+        outputs: names of the columns it returns.
+        columns: all columns of the batch.
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def __call__(self, block: Block, number: int, epoch: int) -> Block:
+        """The batch as one row."""
+        try:
+            # User functions get Python objects and arrays, not our boxes around them.
+            results = self.function(*(list(map(opened, block[name])) for name in self.inputs), BatchInfo(number, epoch))
+        except SporaxError:
+            raise
+        except Exception as error:
+            raise SporaxRuntimeError(
+                f"For 'batch', 'per_batch_map' failed at batch {number} with {type(error).__name__}: {error}"
+            ) from error
+        # Exactly a tuple: a list would be one column in MindSpore.
+        if not isinstance(results, tuple) or len(results) != len(self.outputs):
+            got = f"{len(results)} columns" if isinstance(results, tuple) else type(results).__name__
+            raise SporaxRuntimeError(
+                f"For 'batch', 'per_batch_map' must return a tuple of {len(self.outputs)} columns "
+                f"{list(self.outputs)}, but got {got}."
+            )
+        results = {
+            name: _alone(collate(name, [as_value(item) for item in result]))
+            for name, result in zip(self.outputs, results, strict=True)
+        }
+        return {name: results[name] if name in results else _alone(collate(name, block[name])) for name in self.columns}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PaddedCollate:
+    """Collates columns padded to a common shape.
+
+    Attributes:
+        pads: column -> (shape or None, value); None as a shape, or within it, means the longest row of the batch.
+            Rows longer than a given length are cut.
+    """
+
+    pads: dict[str, tuple[tuple[int | None, ...] | None, Any]]
+
+    def __call__(self, block: Block, number: int, epoch: int) -> Block:
+        """The batch as one row."""
+        return {
+            name: _alone(padded(name, column, *self.pads[name]) if self._pads(name, column) else collate(name, column))
+            for name, column in block.items()
+        }
+
+    def _pads(self, name: str, column: Column) -> bool:
+        """Whether a column is padded; dicts are not."""
+        return name in self.pads and column[0].dtype != object
+
+
+def padded(name: str, column: Column, shape: Sequence[int | None] | None, value: Any) -> Array:
+    """Rows padded with `value`, or cut, to one shape: (batch, *shape)."""
+    rank = column[0].ndim
+    # None stands for the longest row of each batch, so it cannot be resolved earlier.
+    sizes = [None] * rank if shape is None else list(shape)
+    if any(item.ndim != len(sizes) for item in column):
+        raise SporaxRuntimeError(
+            f"For 'padded_batch', the rows of column {name!r} must have {len(sizes)} dimensions as the pad shape, "
+            f"but got {[item.ndim for item in column]}."
+        )
+    target = [max(item.shape[d] for item in column) if size is None else size for d, size in enumerate(sizes)]
+    # MindSpore pads strings with the empty string and numbers with 0.
+    blank: Any = ("" if column[0].dtype.kind in "US" else 0) if value is None else value
+    # Strings have their length in the dtype; the batch needs the longest of them.
+    dtype = np.result_type(*{item.dtype for item in column}) if column[0].dtype.kind in "US" else column[0].dtype
+    batch = np.full((len(column), *target), blank, dtype)
+    for place, item in enumerate(column):
+        # Rows longer than the target are cut, shorter ones keep the blank behind their end.
+        region: Any = tuple(slice(0, min(have, want)) for have, want in zip(item.shape, target, strict=True))
+        inside: Any = (place, *region)  # also for scalars, which have no place of their own
+        batch[inside] = item[region]
+    return batch
+
+
+def check_pad_info(where: str, pad_info: object, columns: Sequence[str]) -> dict[str, Any]:
+    """Checked `pad_info`; none at all, or an empty one, pads every column to its longest row with zeros.
+
+    Raises:
+        SporaxTypeError: not a dict of column name -> (shape, value).
+        SporaxRuntimeError: a column does not exist.
+    """
+    if not isinstance(pad_info, dict):
+        raise type_error(where, "pad_info", "a dict of column name -> (shape, value)", pad_info)
+    if not pad_info:
+        # MindSpore: an empty dict means all columns, None means no padding at all.
+        return dict.fromkeys(columns, (None, None))
+    check_columns_exist(where, list(pad_info), columns)
+    checked: dict[str, Any] = {}
+    for name, item in pad_info.items():
+        if item is None:
+            checked[name] = (None, None)
+            continue
+        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], (list, tuple, type(None))):
+            raise type_error(where, f"pad_info[{name!r}]", "a tuple (shape, value)", item)
+        sizes = item[0]
+        if sizes is not None:
+            sizes = tuple(None if n is None else check_int(where, f"pad_info[{name!r}]", n, 1) for n in sizes)
+        checked[name] = (sizes, item[1])
+    return checked
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Buckets:
+    """Rows gathered into buckets by length; a bucket is given as a batch when it is full.
+
+    Attributes:
+        columns: arguments of `length_of`.
+        boundaries: increasing; bucket k holds lengths in [boundaries[k-1], boundaries[k]).
+        sizes: batch size per bucket, one more than boundaries.
+        length_of: the columns -> length, or None for the first dimension of the only column.
+        pads: as in PaddedCollate; None for no padding.
+        to_boundary: pad unknown dimensions to the bucket's boundary minus one instead of the longest row.
+        drop_remainder: leave out buckets that are not full at the end.
+    """
+
+    columns: tuple[str, ...]
+    boundaries: tuple[int, ...]
+    sizes: tuple[int, ...]
+    length_of: Callable[..., int] | None
+    pads: dict[str, Any] | None
+    to_boundary: bool
+    drop_remainder: bool
+
+    def __call__(self, rows: Iterator[Row], run: Pass) -> Iterator[Row]:
+        """The batches."""
+        waiting: list[list[Row]] = [[] for _ in self.sizes]
+        for row in rows:
+            # "right": a length equal to a boundary belongs to the bucket above it.
+            bucket = int(np.searchsorted(self.boundaries, self._length(row), side="right"))
+            waiting[bucket].append(row)
+            if len(waiting[bucket]) == self.sizes[bucket]:
+                yield self._batch(waiting[bucket], bucket)
+                waiting[bucket] = []
+        if not self.drop_remainder:
+            # In the order of buckets, as MindSpore gives what is left at the end of an epoch.
+            for bucket, group in enumerate(waiting):
+                if group:
+                    yield self._batch(group, bucket)
+
+    def _length(self, row: Row) -> int:
+        values = [row[name] for name in self.columns]
+        # `Dataset.bucket_batch_by_length` has made sure that there is only one column without a function.
+        if self.length_of is None:
+            if not values[0].ndim:
+                raise SporaxRuntimeError(
+                    f"For 'bucket_batch_by_length', column {self.columns[0]!r} holds scalars and has no length; pass "
+                    "'element_length_function'."
+                )
+            return int(values[0].shape[0])
+        length = self.length_of(*values)
+        if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 0:
+            raise SporaxRuntimeError(
+                f"For 'bucket_batch_by_length', 'element_length_function' must return an int >= 0, but got {length!r}."
+            )
+        return int(length)
+
+    def _batch(self, group: Sequence[Row], bucket: int) -> Row:
+        block = block_of(group)
+        if self.pads is None:
+            # Batch and epoch number are only for `per_batch_map`, which buckets do not have.
+            return row_of(collate_all(block, 0, 0))
+        pads = self.pads
+        if self.to_boundary:
+            # The last bucket has no upper boundary, so there is nothing to pad to.
+            if bucket == len(self.boundaries):
+                raise SporaxRuntimeError(
+                    f"For 'bucket_batch_by_length', 'pad_to_bucket_boundary' needs every row to be shorter than the "
+                    f"last boundary {self.boundaries[-1]}, but got {num_rows(block)} rows that are not."
+                )
+            # Lengths in a bucket are below its boundary, so the longest is one less.
+            limit = self.boundaries[bucket] - 1
+            pads = {
+                name: (tuple(limit if n is None else n for n in (shape or [None] * block[name][0].ndim)), value)
+                for name, (shape, value) in pads.items()
+            }
+        return row_of(PaddedCollate(pads)(block, 0, 0))
+
+
+def check_buckets(where: str, boundaries: object, sizes: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Checked bucket boundaries and batch sizes.
+
+    Raises:
+        SporaxTypeError: not lists of int.
+        SporaxValueError: empty, not increasing, not positive, or of lengths that do not fit.
+    """
+    if not isinstance(boundaries, list) or not isinstance(sizes, list):
+        raise SporaxTypeError(f"For '{where}', 'bucket_boundaries' and 'bucket_batch_sizes' must be lists of int.")
+    edges = tuple(check_int(where, f"bucket_boundaries[{i}]", edge, 1) for i, edge in enumerate(boundaries))
+    counts = tuple(check_int(where, f"bucket_batch_sizes[{i}]", count, 1) for i, count in enumerate(sizes))
+    if not edges or any(a >= b for a, b in itertools.pairwise(edges)):
+        raise SporaxValueError(
+            f"For '{where}', 'bucket_boundaries' must be strictly increasing, but got {list(edges)}."
+        )
+    if len(counts) != len(edges) + 1:
+        raise SporaxValueError(
+            f"For '{where}', 'bucket_batch_sizes' must have one element more than 'bucket_boundaries', "
+            f"but got {len(counts)} and {len(edges)}."
+        )
+    return edges, counts

@@ -1,0 +1,201 @@
+"""Callbacks of a pipeline: functions that run when rows reach a `map`.
+
+Problem: a pipeline reads ahead of its user, so the user cannot tell when a row is worked on. Method: a `map` with callbacks
+is a flow of one thread; what an epoch of the iterator is, the iterator's reader says. `WaitedDSCallback`, which also hears the
+training, is in `sporax.mindspore.train.callback`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError
+from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore.dataset._checks import INT32_MAX, check_int, type_error
+from sporax.mindspore.dataset._rows import Row
+
+__all__ = ["DSCallback"]
+# A lazy import, since this module must not load `train`, a layer above.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name == "WaitedDSCallback":  # of a layer above
+            return importlib.import_module("sporax.mindspore.train.callback._waited").WaitedDSCallback
+        return missing_name(__name__, name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DSRunContext:
+    """Where the pipeline is.
+
+    Attributes:
+        cur_epoch_num: epoch of the iterator, from 1; 0 before the first.
+        cur_step_num_in_epoch: rows that reached the `map` in this epoch, this one included.
+        cur_step_num: the same since the iterator was made.
+    """
+
+    cur_epoch_num: int
+    cur_step_num_in_epoch: int
+    cur_step_num: int
+
+
+class DSCallback:
+    """Base class of callbacks of `Dataset.map`: override the events of interest; each gets a `DSRunContext`.
+
+    Args:
+        step_size: the events of steps come for row 1 of an epoch and every `step_size` rows after it.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: `step_size` is no positive int.
+
+    Example:
+        >>> class PrintEpoch(DSCallback):
+        ...     def ds_epoch_begin(self, ds_run_context):
+        ...         print(ds_run_context.cur_epoch_num)
+        >>> dataset = dataset.map(flip, callbacks=PrintEpoch())
+    """
+
+    def __init__(self, step_size: int = 1) -> None:
+        self.step_size = check_int(type(self).__name__, "step_size", step_size, 1, INT32_MAX)
+
+    def ds_begin(self, ds_run_context: DSRunContext) -> None:
+        """Called before the first row of an iterator."""
+
+    def ds_epoch_begin(self, ds_run_context: DSRunContext) -> None:
+        """Called before the first row of an epoch."""
+
+    def ds_epoch_end(self, ds_run_context: DSRunContext) -> None:
+        """Called after the last row of an epoch."""
+
+    def ds_step_begin(self, ds_run_context: DSRunContext) -> None:
+        """Called before the operations of the `map` see a row."""
+
+    def ds_step_end(self, ds_run_context: DSRunContext) -> None:
+        """Called after them."""
+
+    def overridden(self) -> bool:
+        """Whether any event is of interest."""
+        events = ("ds_begin", "ds_epoch_begin", "ds_epoch_end", "ds_step_begin", "ds_step_end")
+        # Compared on the class: instances have bound methods, which are never identical.
+        return any(getattr(type(self), event) is not getattr(DSCallback, event) for event in events)
+
+    def prepare(self) -> None:
+        """Called when an iterator begins, in its user's thread."""
+
+    def release(self) -> None:
+        """Called when no more rows are wanted: nothing may wait from here on."""
+
+
+def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
+    """A callback, or a list of them, or None.
+
+    Raises:
+        SporaxTypeError: something else.
+        SporaxAttributeError: a callback that overrides nothing.
+    """
+    items: list[Any] = (
+        # Other iterables are not accepted: MindSpore takes a list or one callback.
+        list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
+    )
+    for item in items:
+        if not isinstance(item, DSCallback):
+            raise type_error(where, "callbacks", "DSCallback or a list of them", item)
+        if not item.overridden():
+            raise SporaxAttributeError(
+                f"For '{where}', a callback must override at least one event, but {type(item).__name__} overrides none."
+            )
+    return tuple(items)
+
+
+class Events:
+    """Counts the rows of a `map` and calls its callbacks.
+
+    Args:
+        callbacks: those of the `map`.
+    """
+
+    def __init__(self, callbacks: Sequence[DSCallback]) -> None:
+        # What iterators set below is read by the thread that works on rows; one thread per `map`, so no lock.
+        self._callbacks = tuple(callbacks)
+        # No events for readings that only ask for shapes or sizes.
+        self._is_read = False
+        self._epoch = self._total = self._rows = 0
+        self._begins_epoch = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes get fresh counters; events are called in the user's process only.
+        return Events, (self._callbacks,)
+
+    def start_epoch(self, *, is_first: bool) -> None:
+        """An iterator begins an epoch; its first."""
+        if is_first:
+            self._epoch = self._total = 0
+            for callback in self._callbacks:
+                callback.prepare()
+        self._epoch += 1
+        self._rows = 0
+        self._is_read = self._begins_epoch = True
+
+    def end_epoch(self) -> None:
+        """The iterator got the last row of an epoch."""
+        # Only once per epoch, however often the reader asks at its end.
+        if self._is_read:
+            self._call("ds_epoch_end", self._rows)
+        self._is_read = False
+
+    def stop(self) -> None:
+        """The iterator wants no more rows."""
+        self._is_read = False
+        # A callback may wait for training that will not come any more.
+        for callback in self._callbacks:
+            callback.release()
+
+    def around(self, rows: Iterator[Row], apply: Callable[[Iterator[Row]], Iterator[Row]]) -> Iterator[Row]:
+        """``apply(rows)``, with the events of each row before and after; none where no iterator reads (shapes, sizes)."""
+        if not self._is_read:
+            yield from apply(rows)
+            return
+        if self._begins_epoch:
+            # Not in `start_epoch`: MindSpore's events come with the first row, in the thread that reads.
+            self._begins_epoch = False
+            if self._epoch == 1:
+                # MindSpore shows epoch 0 before the first epoch.
+                self._call("ds_begin", 0, epoch=0)
+            self._call("ds_epoch_begin", 0)
+
+        def announced() -> Iterator[Row]:
+            for row in rows:
+                # The reader has left; rows that were read ahead must not call events.
+                if not self._is_read:
+                    return
+                self._rows += 1
+                self._total += 1
+                self._call_step("ds_step_begin")
+                yield row
+
+        for row in apply(announced()):
+            self._call_step("ds_step_end")
+            yield row
+
+    def _call_step(self, event: str) -> None:
+        self._call(event, self._rows, lambda callback: (self._rows - 1) % callback.step_size == 0)
+
+    def _call(
+        self, event: str, rows: int, of_interest: Callable[[DSCallback], bool] | None = None, epoch: int | None = None
+    ) -> None:
+        context = DSRunContext(self._epoch if epoch is None else epoch, rows, self._total)
+        for callback in self._callbacks:
+            if of_interest is not None and not of_interest(callback):
+                continue
+            try:
+                getattr(callback, event)(context)
+            except SporaxError:
+                raise
+            except Exception as error:
+                raise SporaxRuntimeError(
+                    f"For 'map', {event!r} of the callback {type(callback).__name__!r} failed with "
+                    f"{type(error).__name__}: {error}"
+                ) from error

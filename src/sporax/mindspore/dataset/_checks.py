@@ -1,0 +1,228 @@
+"""Argument checks of the dataset package: each raises the builtin error MindSpore raises, at the user's line.
+
+Every function takes the name of the API it speaks for (`where`) and the name of the argument, and returns the value in
+the form the caller wants, so that a constructor reads as a list of checked assignments.
+"""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+
+# Largest int32, the C++ type of most of MindSpore's arguments.
+INT32_MAX = 2**31 - 1
+# Largest int64: bounds integers without a limit of their own.
+INT64_MAX = 2**63 - 1
+
+
+class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
+    """Arguments that exclude or require one another. MindSpore raises either builtin, depending on the dataset."""
+
+
+def type_error(where: str, name: str, expected: str, value: object) -> SporaxTypeError:
+    """The error for an argument of a wrong Python type."""
+    return SporaxTypeError(
+        f"For '{where}', the argument '{name}' must be {expected}, but got {value!r} ({type(value).__name__})."
+    )
+
+
+def check_int(where: str, name: str, value: object, low: int = -INT64_MAX, high: int = INT64_MAX) -> int:
+    """An int (numpy's too, bool not) within [low, high]."""
+    # bool is a subclass of int, but MindSpore refuses it.
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise type_error(where, name, "int", value)
+    if not low <= value <= high:
+        raise SporaxValueError(f"For '{where}', the argument '{name}' must be in [{low}, {high}], but got {value}.")
+    return int(value)
+
+
+def check_bool(where: str, name: str, value: object) -> bool:
+    """A bool."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise type_error(where, name, "bool", value)
+    return bool(value)
+
+
+def check_number(
+    where: str,
+    name: str,
+    value: object,
+    low: float = -float("inf"),
+    high: float = float("inf"),
+    *,
+    open_low: bool = False,
+) -> float:
+    """A real number within [low, high], or (low, high] with `open_low`."""
+    # `numbers.Real` includes numpy's floats; bool is a Real as well.
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise type_error(where, name, "a number", value)
+    real = cast(Any, value)  # the type checker does not order a Real and a float
+    if not low <= real <= high or (open_low and real == low):
+        left = "(" if open_low else "["
+        raise SporaxValueError(
+            f"For '{where}', the argument '{name}' must be in {left}{low}, {high}], but got {value}."
+        )
+    return float(value)
+
+
+def check_probability(where: str, name: str, value: object) -> float:
+    """A probability."""
+    return check_number(where, name, value, 0.0, 1.0)
+
+
+def check_str(where: str, name: str, value: object) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise type_error(where, name, "str", value)
+    return value
+
+
+def check_choice(where: str, name: str, value: object, choices: Sequence[str]) -> str:
+    """One of a few strings."""
+    text = check_str(where, name, value)
+    if text not in choices:
+        raise SporaxValueError(
+            f"For '{where}', the argument '{name}' must be one of {', '.join(map(repr, choices))}, but got {text!r}."
+        )
+    return text
+
+
+def check_names(where: str, name: str, value: object) -> tuple[str, ...]:
+    """One column name or a list of different ones, as a tuple."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)):
+        raise type_error(where, name, "str or list[str]", value)
+    if not names:
+        raise SporaxValueError(f"For '{where}', the argument '{name}' must not be empty.")
+    for i, item in enumerate(names):
+        if not check_str(where, f"{name}[{i}]", item):
+            raise SporaxValueError(f"For '{where}', '{name}[{i}]' must not be an empty string.")
+    if len(set(names)) != len(names):
+        raise SporaxValueError(f"For '{where}', every name of '{name}' must be different, but got {list(names)}.")
+    return tuple(names)
+
+
+def check_columns_exist(where: str, columns: Sequence[str], have: Sequence[str]) -> None:
+    """Refuse names that are not columns of the dataset."""
+    missing = [column for column in columns if column not in have]
+    if missing:
+        raise SporaxRuntimeError(
+            f"For '{where}', column {missing[0]!r} does not exist; the columns here are {list(have)}."
+        )
+
+
+def check_workers(where: str, value: object) -> int | None:
+    """A number of parallel workers, or None."""
+    return None if value is None else check_int(where, "num_parallel_workers", value, 1, INT32_MAX)
+
+
+def check_num_samples(where: str, value: object) -> int | None:
+    """A cap on the number of rows; None and 0 mean no cap."""
+    # 0 means all rows in MindSpore.
+    return None if value is None else check_int(where, "num_samples", value, 0) or None
+
+
+class SharesOfAll(tuple[int, int]):
+    """(num_shards, 0) where this process acts for all ranks, and reads the share of each (`sporax.mindspore.dataset._shares`)."""
+
+    __slots__ = ()
+
+
+def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
+    """(num_shards, shard_id), or None when the dataset is not sharded.
+
+    A process that acts for all ranks of the job reads the rows of all, where there are as many shards as `get_group_size()`
+    says: one after another in the global view, where they are one shard; in data parallelism as `SharesOfAll`.
+    """
+    if num_shards is None and shard_id is None:
+        return None
+    if num_shards is None or shard_id is None:
+        given, missing = ("shard_id", "num_shards") if num_shards is None else ("num_shards", "shard_id")
+        raise ConflictingArgumentsError(
+            f"For '{where}', '{given}' is given and requires '{missing}' as well: pass both or neither."
+        )
+    from sporax.mindspore import context  # loads JAX, which reading data does not need
+
+    count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
+    shard = check_int(where, "shard_id", shard_id, 0, count - 1)
+    if shard or count == 1 or count != context.devices_of_only_process():
+        return count, shard
+    # The global view: one process reads for all devices, so one of its shards would be a part of the global batch.
+    return (1, 0) if context.snapshot().in_global_view else SharesOfAll((count, shard))
+
+
+def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:
+    """Refuse a batch sampler together with other ways to choose rows, and `collate_fn` without one."""
+    if collate_fn is not None and not callable(collate_fn):
+        raise type_error(where, "collate_fn", "callable", collate_fn)
+    if batch_sampler is None:
+        if collate_fn is not None:
+            raise SporaxValueError(f"For '{where}', 'collate_fn' needs 'batch_sampler'.")
+        return
+    if not hasattr(batch_sampler, "__iter__"):
+        raise type_error(where, "batch_sampler", "an iterable of lists of row numbers", batch_sampler)
+    if any(value is not None for value in others):
+        raise SporaxValueError(
+            f"For '{where}', 'batch_sampler' must not be combined with 'num_samples', 'shuffle', 'num_shards', 'shard_id' "
+            "or 'sampler'."
+        )
+
+
+_NOT_OFFERED = ("offload", "decrypt")
+
+
+def check_options(where: str, options: dict[str, Any]) -> None:
+    """Take note of arguments that MindSpore has and Sporax does not.
+
+    Raises:
+        SporaxNotImplementedError: one of them asks for something.
+        SporaxTypeError: an unknown argument.
+    """
+    for name, value in options.items():
+        if name == "max_rowsize":
+            # MindSpore limits rows in shared memory by it; a setting without effect must say so.
+            if value is not None:
+                warnings.warn(f"For '{where}', 'max_rowsize' has no effect: rows of any size pass between processes.")
+        elif name not in _NOT_OFFERED:
+            raise SporaxTypeError(f"For '{where}', there is no argument '{name}', but got {name}={value!r}.")
+        # False and None turn a feature off, which is what happens anyway.
+        elif value is not None and value is not False:
+            raise SporaxNotImplementedError(f"For '{where}', the argument '{name}' is not offered, but got {value!r}.")
+
+
+def check_directory(where: str, value: object) -> Path:
+    """An existing directory."""
+    path = Path(check_str(where, "dataset_dir", value))
+    if not path.is_dir():
+        raise SporaxValueError(f"For '{where}', the folder {str(path)!r} does not exist or is not a directory.")
+    return path
+
+
+def check_file(where: str, name: str, value: object) -> Path:
+    """An existing file."""
+    path = Path(check_str(where, name, value))
+    if not path.is_file():
+        raise SporaxValueError(f"For '{where}', the file {str(path)!r} does not exist.")
+    return path
+
+
+def numpy_dtype(where: str, name: str, value: Any) -> np.dtype[Any]:
+    """A numpy dtype from a numpy dtype or scalar type, its name, or a Sporax dtype (anything with `np_dtype`)."""
+    # Sporax dtypes carry numpy's.
+    value = getattr(value, "np_dtype", value)
+    if isinstance(value, (np.dtype, str)) or (
+        # Only scalar types: `np.dtype` would also accept classes such as `list` as object dtypes.
+        isinstance(value, type) and issubclass(value, (np.generic, bool, int, float))
+    ):
+        try:
+            return np.dtype(value)
+        except TypeError:
+            pass
+    raise type_error(where, name, "a dtype", value)

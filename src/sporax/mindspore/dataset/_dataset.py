@@ -1,0 +1,600 @@
+"""`Dataset`: the pipeline under MindSpore's method names. Thin: it checks arguments and adds a node.
+
+Every method returns a new Dataset over a longer description; nothing is read before an iterator is made, and one
+dataset may be the beginning of several pipelines.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _batching, _checks
+from sporax.mindspore.dataset._cache import DatasetCache, check_cache
+from sporax.mindspore.dataset._cached_map import CachedMap
+from sporax.mindspore.dataset._callbacks import DSCallback, check_callbacks
+from sporax.mindspore.dataset._described import Described
+from sporax.mindspore.dataset._flows import in_order
+from sporax.mindspore.dataset._gates import Gate
+from sporax.mindspore.dataset._iterators import DictIterator, TupleIterator
+from sporax.mindspore.dataset._joined_nodes import Concat, Zip
+from sporax.mindspore.dataset._nodes import (
+    Batch,
+    Limit,
+    Map,
+    Node,
+    Repeat,
+    Rewritten,
+    Select,
+    Shuffle,
+    SyncWait,
+    gates_of,
+    replaced_columns,
+)
+from sporax.mindspore.dataset._operations import as_operations
+from sporax.mindspore.dataset._patches import selected
+from sporax.mindspore.dataset._random import Pass, first_pass
+from sporax.mindspore.dataset._recorded import Recorded
+from sporax.mindspore.dataset._rows import Row, opened, shown
+from sporax.mindspore.dataset._saving import save_rows
+from sporax.mindspore.dataset._sizes import split_counts
+from sporax.mindspore.dataset._tables import ENDLESS
+
+#: Methods of MindSpore's that serve its C++ runtime.
+_NOT_OFFERED = frozenset({"device_que", "recv", "send"})
+
+
+class Dataset(Recorded, Described):
+    """A description of an input pipeline; base of all datasets.
+
+    Args:
+        node: the description so far. Users start from a source such as `MnistDataset` instead.
+    """
+
+    def __init__(self, node: Node) -> None:
+        # MindSpore's base class cannot be made by users either.
+        if not isinstance(node, Node):
+            raise SporaxTypeError("For 'Dataset', start from a source, e.g. GeneratorDataset or MnistDataset.")
+        self._node = node
+        self._children: tuple[Dataset, ...] = ()
+        # Iterators without a seed differ by their number, see `first_pass`.
+        self._iterators_made = 0
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def map(
+        self,
+        operations: Any,
+        input_columns: str | list[str] | None = None,
+        output_columns: str | list[str] | None = None,
+        num_parallel_workers: int | None = None,
+        python_multiprocessing: bool = False,
+        cache: DatasetCache | None = None,
+        callbacks: DSCallback | list[DSCallback] | None = None,
+        **options: Any,
+    ) -> Dataset:
+        """Apply operations to some columns of every row.
+
+        Args:
+            operations: a transform or function, or a list applied one after the other. A function takes one array per
+                column and returns one value, or a tuple for several columns.
+            input_columns: columns the first operation takes; the first column by default.
+            output_columns: names for the results; by default the input columns' names.
+            num_parallel_workers: threads (or processes) that work on rows.
+            python_multiprocessing: use processes, for slow Python functions. The script then needs the
+                ``if __name__ == "__main__":`` guard of Python's `spawn`.
+            cache: keeps the results for the next epochs; the operations must not be random.
+            callbacks: called as rows are worked on; one thread then works on them in order.
+            options: `max_rowsize` warns; MindSpore's other arguments are not offered.
+
+        Raises:
+            SporaxRuntimeError: a column does not exist, or an output column exists already.
+            SporaxTypeError, SporaxValueError: an argument is not valid.
+        """
+        _checks.check_options("map", options)
+        checked = as_operations("map", operations)
+        inputs = self._columns("map", input_columns, self._node.columns[:1])
+        outputs = inputs if output_columns is None else _checks.check_names("map", "output_columns", output_columns)
+        workers = _checks.check_workers("map", num_parallel_workers)
+        processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
+        called = check_callbacks("map", callbacks)
+        kept = check_cache("map", cache)
+        arguments = (self._node, checked, inputs, outputs, workers, processes, called)
+        return self._then("MapDataset", Map(*arguments) if kept is None else CachedMap(*arguments, cache=kept))
+
+    def batch(
+        self,
+        batch_size: int | Callable[[_batching.BatchInfo], int],
+        drop_remainder: bool = False,
+        num_parallel_workers: int | None = None,
+        *,
+        per_batch_map: Callable[..., Any] | None = None,
+        input_columns: str | list[str] | None = None,
+        output_columns: str | list[str] | None = None,
+        python_multiprocessing: bool = False,
+        **options: Any,
+    ) -> Dataset:
+        """Collate runs of rows; every column gets a leading batch dimension.
+
+        Args:
+            batch_size: rows per batch, or a function from BatchInfo to that number.
+            drop_remainder: leave out a last, shorter batch.
+            num_parallel_workers: threads (or processes) that work on batches.
+            per_batch_map: (one list of arrays per input column, …, BatchInfo) -> tuple of one list per output column.
+            input_columns: columns `per_batch_map` takes; all by default.
+            output_columns: names for its results; by default the input columns' names.
+            python_multiprocessing: run `per_batch_map` in processes.
+            options: see `map`.
+
+        Raises:
+            SporaxRuntimeError: (when iterated) rows of one batch differ in shape or dtype.
+        """
+        _checks.check_options("batch", options)
+        fixed = (
+            None if callable(batch_size) else _checks.check_int("batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
+        )
+        # Checked in MindSpore's order, so that two mistakes give the same first error.
+        _checks.check_bool("batch", "drop_remainder", drop_remainder)
+        inputs = self._columns("batch", input_columns, self._node.columns)
+        outputs = inputs if output_columns is None else _checks.check_names("batch", "output_columns", output_columns)
+        if per_batch_map is None and (input_columns is not None or output_columns is not None):
+            raise SporaxValueError("For 'batch', 'input_columns' and 'output_columns' need 'per_batch_map'.")
+        if per_batch_map is not None and not callable(per_batch_map):
+            raise _checks.type_error("batch", "per_batch_map", "callable", per_batch_map)
+        columns = replaced_columns("batch", self._node.columns, inputs, outputs)
+        collate = (
+            _batching.collate_all
+            if per_batch_map is None
+            else _batching.PerBatchMap(per_batch_map, inputs, outputs, columns)
+        )
+        return self._then(
+            "BatchDataset",
+            Batch(
+                self._node,
+                _size_function(batch_size),
+                fixed,
+                drop_remainder,
+                collate,
+                columns,
+                python=per_batch_map is not None,
+                workers=_checks.check_workers("batch", num_parallel_workers),
+                processes=_checks.check_bool("batch", "python_multiprocessing", python_multiprocessing),
+            ),
+        )
+
+    def padded_batch(
+        self,
+        batch_size: int | Callable[[_batching.BatchInfo], int],
+        drop_remainder: bool = False,
+        num_parallel_workers: int | None = None,
+        pad_info: dict[str, Any] | None = None,
+    ) -> Dataset:
+        """Like `batch`, with rows padded to one shape.
+
+        Args:
+            batch_size: rows per batch, or a function from BatchInfo to that number.
+            drop_remainder: leave out a last, shorter batch.
+            num_parallel_workers: threads that work on batches.
+            pad_info: column -> (shape, value). None in the shape means the longest row of the batch; a row longer than
+                a given length is cut. An empty dict pads every column to its longest row with zeros; None pads nothing.
+        """
+        fixed = (
+            None
+            if callable(batch_size)
+            else _checks.check_int("padded_batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
+        )
+        _checks.check_bool("padded_batch", "drop_remainder", drop_remainder)
+        collate: Any = _batching.collate_all
+        if pad_info is not None:
+            collate = _batching.PaddedCollate(_batching.check_pad_info("padded_batch", pad_info, self._node.columns))
+        workers = _checks.check_workers("padded_batch", num_parallel_workers)
+        size_of = _size_function(batch_size)
+        node = Batch(self._node, size_of, fixed, drop_remainder, collate, self._node.columns, workers=workers)
+        return self._then("PaddedBatchDataset", node)
+
+    def bucket_batch_by_length(
+        self,
+        column_names: str | list[str],
+        bucket_boundaries: list[int],
+        bucket_batch_sizes: list[int],
+        element_length_function: Callable[..., int] | None = None,
+        pad_info: dict[str, Any] | None = None,
+        pad_to_bucket_boundary: bool = False,
+        drop_remainder: bool = False,
+    ) -> Dataset:
+        """Batch rows of similar length together.
+
+        Args:
+            column_names: columns that determine the length.
+            bucket_boundaries: increasing lengths; a row goes to the first bucket whose boundary is above its length.
+            bucket_batch_sizes: batch size of each bucket, one more than boundaries.
+            element_length_function: the columns -> length; by default the first dimension of the only column.
+            pad_info: see `padded_batch`.
+            pad_to_bucket_boundary: pad unknown dimensions to the boundary minus one.
+            drop_remainder: leave out buckets that are not full at the end.
+        """
+        where = "bucket_batch_by_length"
+        names = self._columns(where, column_names, ())
+        if element_length_function is None and len(names) != 1:
+            raise SporaxValueError(
+                f"For '{where}', several columns {list(names)} need 'element_length_function', but it is None."
+            )
+        edges, sizes = _batching.check_buckets(where, bucket_boundaries, bucket_batch_sizes)
+        pads = None if pad_info is None else _batching.check_pad_info(where, pad_info, self._node.columns)
+        rewrite = _batching.Buckets(
+            names,
+            edges,
+            sizes,
+            element_length_function,
+            pads,
+            _checks.check_bool(where, "pad_to_bucket_boundary", pad_to_bucket_boundary),
+            _checks.check_bool(where, "drop_remainder", drop_remainder),
+        )
+        batches = Rewritten(self._node, rewrite, self._node.columns)
+        batches.makes_batches = True
+        return self._then("BucketBatchByLengthDataset", batches)
+
+    def shuffle(self, buffer_size: int) -> Dataset:
+        """Shuffle through a buffer of `buffer_size` >= 2 rows, in another order each epoch."""
+        size = _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX)
+        if self.is_sync():
+            # A shuffle buffer would wait for rows that are only released by its own output.
+            raise SporaxRuntimeError("For 'shuffle', there must be no 'sync_wait' before it.")
+        return self._then("ShuffleDataset", Shuffle(self._node, size))
+
+    def repeat(self, count: int | None = None) -> Dataset:
+        """The pipeline so far `count` times in one epoch; None or -1 for ever."""
+        times = -1 if count is None else _checks.check_int("repeat", "count", count, -1, _checks.INT32_MAX)
+        if times == 0:
+            raise SporaxValueError("For 'repeat', the argument 'count' must be -1 or a positive int, but got 0.")
+        return self._then("RepeatDataset", Repeat(self._node, ENDLESS if times == -1 else times))
+
+    def skip(self, count: int) -> Dataset:
+        """Leave out the first `count` rows."""
+        number = _checks.check_int("skip", "count", count, 0, _checks.INT32_MAX)
+        return self._then("SkipDataset", Limit(self._node, number, ENDLESS))
+
+    def take(self, count: int = -1) -> Dataset:
+        """At most the first `count` rows; -1 for all."""
+        number = _checks.check_int("take", "count", count, -1, _checks.INT32_MAX)
+        if number == 0:
+            raise SporaxValueError("For 'take', the argument 'count' must be -1 or a positive int, but got 0.")
+        return self._then("TakeDataset", Limit(self._node, 0, ENDLESS if number == -1 else number))
+
+    def project(self, columns: str | list[str]) -> Dataset:
+        """Only these columns, in this order. One patch of several may stand for all of them: see `_patches`."""
+        names = self._columns("project", columns, (), argument="columns")
+        return self._then("ProjectDataset", selected(self._node, names))
+
+    def rename(self, input_columns: str | list[str], output_columns: str | list[str]) -> Dataset:
+        """New names for some columns."""
+        old = self._columns("rename", input_columns, ())
+        new = _checks.check_names("rename", "output_columns", output_columns)
+        if len(old) != len(new):
+            raise SporaxValueError(
+                "For 'rename', 'input_columns' and 'output_columns' must be equally many, "
+                f"but got {len(old)} and {len(new)}."
+            )
+        names = replaced_columns("rename", self._node.columns, old, new)
+        return self._then("RenameDataset", Select(self._node, dict(zip(self._node.columns, names, strict=True))))
+
+    def zip(self, datasets: Dataset | tuple[Dataset, ...]) -> Dataset:
+        """This dataset and others side by side, as long as the shortest; columns must differ."""
+        return zip_datasets((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
+
+    def concat(self, datasets: Dataset | list[Dataset]) -> Dataset:
+        """This dataset followed by others with the same columns."""
+        others = [datasets] if isinstance(datasets, Dataset) else datasets
+        if not isinstance(others, list) or not all(isinstance(item, Dataset) for item in others):
+            raise _checks.type_error("concat", "datasets", "a Dataset or a list of them", datasets)
+        return self._then("ConcatDataset", Concat([self._node, *(item._node for item in others)]), *others)
+
+    def __add__(self, datasets: Dataset | list[Dataset]) -> Dataset:
+        return self.concat(datasets)
+
+    def filter(
+        self,
+        predicate: Callable[..., Any],
+        input_columns: str | list[str] | None = None,
+        num_parallel_workers: int | None = None,
+    ) -> Dataset:
+        """Only rows for which `predicate` of the columns is true. Rows are then read in order.
+
+        Args:
+            predicate: one array per column -> truth value.
+            input_columns: its columns; all by default.
+            num_parallel_workers: threads that call `predicate`; the rows keep their order.
+        """
+        if not callable(predicate):
+            raise _checks.type_error("filter", "predicate", "callable", predicate)
+        names = self._columns("filter", input_columns, self._node.columns)
+        workers = _checks.check_workers("filter", num_parallel_workers) or 1
+        # Rows at a gate must be asked for one by one.
+        workers = 1 if self.is_sync() else workers
+
+        def judged(row: Row) -> tuple[Row, bool]:
+            try:
+                return row, bool(predicate(*(opened(row[name]) for name in names)))
+            # The predicate runs in a worker thread, whose traceback says little.
+            except Exception as error:
+                raise SporaxRuntimeError(
+                    f"For 'filter', the predicate failed with {type(error).__name__}: {error}"
+                ) from error
+
+        def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
+            # In order, since equal scripts must give equal rows whatever the number of threads.
+            return (row for row, is_kept in in_order(rows, judged, workers) if is_kept)
+
+        return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns, names, workers))
+
+    def sync_wait(
+        self, condition_name: str, num_batch: int = 1, callback: Callable[[Any], Any] | None = None
+    ) -> Dataset:
+        """Rows wait here until `sync_update` releases them; operations behind then know what came of earlier batches.
+
+        Args:
+            condition_name: name of the condition.
+            num_batch: batches that pass without release at the beginning of each epoch, and with each release.
+            callback: called with the data of each release.
+
+        Raises:
+            SporaxRuntimeError: the name is that of an earlier condition.
+        """
+        where = "sync_wait"
+        name = _checks.check_str(where, "condition_name", condition_name)
+        number = _checks.check_int(where, "num_batch", num_batch, 1, _checks.INT32_MAX)
+        if callback is not None and not callable(callback):
+            raise _checks.type_error(where, "callback", "callable", callback)
+        # `sync_update` addresses conditions by name, also across `zip` and `concat`.
+        if any(gate.name == name for gate, _ in gates_of(self._node)):
+            raise SporaxRuntimeError(f"For '{where}', every condition must have its own name, but got {name!r} again.")
+        return self._then("SyncWaitDataset", SyncWait(self._node, Gate(name, number, callback)))
+
+    def sync_update(self, condition_name: str, num_batch: int | None = None, data: Any = None) -> None:
+        """Release batches that wait at a condition, after calling its callback with `data`.
+
+        Args:
+            condition_name: name of the condition.
+            num_batch: how many; by default as many as `sync_wait` says.
+            data: handed to the callback.
+
+        Raises:
+            SporaxRuntimeError: there is no such condition, or `num_batch` is not a positive int. No row waits any more then.
+        """
+        if num_batch is not None and (not isinstance(num_batch, int) or num_batch <= 0):
+            # Waiting rows are let through before an error: the reading thread would block for ever.
+            self.disable_sync()
+            raise SporaxRuntimeError(f"For 'sync_update', 'num_batch' must be a positive int, but got {num_batch!r}.")
+        name = _checks.check_str("sync_update", "condition_name", condition_name)
+        gates = {gate.name: (gate, rows) for gate, rows in gates_of(self._node)}
+        if name not in gates:
+            self.disable_sync()
+            raise SporaxRuntimeError(f"For 'sync_update', the conditions are {sorted(gates)}, but got {name!r}.")
+        gate, rows = gates[name]
+        # Gates count rows; the user counts batches of the whole pipeline.
+        gate.release(rows * (gate.num_batch if num_batch is None else num_batch), data)
+
+    def disable_sync(self) -> None:
+        """Let the rows at all conditions pass."""
+        for gate, _ in gates_of(self._node):
+            gate.open()
+
+    def is_sync(self) -> bool:
+        """Whether rows wait at a condition."""
+        return any(True for _ in gates_of(self._node))
+
+    def flat_map(self, func: Callable[..., Dataset]) -> Dataset:
+        """The datasets that `func` makes of each row's columns (as arrays), one after the other.
+
+        Raises:
+            SporaxTypeError: `func` is not callable or does not return a Dataset.
+        """
+        if not callable(func):
+            raise _checks.type_error("flat_map", "func", "callable", func)
+        parts: list[Dataset] = []
+        for row in self._rows_once():
+            part = func(*(row[name] for name in self._node.columns))
+            if not isinstance(part, Dataset):
+                raise SporaxTypeError(f"For 'flat_map', 'func' must return a Dataset, but got {type(part).__name__}.")
+            parts.append(part)
+        if not parts:
+            raise SporaxRuntimeError("For 'flat_map', the dataset has no rows.")
+        return parts[0].concat(parts[1:])
+
+    def apply(self, apply_func: Callable[[Dataset], Dataset]) -> Dataset:
+        """`apply_func(self)`, checked to be a Dataset."""
+        if not callable(apply_func):
+            raise _checks.type_error("apply", "apply_func", "callable", apply_func)
+        result = apply_func(self)
+        if not isinstance(result, Dataset):
+            raise SporaxTypeError(f"For 'apply', 'apply_func' must return a Dataset, but got {type(result).__name__}.")
+        return result
+
+    def split(self, sizes: list[int] | list[float], randomize: bool = True) -> tuple[Dataset, ...]:
+        """Parts without common rows; the parts keep their rows in all epochs.
+
+        Args:
+            sizes: rows of each part, or fractions that add up to 1.
+            randomize: shuffle (by the seed) before cutting.
+
+        Raises:
+            SporaxRuntimeError: the sizes do not add up to the dataset's size, a part would be empty, or the dataset is
+                sharded.
+        """
+        _checks.check_bool("split", "randomize", randomize)
+        # The parts of a shard would not be parts of the data set.
+        if self.is_sharded():
+            raise SporaxRuntimeError("For 'split', the dataset must not be sharded yet; shard the parts instead.")
+        # Rows of the whole, so this reads a sequential pipeline once.
+        counts = split_counts(sizes, self.get_dataset_size())
+        starts = itertools.accumulate(counts, initial=0)
+        return tuple(self._part(start, count, randomize) for start, count in zip(starts, counts, strict=False))
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def create_tuple_iterator(
+        self,
+        columns: str | list[str] | None = None,
+        num_epochs: int = -1,
+        output_numpy: bool = False,
+        do_copy: bool = False,
+    ) -> TupleIterator:
+        """An iterator over rows as lists.
+
+        Args:
+            columns: only these columns; all by default.
+            num_epochs: epochs the iterator is for; -1 for any number.
+            output_numpy: give numpy arrays instead of Tensors.
+            do_copy: whether values may be changed in place. They always may here: no value is shared with the pipeline.
+        """
+        names = self._columns("create_tuple_iterator", columns, self._node.columns, argument="columns")
+        return TupleIterator(
+            *self._iterator_arguments("create_tuple_iterator", names, num_epochs, output_numpy, do_copy)
+        )
+
+    def create_dict_iterator(
+        self, num_epochs: int = -1, output_numpy: bool = False, do_copy: bool = False
+    ) -> DictIterator:
+        """An iterator over rows as dicts column name -> value. Arguments: see `create_tuple_iterator`."""
+        where = "create_dict_iterator"
+        return DictIterator(*self._iterator_arguments(where, self._node.columns, num_epochs, output_numpy, do_copy))
+
+    def save(self, file_name: str, num_files: int = 1, file_type: str = "mindrecord") -> None:
+        """Write the rows of one epoch to MindRecord files that `MindDataset` reads.
+
+        Numbers become int32, int64, float32 or float64, whichever holds them; strings and bytes stay.
+
+        Args:
+            file_name: the file; several files have a number appended.
+            num_files: how many files to spread the rows over, 1 to 1000.
+            file_type: only ``"mindrecord"``.
+
+        Raises:
+            SporaxTypeError: an argument has the wrong type.
+            SporaxValueError: an argument is out of range, or a column cannot be stored.
+            SporaxRuntimeError: there are no rows, or a file exists.
+        """
+        save_rows(self._node.columns, self._rows_once(), file_name, num_files, file_type)
+
+    def to_json(self, filename: str = "") -> dict[str, Any]:
+        """The pipeline as `dataset.serialize` writes it, also into the file `filename` if that is given."""
+        document: dict[str, Any] = importlib.import_module("sporax.mindspore.dataset._json_pipelines").serialize(
+            self, filename
+        )
+        return document
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        # A plain `for` loop is one epoch; an explicit iterator may go on.
+        return self.create_tuple_iterator(num_epochs=1)
+
+    def _iterator_arguments(
+        self, where: str, columns: Sequence[str], num_epochs: object, output_numpy: object, do_copy: object
+    ) -> tuple[Node, Pass, Sequence[str], int, bool]:
+        epochs = _checks.check_int(where, "num_epochs", num_epochs, -1, _checks.INT32_MAX)
+        if epochs == 0:
+            raise SporaxRuntimeError(f"For '{where}', 'num_epochs' must be -1 or a positive int, but got 0.")
+        _checks.check_bool(where, "do_copy", do_copy)
+        # Fixed here, not at the first row: two iterators made in one order must not swap their seeds.
+        first = first_pass(self._iterators_made)
+        self._iterators_made += 1
+        return self._node, first, shown(columns), epochs, _checks.check_bool(where, "output_numpy", output_numpy)
+
+    # -- what belongs to it ------------------------------------------------------------------------------------------
+
+    def num_classes(self) -> int | None:
+        """Number of classes, where the source (the last of several) knows it."""
+        # The last source for the number of classes and the first for their names, as in MindSpore.
+        return self._children[-1].num_classes() if self._children else None
+
+    def get_class_indexing(self) -> dict[str, Any]:
+        """Class name -> label, where the source (the first of several) knows it."""
+        return self._children[0].get_class_indexing() if self._children else {}
+
+    @property
+    def children(self) -> list[Dataset]:
+        """The datasets that this one continues; none for a source."""
+        return list(self._children)
+
+    def reset(self) -> None:
+        # Without a seed the number of iterators decides the seed of the next one, see `first_pass`.
+        """Forget the iterators made so far: the next one starts like the first."""
+        self._iterators_made = 0
+
+    def __getattr__(self, name: str) -> Any:
+        # Named separately, so that the message says it is a decision and not a typing error.
+        if name in _NOT_OFFERED:
+            raise SporaxAttributeError(
+                f"For '{type(self).__name__}', the method '{name}' is not offered; docs/dataset.md says what is."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _then(self, kind: str, node: Node, *others: Dataset) -> Dataset:
+        """A dataset of the class `kind` (see `steps`) that continues this one, and perhaps others."""
+        step = steps[kind]
+        # Without `__init__`, since classes of steps take other arguments in MindSpore's signature.
+        result = step.__new__(step)
+        Dataset.__init__(result, node)
+        result._children = (self, *others)
+        return result
+
+    def _columns(
+        self, where: str, given: object, default: Sequence[str], argument: str = "input_columns"
+    ) -> tuple[str, ...]:
+        if given is None and default:
+            return tuple(default)
+        names = _checks.check_names(where, argument, given)
+        _checks.check_columns_exist(where, names, self._node.columns)
+        return names
+
+    def _part(self, start: int, count: int, randomize: bool) -> Dataset:
+        """`count` rows of a split, in one order for all epochs."""
+        if self.is_shuffled():
+            # Parts would be cut from another order in each epoch.
+            warnings.warn("For 'split', the dataset is shuffled again each epoch, so its parts will share rows.")
+        # A buffer that holds all rows gives a full permutation; 10000 is MindSpore's least size.
+        size = max(10000, self.get_dataset_size())
+        part = Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count)
+        return self._then("TakeDataset", part)
+
+
+def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
+    """Datasets side by side, as long as the shortest: `mindspore.dataset.zip`.
+
+    Raises:
+        SporaxTypeError: not a tuple of datasets.
+        SporaxValueError: fewer than two.
+        SporaxRuntimeError: two of them share a column name.
+    """
+    if not isinstance(datasets, tuple):
+        raise _checks.type_error("zip", "datasets", "a tuple of datasets", datasets)
+    if len(datasets) < 2:
+        raise SporaxValueError(f"For 'zip', at least two datasets are required, but got {len(datasets)}.")
+    for item in datasets:
+        if not isinstance(item, Dataset):
+            raise _checks.type_error("zip", "datasets", "a tuple of datasets", item)
+    first, *others = datasets
+    return first._then("ZipDataset", Zip([item._node for item in datasets]), *others)
+
+
+# Filled by `_steps`, which imports this module; the classes subclass `Dataset`.
+steps: dict[str, type[Dataset]] = {}
+"""Name -> class of what each step makes; `_steps` has them."""
+
+
+def _size_function(batch_size: int | Callable[[_batching.BatchInfo], int]) -> Callable[[int, int], int]:
+    """(batch number, epoch) -> rows of that batch."""
+    if not callable(batch_size):
+        return lambda number, epoch: batch_size
+    # Bound to a name of its own, as the type checker forgets what `callable` said inside the function.
+    ask = batch_size
+
+    def size_of(number: int, epoch: int) -> int:
+        return _checks.check_int("batch", "batch_size", ask(_batching.BatchInfo(number, epoch)), 1, _checks.INT32_MAX)
+
+    return size_of

@@ -1,0 +1,117 @@
+"""What a pipeline says of itself: columns, sizes, shapes, whether its order is random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._batch_source import BatchSource
+from sporax.mindspore.dataset._flows import rows_of
+from sporax.mindspore.dataset._joined_nodes import Concat
+from sporax.mindspore.dataset._nodes import Batch, FlowSource, Node, Repeat, Shuffle, Source, first_row
+from sporax.mindspore.dataset._patches import for_all_ranks
+from sporax.mindspore.dataset._random import first_pass
+from sporax.mindspore.dataset._rows import Array, Row
+from sporax.mindspore.dataset._sizes import common_shapes
+from sporax.mindspore.dataset._tables import ENDLESS
+
+
+class Described:
+    """The questions to a dataset; base of `Dataset`."""
+
+    _node: Node
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self._node.columns)
+
+    def get_col_names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self._node.columns)
+
+    def get_dataset_size(self) -> int:
+        """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
+        return self._node.num_rows()
+
+    def __len__(self) -> int:
+        return self.get_dataset_size()
+
+    def get_batch_size(self) -> int:
+        """The batch size of the last `batch`, 1 without."""
+        # The last `batch` is the nearest one to the end of the pipeline.
+        for node in _chain(self._node):
+            if isinstance(node, Batch):
+                return -1 if node.fixed_size is None else node.fixed_size
+            # A batch sampler may give batches of any sizes, which MindSpore shows as -1.
+            if isinstance(node, BatchSource):
+                return -1
+        return 1
+
+    def get_repeat_count(self) -> int:
+        """The count of the last `repeat`, 1 without; -1 for an endless one."""
+        for node in _chain(self._node):
+            if isinstance(node, Repeat):
+                return -1 if node.count == ENDLESS else node.count
+        return 1
+
+    def output_shapes(self, estimate: bool = False) -> list[list[int | None]]:
+        """Shapes of the columns of the first row; with `estimate`, None for each size that is not always the same.
+
+        With `estimate` the whole pipeline is read once.
+        """
+        if not _checks.check_bool("output_shapes", "estimate", estimate):
+            # As the iterator would give it: one process may read for all ranks.
+            row = first_row(for_all_ranks(self._node))
+            return [[*_shape(row[name])] for name in self._node.columns]
+        shapes: list[list[int | None]] = []
+        for row in self._rows_once():
+            row_shapes = [_shape(row[name]) for name in self._node.columns]
+            shapes = common_shapes(shapes, row_shapes) if shapes else [[*shape] for shape in row_shapes]
+        return shapes
+
+    def output_types(self) -> list[np.dtype[Any]]:
+        """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone."""
+        row = first_row(for_all_ranks(self._node))
+        dtypes = [row[name].dtype for name in self._node.columns]
+        # The longest string decides a numpy dtype, so only the kind is the same in all rows.
+        return [np.dtype(dtype.kind) if dtype.kind in "US" else dtype for dtype in dtypes]
+
+    def is_shuffled(self) -> bool:
+        """Whether any step draws its order at random."""
+        return any(
+            isinstance(node, Shuffle)
+            or (isinstance(node, (Source, Concat)) and node.sampler is not None and node.sampler.is_shuffled())
+            or (isinstance(node, FlowSource) and node.shuffled)
+            for node in self._node.walk()
+        )
+
+    def is_sharded(self) -> bool:
+        """Whether any source reads one rank's share only."""
+        return any(
+            (isinstance(node, (Source, Concat)) and node.sampler is not None and node.sampler.is_sharded())
+            or (isinstance(node, FlowSource) and node.sharded)
+            for node in self._node.walk()
+        )
+
+    def _rows_once(self) -> Iterator[Row]:
+        # Pass 0 of a new iterator, so that two questions get one answer.
+        return rows_of(self._node.build(first_pass(0)))
+
+
+def _shape(value: Array) -> list[int]:
+    """The shape of a value; [0] for a dict, as MindSpore says."""
+    return [0] if value.dtype == object else list(value.shape)
+
+
+def _chain(node: Node) -> Iterator[Node]:
+    """The node and its first parents, down to the source."""
+    while True:
+        yield node
+        if not node.parents:
+            # Of several parents the first counts, as in MindSpore.
+            return
+        node = node.parents[0]

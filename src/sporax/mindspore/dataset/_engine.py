@@ -1,0 +1,298 @@
+"""The engine: runs a pipeline on grain, preparing rows ahead of their user.
+
+This is the only module that imports grain, and it is imported by the first iterator, not by `import mindspore.dataset`.
+A table becomes one random-access grain dataset that covers all epochs, so worker threads or processes run on across the
+end of an epoch and any position is reached by counting. A flow is read by one thread, epoch by epoch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import grain
+import numpy as np
+from absl import flags
+
+from sporax.base.errors import SporaxError, SporaxValueError
+from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset._batch_source import BatchSource
+from sporax.mindspore.dataset._flows import Stream, rows_of
+from sporax.mindspore.dataset._nodes import Batch, Map, Node, Source, events_of, gates_of
+from sporax.mindspore.dataset._pools import end_with_user
+from sporax.mindspore.dataset._random import Pass
+from sporax.mindspore.dataset._rows import Row, row_of
+from sporax.mindspore.dataset._tables import ENDLESS, Repeated, Table
+from sporax.mindspore.dataset._workers import close_at_exit, without_names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workers:
+    """Who prepares rows.
+
+    Attributes:
+        threads: number of threads (within each process), 0 for the user's own.
+        processes: number of worker processes, 0 for none.
+        ahead: rows prepared before they are requested.
+    """
+
+    threads: int
+    processes: int
+    ahead: int
+
+
+def choose_workers(node: Node) -> Workers:
+    """Workers as the pipeline's operations ask for them.
+
+    User code runs in one thread unless its operation asks for more, so that it need not be thread-safe and sees the
+    rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`; those of
+    flows belong to their steps (`_pools`). In debug mode there are none: the user's thread does all.
+    """
+    if config.get_debug_mode():
+        return Workers(0, 0, 0)
+    steps = list(node.walk())
+    threaded = [
+        step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None
+    ]
+    threads = max((step.workers or 1 for step in threaded), default=0)
+    if not threads:
+        # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
+        threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
+    processes = max((step.workers or 1 for step in threaded if step.processes), default=0)
+    ahead = config.get_prefetch_size()
+    if processes > 1 and any(getattr(step, "cache", None) is not None for step in steps):
+        raise SporaxValueError(
+            "For 'DatasetCache', rows are kept in this process, so 'python_multiprocessing' with several workers must not be "
+            "combined with it; leave 'python_multiprocessing' out to use threads."
+        )
+    return Workers(1, processes, ahead) if processes > 1 else Workers(threads, 0, ahead)
+
+
+class EpochReader(Protocol):
+    """Rows of epoch after epoch."""
+
+    def next_row(self) -> Row | None:
+        """The next row, or None at the end of an epoch."""
+
+    def seek(self, epoch: int, row: int) -> None:
+        """Go to row number `row` of epoch number `epoch`."""
+
+    def close(self) -> None:
+        """Stop the workers."""
+
+
+def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
+    """Start reading `num_epochs` epochs (ENDLESS for ever) of a pipeline."""
+    workers = choose_workers(node)
+    # Built once here to see whether rows can be requested by number.
+    one = node.build(first)
+    if isinstance(one, Table) and one.size:
+        # Each process works out the order by itself; a user's sampler might draw another one in each.
+        if workers.processes and not all(step.sampler.is_pure() for step in node.walk() if isinstance(step, Source)):
+            raise SporaxValueError(
+                "For 'map' and 'batch', 'python_multiprocessing' with several workers needs a sampler that every process "
+                "can work out by itself, but got one of your own; pass its row numbers as a list, or use threads."
+            )
+        endless = one.size == ENDLESS
+        # One table over all epochs, so that workers are not started again at the end of an epoch.
+        whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs, one)
+        return _TableReader(whole, one.size, workers)
+    # An empty table is read as a flow, which ends at once.
+    return _FlowReader(node, first, workers)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _EpochBuilder:
+    """Epoch number -> table; a class of its own so that worker processes can receive it."""
+
+    node: Node
+    first: Pass
+
+    def __call__(self, epoch: int) -> Table:
+        stream = self.node.build(self.first.at_epoch(epoch))
+        assert isinstance(stream, Table)
+        return stream
+
+
+class _GrainTable(grain.MapDataset[Row]):  # type: ignore[misc]  # grain has no types
+    """A table as grain sees it: one element per row."""
+
+    def __init__(self, table: Table, start: int) -> None:
+        super().__init__()
+        self._table = table
+        self._start = start
+
+    def __len__(self) -> int:
+        return self._table.size - self._start
+
+    def __getitem__(self, index: Any) -> Any:
+        # grain asks with slices to shard a data set among worker processes.
+        if isinstance(index, slice):
+            return self.slice(index)
+        # One row per request: grain's workers fetch rows in parallel, and batches have been made by the table.
+        return row_of(self._table.gather(np.array([index + self._start])))
+
+
+def _next(rows: Iterator[Row]) -> Row:
+    try:
+        return next(rows)
+    except SporaxError as error:
+        # grain adds notes about its own command line flags, which a user of Sporax does not have.
+        vars(error).pop("__notes__", None)
+        raise
+
+
+class _TableReader:
+    """Reads all epochs of a table through grain's threads or processes."""
+
+    def __init__(self, table: Table, rows_per_epoch: int, workers: Workers) -> None:
+        self._table = table
+        self._rows_per_epoch = rows_per_epoch
+        self._workers = workers
+        self._rows: Iterator[Row] | None = None
+        self._position = 0
+        self._row = 0
+
+    def _open(self) -> Iterator[Row]:
+        workers = self._workers
+        source = _GrainTable(self._table, self._position)
+        # At least one row per thread, or threads would be idle.
+        ahead = max(workers.ahead, workers.threads)
+        if workers.processes:
+            if not flags.FLAGS.is_parsed():
+                # grain reads absl flags before it starts processes; in a program without absl they have their defaults.
+                flags.FLAGS.mark_as_parsed()
+            # No threads inside of processes: `ReadOptions` would start 16 per process by default.
+            options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+            # The rows read ahead are shared among processes, so that memory does not grow with their number.
+            per_worker = max(1, workers.ahead // workers.processes)
+            shared = grain.multiprocessing.MultiprocessingOptions(workers.processes, per_worker)
+            # Worker processes would otherwise outlive a script that ends in mid-epoch.
+            close_at_exit(self)
+            return iter(source.to_iter_dataset(options).mp_prefetch(shared, end_with_user))
+        return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
+
+    def next_row(self) -> Row | None:
+        """See EpochReader."""
+        # Checked before fetching, so that an epoch's end costs no row of the next.
+        if self._row == self._rows_per_epoch:
+            self._row = 0
+            return None
+        # Opened late: `seek` may come first.
+        if self._rows is None:
+            self._rows = self._open()
+        row = _next(self._rows)
+        self._position += 1
+        self._row += 1
+        # Rows of processes come in named shared memory; a name that is left would outlive the program.
+        return without_names(row) if self._workers.processes else row
+
+    def seek(self, epoch: int, row: int) -> None:
+        """See EpochReader."""
+        # Workers have read ahead from the old position.
+        self.close()
+        self._position = epoch * self._rows_per_epoch + row
+        self._row = row
+
+    def close(self) -> None:
+        """See EpochReader."""
+        if self._rows is not None:
+            # Closing the generator ends its threads.
+            self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
+            self._rows = None
+
+
+class _GrainFlow(grain.IterDataset[Row]):  # type: ignore[misc]  # grain has no types
+    """One epoch of a flow as grain sees it, from row number `start` on."""
+
+    def __init__(self, stream: Stream, start: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._start = start
+
+    def __iter__(self) -> grain.DatasetIterator[Row]:
+        return _GrainFlowIterator(self._stream, self._start)
+
+
+class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # grain has no types
+    """Reads a flow; its state is the number of rows given."""
+
+    def __init__(self, stream: Stream, start: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._given = start
+        self._rows: Iterator[Row] | None = None
+
+    def __next__(self) -> Row:
+        if self._rows is None:
+            # A flow cannot jump: the rows before are read and dropped.
+            self._rows = itertools.islice(rows_of(self._stream), self._given, None)
+        row = next(self._rows)
+        self._given += 1
+        return row
+
+    def get_state(self) -> dict[str, Any]:
+        """See grain."""
+        # grain's contract: a state that JSON can hold.
+        return {"given": self._given}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See grain."""
+        self._given = state["given"]
+        self._rows = None
+
+
+class _FlowReader:
+    """Reads a flow epoch by epoch in one background thread; a seek reads and drops the rows before."""
+
+    def __init__(self, node: Node, first: Pass, workers: Workers) -> None:
+        self._node = node
+        self._first = first
+        self._ahead = workers.ahead
+        self._epoch = 0
+        self._start = 0
+        self._rows: Iterator[Row] | None = None
+
+    def next_row(self) -> Row | None:
+        """See EpochReader."""
+        if self._rows is None:
+            for gate, batch_size in gates_of(self._node):
+                # A seek begins a reading as the first epoch does.
+                gate.start_epoch(batch_size, is_first=self._epoch == 0 or self._start > 0)
+            for events in events_of(self._node):
+                events.start_epoch(is_first=self._epoch == 0)
+            flow = _GrainFlow(self._node.build(self._first.at_epoch(self._epoch)), self._start)
+            if self._ahead:
+                flow = grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead)
+            self._rows = iter(flow)
+        try:
+            return _next(self._rows)
+        except StopIteration:
+            for events in events_of(self._node):
+                # Before the thread is stopped: callbacks hear the end of the epoch they belong to.
+                events.end_epoch()
+            self._end_reading()
+            self._epoch, self._start = self._epoch + 1, 0
+            return None
+
+    def seek(self, epoch: int, row: int) -> None:
+        """See EpochReader."""
+        self.close()
+        # Only noted; the rows before are skipped when the next row is requested.
+        self._epoch, self._start = epoch, row
+
+    def close(self) -> None:
+        """See EpochReader."""
+        for gate, _ in gates_of(self._node):
+            # First the gates, then the thread: closing waits for it.
+            gate.open()  # so that the thread that reads ahead can end
+        for events in events_of(self._node):
+            events.stop()
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        if self._rows is not None:
+            self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
+            self._rows = None

@@ -1,0 +1,197 @@
+"""Iterators over a pipeline: they count epochs, turn columns into Tensors, and can be saved in mid-epoch.
+
+An iterator lives over several epochs: it ends one with StopIteration, and the next `for` loop over it reads the next.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._patches import for_all_ranks
+from sporax.mindspore.dataset._random import Pass
+from sporax.mindspore.dataset._rows import Array, Row, as_numpy
+from sporax.mindspore.dataset._tables import ENDLESS
+from sporax.runtime.session import SESSION
+
+if TYPE_CHECKING:
+    from sporax.mindspore.dataset._engine import EpochReader
+    from sporax.mindspore.dataset._nodes import Node
+
+# What `get_state` writes; another set comes from another version.
+_STATE_KEYS = {"columns", "seed", "shared_seed", "epoch", "row"}
+
+
+class RowIterator(abc.ABC):
+    """Rows of `num_epochs` epochs (-1: any number).
+
+    It can also be saved and restored, which MindSpore's cannot: `get_state()` is a small dict that JSON
+    can hold; `set_state()` continues with the row that would have come next, in this process or another one.
+    """
+
+    def __init__(self, node: Node, first: Pass, columns: Sequence[str], num_epochs: int, output_numpy: bool) -> None:
+        self._node = node
+        self._first = first
+        self._columns = tuple(columns)
+        self._num_epochs = ENDLESS if num_epochs == -1 else num_epochs
+        # Chosen once per iterator and not per value.
+        self._convert = as_numpy if output_numpy else _tensor_maker()
+        self._epoch = 0
+        self._row = 0
+        self._reader: EpochReader | None = None
+        self._released = False
+
+    def __iter__(self) -> RowIterator:
+        return self
+
+    def __next__(self) -> Any:
+        # MindSpore raises at the call after the last epoch, not at its end.
+        if self._released or self._epoch >= self._num_epochs:
+            raise SporaxRuntimeError(
+                "For a dataset iterator, "
+                + ("it was released" if self._released else f"all {self._num_epochs} epochs were read")
+                + "; make a new one with create_tuple_iterator or create_dict_iterator."
+            )
+        if self._reader is None:
+            self._reader = self._open()
+        row = self._reader.next_row()
+        if row is None:
+            self._epoch += 1
+            self._row = 0
+            if self._epoch == self._num_epochs:
+                # Workers end with the last row; the iterator object may live on.
+                self._reader.close()
+            raise StopIteration
+        self._row += 1
+        return self._present(row)
+
+    def _open(self) -> EpochReader:
+        # grain is imported with the first row that is requested.
+        engine = importlib.import_module("sporax.mindspore.dataset._engine")
+        reader: EpochReader = engine.open_reader(for_all_ranks(self._node), self._first, self._num_epochs)
+        if self._epoch or self._row:
+            # `set_state` before the first row.
+            reader.seek(self._epoch, self._row)
+        # Only jobs with parameter servers read one row more than the user asked for.
+        return reader if SESSION.servers is None else _AnnouncingReader(reader, self._columns)
+
+    @abc.abstractmethod
+    def _present(self, row: Row) -> Any:
+        """The row in the form the user requested."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the iterator is: seeds, epoch and number of rows given in it."""
+        return {
+            "columns": list(self._columns),
+            "seed": self._first.seed,
+            "shared_seed": self._first.shared_seed,
+            # Counts instead of generator states, since all random numbers follow from counts.
+            "epoch": self._epoch,
+            "row": self._row,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue where another iterator over an equal pipeline stood.
+
+        Pipelines with random access jump there; sequential ones read the rows before once more and drop them.
+
+        Raises:
+            SporaxTypeError: `state` is not what `get_state` gives.
+            SporaxValueError: it belongs to a pipeline with other columns.
+        """
+        # Keys are checked first, so that a state of another version gives this message and not a KeyError.
+        if not isinstance(state, dict) or set(state) != _STATE_KEYS:
+            raise SporaxTypeError(
+                f"For 'set_state', the state must be a dict with the keys {sorted(_STATE_KEYS)}, but got {state!r}."
+            )
+        # Equal columns are a cheap sign of an equal pipeline.
+        if tuple(state["columns"]) != self._columns:
+            raise SporaxValueError(
+                f"For 'set_state', the state must come from a pipeline with the columns {list(self._columns)}, "
+                f"but got {state['columns']}."
+            )
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._first = Pass(state["seed"], state["shared_seed"])
+        self._epoch, self._row = state["epoch"], state["row"]
+
+    def get_col_names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self._columns)
+
+    def release(self) -> None:
+        """Stop the workers; the iterator cannot be used any more."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._released = True
+
+    stop = release
+
+
+class _AnnouncingReader:
+    """Reads one row ahead and tells the connection to parameter servers of both, so that rows of embedding tables that the
+    next batch needs can be asked for while the step of this one runs.
+
+    Args:
+        reader: where rows come from.
+        columns: names of those that the user gets.
+    """
+
+    def __init__(self, reader: EpochReader, columns: Sequence[str]) -> None:
+        self._reader = reader
+        self._columns = columns
+        self._rows: list[Row | None] = []
+
+    def next_row(self) -> Row | None:
+        """See EpochReader; the first row of an epoch is announced with the second, so that an epoch's end stays one."""
+        # The first row of an epoch is not announced during the epoch before.
+        if not self._rows:
+            self._rows.append(self._reader.next_row())
+        row = self._rows.pop()
+        if row is None:
+            return None
+        following = self._reader.next_row()
+        self._rows.append(following)
+        if following is not None and SESSION.servers is not None:
+            # Both batches, since the servers send the rows that the next one adds to this one.
+            SESSION.servers.next_batches.announce(
+                [row[name] for name in self._columns], [following[name] for name in self._columns]
+            )
+        return row
+
+    def seek(self, epoch: int, row: int) -> None:
+        """See EpochReader."""
+        # A row that was read ahead belongs to the old position.
+        self._rows.clear()
+        self._reader.seek(epoch, row)
+
+    def close(self) -> None:
+        """See EpochReader."""
+        self._reader.close()
+
+
+class TupleIterator(RowIterator):
+    """Each row as a list of its columns' values."""
+
+    def _present(self, row: Row) -> list[Any]:
+        convert = self._convert
+        return [convert(row[name]) for name in self._columns]
+
+
+class DictIterator(RowIterator):
+    """Each row as a dict column name -> value."""
+
+    def _present(self, row: Row) -> dict[str, Any]:
+        convert = self._convert
+        return {name: convert(row[name]) for name in self._columns}
+
+
+def _tensor_maker() -> Callable[[Array], Any]:
+    # A late import: Tensors load JAX, which numpy output does not need.
+    maker: Callable[[Array], Any] = importlib.import_module("sporax.mindspore.dataset._tensors").to_tensor
+    return maker

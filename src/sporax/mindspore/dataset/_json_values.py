@@ -1,0 +1,331 @@
+"""Arguments, transforms and samplers as JSON, and back: the leaves of serialized pipelines.
+
+The form is MindSpore's: a transform is `tensor_op_name` with `tensor_op_params`, a sampler `sampler_name` with its settings,
+an enumeration the number that MindSpore's C++ has for it, an array or a bytes object its data, shape and type. What a
+transform was made with is taken from its constructor's arguments (`Recorded`). Functions leave only their name, so they can
+be written and not read.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.mindspore.dataset import audio, text, transforms, vision
+from sporax.mindspore.dataset._operations import Operation, PythonFunction, Transform
+from sporax.mindspore.dataset._recorded import given_arguments
+from sporax.mindspore.dataset._sources.file_sampling import Shuffle
+from sporax.mindspore.dataset._sources.schema import Schema
+from sporax.mindspore.dataset.samplers import (
+    BuiltinSampler,
+    DistributedSampler,
+    FixedOrder,
+    IterSampler,
+    PKSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    SubsetSampler,
+    WeightedRandomSampler,
+)
+from sporax.mindspore.dataset.text import NormalizeForm, Vocab
+from sporax.mindspore.dataset.vision import Border, Inter
+from sporax.mindspore.dataset.vision.enums import AutoAugmentPolicy, ConvertMode, ImageBatchFormat, SliceMode
+
+PYTHON = "pyfunc"
+"""What stands for a function of the program's."""
+
+_ORDERS: dict[type[enum.Enum], tuple[enum.Enum, ...]] = {
+    Inter: (Inter.LINEAR, Inter.NEAREST, Inter.CUBIC, Inter.AREA, Inter.PILCUBIC, Inter.ANTIALIAS),
+    Border: (Border.CONSTANT, Border.EDGE, Border.REFLECT, Border.SYMMETRIC),
+    Shuffle: (Shuffle.FALSE, Shuffle.FILES, Shuffle.GLOBAL, Shuffle.INFILE, Shuffle.ADAPTIVE, Shuffle.PARTIAL),
+    AutoAugmentPolicy: (AutoAugmentPolicy.IMAGENET, AutoAugmentPolicy.CIFAR10, AutoAugmentPolicy.SVHN),
+}
+"""The members by MindSpore's numbers, where these are not the members' own."""
+
+_ENUMS: dict[str, type[enum.Enum]] = {
+    "interpolation": Inter,
+    "resample": Inter,
+    "padding_mode": Border,
+    "slice_mode": SliceMode,
+    "convert_mode": ConvertMode,
+    "image_batch_format": ImageBatchFormat,
+    "policy": AutoAugmentPolicy,
+    "normalize_form": NormalizeForm,
+    "normalization_form": NormalizeForm,
+    "operator": transforms.Relational,
+    "shuffle": Shuffle,
+    "stype": audio.ScaleType,
+    "gain_type": audio.GainType,
+    "fade_shape": audio.FadeShape,
+    "window": audio.WindowType,
+    "norm": audio.NormType,
+    "mel_type": audio.MelType,
+    "mel_scale": audio.MelType,
+    "pad_mode": audio.BorderType,
+}
+"""Arguments that are enumerations."""
+
+_CPP_NAMES = {"HWC2CHW": "HwcToChw"}
+"""Classes whose transforms have another name in MindSpore's JSON."""
+
+_CPP_ARGUMENTS = {"degree": "degrees"}
+"""Arguments that have another name in MindSpore's JSON."""
+
+_WITHOUT_MEANING = frozenset({"device_target", "implementation", "random"})
+"""What MindSpore writes of its own workings."""
+
+
+def encoded(where: str, value: Any) -> Any:
+    """A value as JSON has it.
+
+    Raises:
+        SporaxTypeError: JSON has nothing for it.
+    """
+    if isinstance(value, enum.Enum):
+        order = _ORDERS.get(type(value))
+        return value.value if order is None else order.index(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, bytes):
+        return {"data": list(value), "shape": [len(value)], "type": "bytes"}
+    if isinstance(value, np.ndarray):
+        return {"data": value.reshape(-1).tolist(), "shape": list(value.shape), "type": str(value.dtype)}
+    if isinstance(value, slice):
+        return {"slice": [value.start, value.stop, value.step]}
+    if value is Ellipsis:
+        return {"slice": "..."}
+    if isinstance(value, (list, tuple)):
+        return [encoded(where, item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): encoded(where, item) for key, item in value.items()}
+    if isinstance(value, Vocab):
+        return {"vocab": value.vocab()}
+    if isinstance(value, Schema):
+        return {"schema": value.to_json()}
+    if isinstance(value, BuiltinSampler):
+        return encoded_sampler(where, value)
+    dtype = getattr(value, "np_dtype", value)
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, (np.generic, bool, int, float))):
+        return np.dtype(dtype).name
+    if isinstance(value, Operation) or callable(value):
+        return encoded_operation(where, value)
+    raise SporaxTypeError(
+        f"For '{where}', a value of type {type(value).__name__} cannot be written as JSON: {value!r}."
+    )
+
+
+def decoded(where: str, name: str, value: Any) -> Any:
+    """The value of an argument `name` from JSON; those within a dict have its keys as names."""
+    if isinstance(value, list):
+        return [decoded(where, name, item) for item in value]
+    if isinstance(value, dict):
+        return _decoded_object(where, name, value)
+    kind = _ENUMS.get(name)
+    order = None if kind is None else _ORDERS.get(kind)
+    takes: type = str if order is None and kind is not None and issubclass(kind, str) else int
+    if kind is None or not isinstance(value, takes) or isinstance(value, (bool, enum.Enum)):
+        return value
+    try:
+        number: Any = value
+        return kind(number) if order is None else order[number]
+    except (ValueError, IndexError):
+        raise SporaxRuntimeError(f"For '{where}', '{name}' has no member number {value}.") from None
+
+
+def _decoded_object(where: str, name: str, value: dict[str, Any]) -> Any:
+    keys = set(value)
+    if "tensor_op_name" in keys:
+        return decoded_operation(where, value)
+    if "sampler_name" in keys:
+        return decoded_sampler(where, value)
+    if keys == {"data", "shape", "type"}:
+        if value["type"] == "bytes":
+            return bytes(value["data"])
+        array = np.array(value["data"], value["type"]).reshape(value["shape"])
+        return array if array.ndim else array.item()
+    if keys == {"slice"}:
+        return Ellipsis if value["slice"] == "..." else slice(*value["slice"])
+    if keys == {"vocab"}:
+        return Vocab.from_dict(value["vocab"])
+    if keys == {"schema"}:
+        return _schema(value["schema"])
+    if keys == {"tensor_op", "prob"}:
+        return decoded_operation(where, value["tensor_op"]), value["prob"]
+    return {key: decoded(where, key, item) for key, item in value.items()}
+
+
+def _schema(document: str) -> Schema:
+    schema = Schema()
+    schema.from_json(json.loads(document))
+    return schema
+
+
+# ----------------------------------------------------------------------------------------------------------- operations
+
+
+def encoded_operation(where: str, operation: Any) -> dict[str, Any]:
+    """A transform with its arguments, or the name of a function."""
+    function = operation.function if isinstance(operation, PythonFunction) else operation
+    if not isinstance(function, Transform):
+        name = getattr(function, "__name__", type(function).__name__)
+        return {"python_module": getattr(function, "__module__", ""), "tensor_op_name": name}
+    name = type(function).__name__
+    arguments = {key: _of_transform(where, key, value) for key, value in given_arguments(function).items()}
+    return {"tensor_op_name": _CPP_NAMES.get(name, name), "tensor_op_params": arguments or None}
+
+
+def _of_transform(where: str, name: str, value: Any) -> Any:
+    """An argument of a transform; policies are lists of lists of transforms with probabilities."""
+    if name == "policy" and isinstance(value, list):
+        pairs = [[(operation, prob) for operation, prob in group] for group in value]
+        return [
+            [{"prob": prob, "tensor_op": encoded_operation(where, operation)} for operation, prob in group]
+            for group in pairs
+        ]
+    return encoded(where, value)
+
+
+def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
+    """The transform.
+
+    Raises:
+        SporaxRuntimeError: it was a function, is not known, or its arguments do not fit.
+    """
+    name = {cpp: python for python, cpp in _CPP_NAMES.items()}.get(
+        document["tensor_op_name"], document["tensor_op_name"]
+    )
+    module = document.get("python_module", "mindspore.dataset")
+    found = (getattr(part, name) for part in (vision, transforms, text, audio) if name in part.__all__)
+    kind = next(found, None)
+    if kind is None or "tensor_op_params" not in document or not module.startswith("mindspore.dataset"):
+        raise SporaxRuntimeError(
+            f"For '{where}', the operation {name!r} of {module!r} is a function or class of the program's, of which JSON "
+            "keeps the name alone; build this pipeline with the code that made it."
+        )
+    accepted = inspect.signature(kind).parameters
+    if kind is audio.MFCC:
+        document = _with_norm(document)
+    arguments = {
+        (key if key in accepted else _CPP_ARGUMENTS.get(key, key)): _argument(where, key, value)
+        for key, value in (document["tensor_op_params"] or {}).items()
+        if key not in _WITHOUT_MEANING or key in accepted
+    }
+    unknown = next((key for key in arguments if key not in accepted), None)
+    if unknown is not None:
+        raise SporaxRuntimeError(f"For '{where}', the operation {name!r} has no argument {unknown!r}.")
+    positional = [
+        arguments.pop(key)
+        for key, parameter in accepted.items()
+        if parameter.kind is parameter.POSITIONAL_ONLY and key in arguments
+    ]
+    several = next((key for key, parameter in accepted.items() if parameter.kind is parameter.VAR_POSITIONAL), None)
+    return kind(*positional, *(arguments.pop(several, ()) if several else ()), **arguments)
+
+
+def _with_norm(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the member that `norm` of MFCC is; elsewhere it is one of another enumeration."""
+    parameters = document["tensor_op_params"]
+    return {**document, "tensor_op_params": parameters | {"norm": audio.NormMode(parameters["norm"])}}
+
+
+def _argument(where: str, name: str, value: Any) -> Any:
+    """An argument of a transform; MindSpore writes one size as a list of one, and None as an empty list."""
+    if name in ("size", "kernel_size") and isinstance(value, list) and len(value) == 1:
+        return value[0]
+    if name in ("center", "offset") and value == []:
+        return None
+    result = decoded(where, name, value)
+    return tuple(result) if isinstance(result, list) and name in _TUPLES else result
+
+
+_TUPLES = frozenset({"degrees", "translate", "scale", "ratio", "threshold", "fill_value", "center", "bits", "ignore"})
+"""Arguments of transforms that are tuples, not lists."""
+
+
+# ------------------------------------------------------------------------------------------------------------- samplers
+
+
+def encoded_sampler(where: str, sampler: BuiltinSampler) -> dict[str, Any]:
+    """A sampler with its settings and those below it.
+
+    Raises:
+        SporaxTypeError: a sampler of the program's own.
+    """
+    document: dict[str, Any] = {
+        "sampler_name": type(sampler).__name__,
+        "num_samples": sampler.num_samples or 0,
+        **_settings(where, sampler),
+    }
+    below = sampler.get_child()
+    return document if below is None else document | {"child_sampler": [encoded_sampler(where, below)]}
+
+
+def _settings(where: str, sampler: BuiltinSampler) -> dict[str, Any]:
+    if isinstance(sampler, SequentialSampler):
+        return {"start_index": sampler.start_index}
+    if isinstance(sampler, RandomSampler):
+        return {"replacement": sampler.replacement, "reshuffle_each_epoch": True}
+    if isinstance(sampler, DistributedSampler):
+        shares = {"num_shards": sampler.num_shards, "shard_id": sampler.shard_id, "offset": sampler.offset}
+        return shares | {"shuffle": sampler.shuffle}
+    if isinstance(sampler, SubsetSampler):
+        return {"indices": sampler.indices.tolist()}
+    if isinstance(sampler, WeightedRandomSampler):
+        return {"weights": sampler.weights.tolist(), "replacement": sampler.replacement}
+    if isinstance(sampler, PKSampler):
+        return {"num_val": sampler.num_val, "shuffle": sampler.shuffle, "class_column": sampler.class_column}
+    if isinstance(sampler, IterSampler) and sampler.is_pure():
+        return {"indices": [int(index) for index in sampler.sampler]}
+    if isinstance(sampler, FixedOrder):
+        return {"sampler": encoded_sampler(where, sampler.sampler), "shuffle": sampler.shuffle}
+    raise SporaxTypeError(
+        f"For '{where}', the sampler {type(sampler).__name__} is the program's own and cannot be written as JSON; pass its "
+        "row numbers as a list."
+    )
+
+
+def decoded_sampler(where: str, document: Mapping[str, Any]) -> BuiltinSampler:
+    """The sampler.
+
+    Raises:
+        SporaxRuntimeError: it is not known.
+    """
+    name, count = document["sampler_name"], document.get("num_samples") or None
+    get = document.get
+    makers: dict[str, Callable[[], BuiltinSampler]] = {
+        "SequentialSampler": lambda: SequentialSampler(get("start_index"), count),
+        "RandomSampler": lambda: RandomSampler(get("replacement", False), count),
+        "DistributedSampler": lambda: DistributedSampler(
+            document["num_shards"],
+            document["shard_id"],
+            bool(get("shuffle", get("shuffle_mode"))),
+            count,
+            get("offset", -1),
+        ),
+        "SubsetSampler": lambda: SubsetSampler(document["indices"], count),
+        "SubsetRandomSampler": lambda: SubsetRandomSampler(document["indices"], count),
+        "WeightedRandomSampler": lambda: WeightedRandomSampler(document["weights"], count, get("replacement", True)),
+        "PKSampler": lambda: PKSampler(
+            document.get("num_val", 0), None, get("shuffle", False), get("class_column", "label"), count
+        ),
+        "IterSampler": lambda: IterSampler(document["indices"], count),
+        "FixedOrder": lambda: FixedOrder(decoded_sampler(where, document["sampler"]), document["shuffle"]),
+    }
+    if name not in makers:
+        raise SporaxRuntimeError(f"For '{where}', the sampler {name!r} is not known; known are {sorted(makers)}.")
+    sampler = makers[name]()
+    for below in get("child_sampler", ()):
+        sampler.add_child(decoded_sampler(where, below))
+    return sampler

@@ -1,0 +1,322 @@
+"""Operations: what `Dataset.map` applies to columns, transform or plain Python function.
+
+An operation takes some columns of a row and returns some. Deterministic transforms that numpy can apply to many rows at
+once also say how (`_many`), with bitwise the same result, so that `map` followed by `batch` costs one call per batch.
+Random transforms get a generator that depends on the row alone.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._random import CallStream, RowKey
+from sporax.mindspore.dataset._recorded import Recorded
+from sporax.mindspore.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
+from sporax.mindspore.dataset._tables import Indices
+
+Values = tuple[Array, ...]
+
+
+class Operation(abc.ABC):
+    """Some columns of a row in, some out."""
+
+    only_looks: bool = False
+    """Whether it stands between two others without being one of them."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether results are random."""
+        return False
+
+    @abc.abstractmethod
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """Apply to one row."""
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """Apply to all rows of a block; `rows` are their numbers, from which random operations draw."""
+        results = [
+            self.on_row(tuple(column[i] for column in columns), generator)
+            for i, generator in enumerate(key.generators(rows))
+        ]
+        return [list(column) for column in zip(*results, strict=True)]
+
+
+class Transform(Recorded, Operation):
+    """Base of all transforms, which can also be called directly on arrays, images or Tensors.
+
+    A direct call of a random transform draws from a stream of its own that follows `dataset.config` 's seed.
+    """
+
+    # Made at the first direct call, so that transforms in pipelines stay small and can be pickled.
+    _calls: CallStream | None = None
+
+    gives_pillow: bool = False
+    """Whether images that it gives are Pillow's, whatever it took."""
+
+    keeps_pillow: bool = True
+    """Whether images that it makes of Pillow's are Pillow's again."""
+
+    only_pillow: bool = False
+    """Whether it works on Pillow images alone in MindSpore."""
+
+    takes_boxes: bool = False
+    """Whether it hands values on as they are; others get the pixels of Pillow images."""
+
+    def for_pillow(self) -> Transform:
+        """What is applied to Pillow images: another transform where MindSpore lets Pillow calculate."""
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name used in messages."""
+        return type(self).__name__
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Apply to one row's values; returns one array, or a tuple of them."""
+        if not inputs:
+            raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
+        # Direct calls have no row number to draw from.
+        if self._calls is None:
+            self._calls = CallStream()
+        # Images keep their kind here, since users of transforms outside of pipelines may work with Pillow.
+        values = tuple(boxed(value) if is_pillow(value) else as_value(value) for value in inputs)
+        results = tuple(map(opened, on_values(self, values, self._calls.next())))
+        return results[0] if len(results) == 1 else results
+
+
+def on_values(operation: Operation, values: Values, rng: np.random.Generator) -> Values:
+    """`operation.on_row`, also for Pillow images."""
+    if not isinstance(operation, Transform) or operation.takes_boxes:
+        return operation.on_row(values, rng)
+    # MindSpore has two implementations of most image transforms, which differ in the last bits: OpenCV's for arrays and
+    # Pillow's for Pillow images.
+    from_pillow = any(is_pillow(opened(value)) for value in values)
+    if not from_pillow and not operation.gives_pillow:
+        return operation.on_row(values, rng)
+    applied = operation.for_pillow() if from_pillow else operation
+    results = applied.on_row(tuple(map(pixels, values)), rng)
+    if operation.gives_pillow or operation.keeps_pillow:
+        return tuple(map(_as_pillow, results))
+    return results
+
+
+def on_columns(operation: Operation, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+    """`operation.on_block`, also for Pillow images."""
+    if not isinstance(operation, Transform) or operation.takes_boxes:
+        return operation.on_block(columns, rows, key)
+    from_pillow = any(_holds_pillow(column) for column in columns)
+    if not from_pillow and not operation.gives_pillow:
+        return operation.on_block(columns, rows, key)
+    applied = operation.for_pillow() if from_pillow else operation
+    results = applied.on_block([as_pixels(column) for column in columns], rows, key)
+    if operation.gives_pillow or operation.keeps_pillow:
+        return [[_as_pillow(value) for value in column] for column in results]
+    return results
+
+
+def handed_on(before: Operation | None, operation: Operation, columns: Sequence[Column]) -> list[Column]:
+    """What an operation gets of the one before.
+
+    In MindSpore a transform continues with Pillow if the transform before it does. After a function it continues with arrays,
+    also if the function gives Pillow images, unless it knows only these.
+    """
+    if isinstance(before, PythonFunction) and isinstance(operation, Transform) and not operation.only_pillow:
+        return [as_pixels(column) for column in columns]
+    return list(columns)
+
+
+def _holds_pillow(column: Column) -> bool:
+    # Arrays of numbers cannot hold Pillow images, so only lists are searched.
+    return isinstance(column, list) and any(is_pillow(opened(value)) for value in column)
+
+
+def pixels(value: Array) -> Array:
+    """The array of a Pillow image; other values as they are."""
+    inner = opened(value)
+    return np.array(inner) if is_pillow(inner) else value
+
+
+def as_pixels(column: Column) -> Column:
+    """A column whose Pillow images are arrays."""
+    return [pixels(value) for value in column] if _holds_pillow(column) else column
+
+
+def _as_pillow(value: Array) -> Array:
+    """The Pillow image of bytes (H, W), (H, W, 1) or (H, W, 3 or 4); other values as they are."""
+    # Other dtypes and shapes have no Pillow mode in MindSpore.
+    if value.dtype != np.uint8 or value.ndim not in (2, 3) or (value.ndim == 3 and value.shape[2] not in (1, 3, 4)):
+        return value
+    # Pillow is optional; it has been imported if there are images of it.
+    image = importlib.import_module("PIL.Image")
+    return boxed(image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value))
+
+
+class OneToOne(Transform):
+    """A transform of one column into one column."""
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        if len(values) != 1:
+            raise SporaxRuntimeError(
+                f"For '{self.name}', exactly one input column is accepted, but got {len(values)}; map each column by itself."
+            )
+        return (self._one(values[0]),)
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        if len(columns) == 1:
+            # A block of equal rows can go through numpy in one call.
+            block = stacked(columns[0])
+            result = None if block is None else self._many(block)
+            if result is not None:
+                return [result]
+            # No generator is needed, and making one costs more than many a transform.
+            return [[self._one(value) for value in columns[0]]]
+        # Raises the message that names the number of columns.
+        self.on_row(tuple(column[0] for column in columns), np.random.default_rng(0))
+        raise AssertionError("on_row refuses several columns")
+
+    @abc.abstractmethod
+    def _one(self, value: Array) -> Array:
+        """Transform one value."""
+
+    def _many(self, values: Array) -> Array | None:
+        """Transform values (num_rows, *shape) at once, bitwise as `_one` would; None where that is not possible."""
+        return None
+
+
+class Elementwise(OneToOne):
+    """A transform of each element by itself, so that rows and blocks are the same to it."""
+
+    def _many(self, values: Array) -> Array | None:
+        # The leading dimension makes no difference to an elementwise function.
+        return self._one(values)
+
+
+class RandomTransform(Transform):
+    """A random transform: one draw per row, applied to every column of the row alike (image and mask, say)."""
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        # Drawn from the first column, so that image and mask get the same crop.
+        choice = self._draw(values[0], rng)
+        return tuple(self._apply(value, choice) for value in values)
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        choices = [self._draw(value, rng) for value, rng in zip(columns[0], key.generators(rows), strict=True)]
+        return [self._apply_to_column(column, choices) for column in columns]
+
+    def _apply_to_column(self, column: Column, choices: list[Any]) -> Column:
+        # Stacking costs a copy, so only transforms that can use the block do it.
+        block = stacked(column) if self._has_many else None
+        result = None if block is None else self._apply_many(block, choices)
+        if result is not None:
+            return result
+        return [self._apply(value, choice) for value, choice in zip(column, choices, strict=True)]
+
+    _has_many = False
+    """Whether there is `_apply_many`."""
+
+    def _apply_many(self, values: Array, choices: list[Any]) -> Array | None:
+        """Apply a choice to each of the values (num_rows, *shape), bitwise as `_apply` would; None where that is not possible."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+        """Make the row's random choice, given its first column."""
+
+    @abc.abstractmethod
+    def _apply(self, value: Array, choice: Any) -> Array:
+        """Apply the choice to one column."""
+
+
+class PythonFunction(Operation):
+    """A user's function: one argument per column; several results as a tuple.
+
+    Raises:
+        SporaxRuntimeError: the function failed, or returned None or an array of Python objects.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        try:
+            result = self.function(*map(opened, values))
+        except SporaxError:
+            raise
+        except Exception as error:
+            raise SporaxRuntimeError(
+                f"For 'map', the function {self.name!r} failed with {type(error).__name__}: {error}"
+            ) from error
+        return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        # User functions draw their own random numbers; no generator is made per row.
+        unused = np.random.default_rng(0)
+        results = [self.on_row(tuple(column[i] for column in columns), unused) for i in range(len(rows))]
+        # Later operations and columns rely on one number of values.
+        if len({len(result) for result in results}) > 1:
+            raise SporaxRuntimeError(f"For 'map', the function {self.name!r} must always return as many values.")
+        return [list(column) for column in zip(*results, strict=True)]
+
+    def _checked(self, item: Any) -> Array:
+        # A function without `return` is the usual mistake.
+        if item is None:
+            raise SporaxRuntimeError(
+                f"For 'map', the function {self.name!r} must return arrays, numbers, strings, dicts or images, "
+                f"but got {type(item).__name__}."
+            )
+        if is_pillow(item):
+            return boxed(item)
+        value = as_value(item)
+        # Objects other than dicts cannot be batched.
+        if value.dtype == object and not isinstance(opened(value), dict):
+            raise SporaxRuntimeError(f"For 'map', the function {self.name!r} returned an array of Python objects.")
+        return value
+
+
+def as_operation(where: str, operation: object) -> Operation:
+    """The operation a user handed to `map` or to a composing transform.
+
+    Raises:
+        SporaxValueError: neither a transform nor callable.
+    """
+    if isinstance(operation, Operation):
+        return operation
+    # A class is callable, but handing one over is a forgotten pair of parentheses.
+    if isinstance(operation, type) or not callable(operation):
+        raise SporaxValueError(
+            f"For '{where}', every operation must be a transform object or a callable, but got {operation!r}."
+        )
+    return PythonFunction(operation)
+
+
+def as_operations(where: str, operations: object) -> tuple[Operation, ...]:
+    """One operation or a non-empty list of them."""
+    items = list(operations) if isinstance(operations, (list, tuple)) else [operations]
+    if not items:
+        raise SporaxValueError(f"For '{where}', the list of operations must not be empty.")
+    return tuple(as_operation(where, item) for item in items)
+
+
+def is_python(operation: Operation) -> bool:
+    """Whether user code runs in this operation, which may not be safe to run in several threads."""
+    # Composed transforms may hold user functions.
+    inner: Sequence[Operation] = getattr(operation, "operations", ())
+    return isinstance(operation, PythonFunction) or any(map(is_python, inner))

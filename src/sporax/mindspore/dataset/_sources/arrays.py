@@ -1,0 +1,360 @@
+"""Sources whose files hold pixels as numbers: CIFAR, STL-10, SVHN, USPS, Semeion, PhotoTour, and images of no file at all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources.columns import Computed, Stored
+from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, Format, FormatDataset
+from sporax.mindspore.dataset._sources.idx import read_bytes
+from sporax.mindspore.dataset._sources.reading import existing, parse_lines, read_mat, reading
+from sporax.mindspore.dataset._sources.text_files import Columns, FileDataset, FileTable, files_named
+from sporax.mindspore.dataset._tables import Table
+from sporax.mindspore.dataset.vision._decode import decode
+
+
+def _cifar10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    # MindSpore finds files by the beginnings of their names.
+    stems = {"train": ("data_batch",), "test": ("test_batch",)}.get(part, ("data_batch", "test_batch"))
+    return _cifar_columns(where, folder, stems, ("label",))
+
+
+class Cifar10Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds data_batch_*.bin and test_batch.bin."),
+            arguments.usage("train", "test", "all"),
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_cifar10,
+    ),
+):
+    """CIFAR-10 from its binary files.
+
+    Columns: `image` (32, 32, 3) uint8; `label` () uint32.
+    """
+
+
+def _cifar100(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    stems = ("train", "test") if part == "all" else (part,)
+    return _cifar_columns(where, folder, stems, ("coarse_label", "fine_label"))
+
+
+class Cifar100Dataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the files."), arguments.usage("train", "test", "all"), *arguments.SAMPLED),
+        columns=("image", "coarse_label", "fine_label"),
+        read=_cifar100,
+    ),
+):
+    """CIFAR-100 from its binary files train.bin and test.bin.
+
+    Columns: `image` (32, 32, 3) uint8; `coarse_label` and `fine_label` () uint32.
+    """
+
+
+def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Mapping[str, Stored]:
+    """Records of label bytes and three 32 x 32 planes."""
+    # Sorted, since the order of a folder depends on the file system.
+    paths = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
+    if not paths:
+        raise SporaxRuntimeError(
+            f"For '{where}', the folder {str(folder)!r} must hold files {'*.bin, '.join(stems)}*.bin, but there are none."
+        )
+    # 3 planes of 32 x 32 bytes behind the labels.
+    records = np.concatenate([_whole_records(where, path, len(labels) + 3072) for path in paths])
+    planes = records[:, len(labels) :].reshape(-1, 3, 32, 32)
+    # MindSpore gives channels last; contiguous, as every row is handed out as a view.
+    columns: dict[str, Any] = {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1))}
+    return columns | {name: records[:, i].astype(np.uint32) for i, name in enumerate(labels)}
+
+
+def _whole_records(where: str, path: Path, size: int) -> Array:
+    """The records (n, size) uint8 of a file."""
+    content = read_bytes(where, path)
+    # A file that is cut off must not lose its last record silently.
+    whole, rest = divmod(len(content), size)
+    if rest or not whole:
+        raise SporaxRuntimeError(
+            f"For '{where}', {str(path)!r} must consist of records of {size} bytes, but record {whole} at offset "
+            f"{whole * size} has {rest}; the file is truncated or of another format."
+        )
+    return np.frombuffer(content, np.uint8).reshape(whole, size)
+
+
+def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    parts = ("test", "train", "unlabeled") if part == "all" else part.split("+")
+    images = [_whole_records(where, existing(where, folder / f"{name}_X.bin"), 3 * 96 * 96) for name in parts]
+    labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
+    # Each plane is stored column by column.
+    planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
+    return {"image": np.ascontiguousarray(planes), "label": np.concatenate(labels)}
+
+
+class STL10Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the files."),
+            arguments.usage("train", "test", "unlabeled", "train+unlabeled", "all"),
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_stl10,
+    ),
+):
+    """STL-10 from its binary files {train, test, unlabeled}_X.bin and {train, test}_y.bin.
+
+    Columns: `image` (96, 96, 3) uint8; `label` () int32, -1 for what has no label.
+    """
+
+
+def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
+    if name == "unlabeled":
+        # These rows have no file of labels.
+        return np.full(count, -1, np.int32)
+    path = existing(where, folder / f"{name}_y.bin")
+    # Labels are stored from 1, MindSpore gives them from 0.
+    labels = np.frombuffer(read_bytes(where, path), np.uint8).astype(np.int32) - 1
+    if len(labels) != count:
+        raise SporaxRuntimeError(
+            f"For '{where}', {str(path)!r} must hold one label for each of the {count} images of {name}_X.bin, but holds "
+            f"{len(labels)}."
+        )
+    return labels
+
+
+def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    parts = ("train", "test", "extra") if part == "all" else (part,)
+    images, labels = [], []
+    for part in parts:
+        path = existing(where, folder / f"{part}_32x32.mat")
+        pixels, digits = read_mat(where, path, ("X", "y"))
+        with reading(where, path):
+            image, label = pixels.transpose(3, 0, 1, 2), digits.reshape(-1).astype(np.uint32)
+            if len(image) != len(label):
+                # ValueError, so that `reading` names the file.
+                raise ValueError(f"{len(image)} images, but {len(label)} labels")
+        images.append(image)
+        # The files count the digit 0 as 10.
+        labels.append(label % 10)
+    return {"image": np.concatenate(images), "label": np.concatenate(labels)}
+
+
+class SVHNDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the files."),
+            arguments.usage("train", "test", "extra", "all"),
+            *(
+                arguments.NUM_SAMPLES,
+                arguments.ONE_WORKER,
+                arguments.SHUFFLE,
+                arguments.SAMPLER,
+                arguments.NUM_SHARDS,
+                arguments.SHARD_ID,
+            ),
+        ),
+        columns=("image", "label"),
+        read=_svhn_columns,
+    ),
+):
+    """SVHN from its MATLAB files {train, test, extra}_32x32.mat.
+
+    Columns: `image` (32, 32, 3) uint8; `label` () uint32, the digit.
+    """
+
+
+# Part -> name of its file.
+_USPS = {"train": "usps", "test": "usps.t"}
+
+
+def _usps(where: str, folder: Path, part: str) -> Table:
+    files = list(_USPS.values()) if part == "all" else [_USPS[part]]
+
+    def parse(path: Path) -> Columns:
+        rows = parse_lines(where, path, _usps_row)
+        # float32 first, as MindSpore parses the text; the truncated byte depends on it.
+        pixels = (np.array([values for _, values in rows], np.float32).astype(np.float64) + 1) / 2 * 255
+        labels = np.array([label for label, _ in rows], np.uint32)
+        return {"image": pixels.astype(np.uint8).reshape(-1, 16, 16, 1), "label": labels}
+
+    return FileTable(where, files_named(where, folder, files), parse)
+
+
+class USPSDataset(
+    FileDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the files."),
+            arguments.usage("train", "test", "all"),
+            *arguments.SAMPLED_FILES,
+        ),
+        columns=("image", "label"),
+        read=_usps,
+    ),
+):
+    """USPS from its text files usps and usps.t, one image per line.
+
+    Columns: `image` (16, 16, 1) uint8; `label` () uint32, the digit.
+    """
+
+
+def _usps_row(line: str) -> tuple[int, list[float]]:
+    """``7 1:-1 2:-0.9 …``: a digit counted from 1, and 256 numbered values in [-1, 1]."""
+    label, *fields = line.split()
+    values = [float(field.split(":")[1]) for field in fields]
+    if len(values) != 256:
+        raise ValueError(f"256 values expected, found {len(values)}")
+    return int(label) - 1, values
+
+
+def _semeion(where: str, folder: Path) -> Mapping[str, Stored]:
+    rows = parse_lines(where, folder / "semeion.data", _semeion_row)
+    return {
+        "image": np.array([image for image, _ in rows], np.uint8).reshape(-1, 16, 16),
+        "label": np.array([label for _, label in rows], np.uint32),
+    }
+
+
+class SemeionDataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the file."), *arguments.SAMPLED),
+        columns=("image", "label"),
+        read=_semeion,
+    ),
+):
+    """Semeion from its text file semeion.data.
+
+    Columns: `image` (16, 16) uint8 of 0 and 1; `label` () uint32.
+    """
+
+
+def _semeion_row(line: str) -> tuple[list[int], int]:
+    fields = [float(field) for field in line.split()]
+    # 256 pixels and ten flags, one per digit.
+    if len(fields) != 266:
+        raise ValueError(f"266 numbers expected, found {len(fields)}")
+    # The class is the place of the flag that is set.
+    return [int(value) for value in fields[:256]], fields[256:].index(1.0)
+
+
+# Pixels of a patch's side, and patches per side of a file.
+_PATCH, _PER_SIDE = 64, 16
+_PLACES = ("notredame", "yosemite", "liberty")
+
+
+def _patches(where: str, folder: Path) -> Mapping[str, Stored]:
+    # One line per patch, so the list is their count.
+    count = len(parse_lines(where, existing(where, folder / "info.txt"), str.split))
+    return {"image": Computed(count, functools.partial(_patch, folder))}
+
+
+def _patch_pairs(where: str, folder: Path) -> Mapping[str, Stored]:
+    rows = parse_lines(where, existing(where, folder / "m50_100000_100000_0.txt"), _pair_of_patches)
+    firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
+    return {
+        "image1": Computed(len(rows), lambda index: _patch(folder, firsts[index])),
+        "image2": Computed(len(rows), lambda index: _patch(folder, seconds[index])),
+        "matches": np.array([row[2] for row in rows], np.uint32),
+    }
+
+
+def _pair_of_patches(line: str) -> tuple[int, int, bool]:
+    # Fields 0 and 3 are patches, 1 and 4 the points that they show.
+    fields = line.split()
+    return int(fields[0]), int(fields[3]), fields[1] == fields[4]
+
+
+def _patch(folder: Path, number: int) -> Array:
+    file, inside = divmod(number, _PER_SIDE**2)
+    row, column = divmod(inside, _PER_SIDE)
+    sheet = _sheet(folder / f"patches{file:04d}.bmp")
+    # A copy, since the sheet stays in the cache and rows may be changed.
+    return sheet[row * _PATCH : (row + 1) * _PATCH, column * _PATCH : (column + 1) * _PATCH, None].copy()
+
+
+# 64 sheets of 1 MB: neighbouring patches come from few files.
+@functools.lru_cache(maxsize=64)
+def _sheet(path: Path) -> Array:
+    """The pixels (1024, 1024) of a file, kept for the next patches."""
+    pixels = decode(read_bytes("PhotoTourDataset", path), str(path))
+    if pixels.shape != (_PATCH * _PER_SIDE, _PATCH * _PER_SIDE, 3):
+        raise SporaxRuntimeError(
+            f"For 'PhotoTourDataset', {str(path)!r} must have 1024 x 1024 pixels, but has shape {pixels.shape[:2]}."
+        )
+    # Gray images, decoded as three equal planes.
+    return pixels[..., 0]
+
+
+def _photo_tour(where: str, folder: Path, place: str, part: str) -> Mapping[str, Stored]:
+    return _patches(where, folder / place) if part == "train" else _patch_pairs(where, folder / place)
+
+
+class PhotoTourDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds one folder per place."),
+            arguments.choice("name", *_PLACES, *(f"{place}_harris" for place in _PLACES), default=REQUIRED),
+            arguments.usage("test", "train"),
+            *arguments.SAMPLED,
+        ),
+        columns=lambda where, folder, place, part: ("image",) if part == "train" else ("image1", "image2", "matches"),
+        read=_photo_tour,
+    ),
+):
+    """PhotoTour: patches of photographs, 256 to a file patches####.bmp (needs Pillow).
+
+    Columns: `image` (64, 64, 1) uint8 with "train"; `image1`, `image2` (64, 64, 1) uint8 and `matches` () uint32, whether
+    they show the same point, with "test".
+    """
+
+
+def _fake_columns(where: str, count: int, shape: list[int], classes: int, seed: int) -> Mapping[str, Stored]:
+    def image(index: int) -> Array:
+        # By row number, so that shuffling and sharding do not change an image.
+        return np.random.default_rng((seed, index)).integers(0, 256, shape, np.uint8)
+
+    labels = np.random.default_rng(seed).integers(0, classes, count).astype(np.uint32)
+    return {"image": Computed(count, image), "label": labels}
+
+
+def _image_size(where: str, name: str, value: object) -> list[int]:
+    if not isinstance(value, (list, tuple)) or len(value) != 3:
+        raise SporaxValueError(f"For '{where}', '{name}' must be (height, width, channels), but got {value!r}.")
+    return [_checks.check_int(where, name, size, 1, _checks.INT32_MAX) for size in value]
+
+
+class FakeImageDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.integer("num_images", 1000, "how many.", low=1),
+            Argument("image_size", Sequence[int], "(height, width, channels).", (224, 224, 3), _image_size),
+            arguments.integer("num_classes", 10, "labels are below this number.", low=1),
+            arguments.integer("base_seed", 0, "another seed gives other images.", low=0),
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_fake_columns,
+    ),
+):
+    """Random images, for trying out a pipeline. The numbers are not MindSpore's.
+
+    Columns: `image` `image_size` uint8; `label` () uint32.
+    """

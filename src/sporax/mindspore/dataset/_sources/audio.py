@@ -1,0 +1,399 @@
+"""Sound: collections of WAV files (TED-LIUM: SPHERE files), with what is said in them.
+
+`waveform` is (channels, samples) float32 in [-1, 1]. WAV files hold whole numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+import wave
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxNotImplementedError
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources.columns import Computed, Files, Stored, Texts
+from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
+from sporax.mindspore.dataset._sources.idx import read_bytes
+from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, reading
+
+
+def _sound(where: str, paths: Sequence[Path], rate_dtype: Any) -> dict[str, Stored]:
+    """The columns `waveform` and `sample_rate` of WAV files."""
+
+    def rate(content: bytes, path: Path) -> Array:
+        with wave.open(io.BytesIO(content)) as file:  # it was read as a waveform before
+            return np.array(file.getframerate(), rate_dtype)
+
+    return {
+        "waveform": Files(where, paths, functools.partial(_waveform, where)),
+        "sample_rate": Files(where, paths, rate),
+    }
+
+
+def _waveform(where: str, content: bytes, path: Path) -> Array:
+    """The waveform (channels, samples) of a WAV file of whole numbers.
+
+    Raises:
+        SporaxRuntimeError: it is none, or cut off.
+    """
+    with reading(where, path):
+        try:
+            with wave.open(io.BytesIO(content)) as file:
+                channels, width, _, count, *_ = file.getparams()
+                data = file.readframes(count)
+        except (wave.Error, EOFError) as error:
+            raise ValueError(str(error) or "the file is cut off") from error
+        # `wave` gives what is there without a word.
+        if len(data) != count * channels * width:
+            raise ValueError(
+                f"{count} samples should be there, but the file ends within number {len(data) // width // channels}"
+            )
+        # Stored sample by sample with channels side by side; rows have channels first.
+        return np.ascontiguousarray(_scaled(data, width).reshape(count, channels).T)
+
+
+def _scaled(data: bytes, width: int) -> Array:
+    """Samples of `width` bytes as float32; the largest is 1 (so, as in MindSpore, the smallest is a step below -1)."""
+    # WAV stores 8-bit samples without a sign and wider ones with one.
+    if width == 1:
+        return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / np.float32(127)
+    # Moved to the upper end of four bytes, samples of every width are whole numbers of 32 bits.
+    wide = np.zeros((len(data) // width, 4), np.uint8)
+    wide[:, 4 - width :] = np.frombuffer(data, np.uint8).reshape(-1, width)
+    largest = (2 ** (8 * width - 1) - 1) << 8 * (4 - width)
+    return (wide.view("<i4").reshape(-1) / largest).astype(np.float32)
+
+
+def _yes_no(where: str, folder: Path) -> Mapping[str, Stored]:
+    paths = files_in(where, folder, ".wav")
+    labels = []
+    for path in paths:
+        # The name of a file is its label.
+        with reading(where, path, "its name"):
+            labels.append(np.array([int(word) for word in path.stem.split("_")], np.int32))
+    return {**_sound(where, paths, np.int32), "label": labels}
+
+
+class YesNoDataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the files."), *arguments.SAMPLED),
+        columns=("waveform", "sample_rate", "label"),
+        read=_yes_no,
+    ),
+):
+    """YesNo: WAV files of eight words each, named by them as 1_0_0_0_1_1_0_0.wav.
+
+    Columns: `waveform`; `sample_rate` () int32; `label` (8,) int32, 1 for yes.
+    """
+
+
+def _lj_speech(where: str, folder: Path) -> Mapping[str, Stored]:
+    rows = parse_lines(where, existing(where, folder / "metadata.csv"), _three_fields)
+    return {
+        **_sound(where, [folder / "wavs" / f"{name}.wav" for name, _, _ in rows], np.int32),
+        "transcription": Texts([text for _, text, _ in rows]),
+        "normalized_transcription": Texts([text for _, _, text in rows]),
+    }
+
+
+class LJSpeechDataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds wavs and metadata.csv."), *arguments.SAMPLED),
+        columns=("waveform", "sample_rate", "transcription", "normalized_transcription"),
+        read=_lj_speech,
+    ),
+):
+    """LJ Speech: WAV files in wavs, and what is said in metadata.csv.
+
+    Columns: `waveform`; `sample_rate` () int32; `transcription` and `normalized_transcription` () str.
+    """
+
+
+def _three_fields(line: str) -> tuple[str, str, str]:
+    # Exactly three: a text with a bar would shift the columns.
+    name, text, normalized = line.split("|")
+    return name, text, normalized
+
+
+def _gtzan(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    if part != "all":
+        # MindSpore has fixed lists of names in its code.
+        raise SporaxNotImplementedError(
+            f"For '{where}', 'usage' must be 'all', but got {part!r}: the files do not say their part. Use split()."
+        )
+    paths = [path for genre in folders_in(where, folder) for path in files_in(where, genre, ".wav")]
+    return {**_sound(where, paths, np.uint32), "label": Texts([path.parent.name for path in paths])}
+
+
+class GTZANDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the genres' folders."),
+            arguments.usage(
+                *("train", "valid", "test", "all"),
+                doc='"all" (the default). "train", "valid" and "test" are not offered: the files do not tell their part. '
+                "Split the whole.",
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "label"),
+        read=_gtzan,
+    ),
+):
+    """GTZAN: WAV files in one folder per genre.
+
+    Columns: `waveform`; `sample_rate` () uint32; `label` () str.
+    """
+
+
+def _speech_commands(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    # The folder holds noise without words.
+    words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
+    paths = [path for word in words for path in files_in(where, word, ".wav")]
+    if part != "all":
+        lists = {"test": ("testing",), "valid": ("validation",)}.get(part, ("testing", "validation"))
+        listed = {
+            name
+            for kind in lists
+            for name in parse_lines(where, existing(where, folder / f"{kind}_list.txt"), str.strip)
+        }
+        # Training files are those in neither list.
+        paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
+    names = []
+    for path in paths:
+        with reading(where, path, "its name"):
+            speaker, number = path.stem.split("_nohash_")
+            names.append((speaker, int(number)))
+    return {
+        **_sound(where, paths, np.int32),
+        "label": Texts([path.parent.name for path in paths]),
+        "speaker_id": Texts([speaker for speaker, _ in names]),
+        "utterance_number": np.array([number for _, number in names], np.int32),
+    }
+
+
+class SpeechCommandsDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the words' folders and the lists."),
+            arguments.usage("train", "test", "valid", "all"),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "label", "speaker_id", "utterance_number"),
+        read=_speech_commands,
+    ),
+):
+    """Speech Commands: WAV files {speaker}_nohash_{number}.wav in one folder per word; lists name those for testing.
+
+    Columns: `waveform`; `sample_rate` () int32; `label` and `speaker_id` () str; `utterance_number` () int32.
+    """
+
+
+_LIBRI_PARTS = (
+    *("dev-clean", "dev-other", "test-clean", "test-other"),
+    *("train-clean-100", "train-clean-360", "train-other-500"),
+)
+
+
+def _libri_tts(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    # "all" reads the parts that were downloaded; a named part must be there.
+    names = _LIBRI_PARTS if part == "all" else (part,)
+    parts = [path for path in folders_in(where, folder) if path.name in names]
+    places = parts if part == "all" else [existing(where, folder / part)]
+    # By speaker and chapter.
+    tables = [path for place in places for path in sorted(place.glob("*/*/*.trans.tsv"))]
+    rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
+    return {
+        **_sound(where, [place / f"{name}.wav" for place, name, *_ in rows], np.uint32),
+        "original_text": Texts([row[2] for row in rows]),
+        "normalized_text": Texts([row[3] for row in rows]),
+        "speaker_id": np.array([row[4] for row in rows], np.uint32),
+        "chapter_id": np.array([row[5] for row in rows], np.uint32),
+        "utterance_id": Texts([row[1] for row in rows]),
+    }
+
+
+class LibriTTSDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the parts."),
+            arguments.usage(
+                *_LIBRI_PARTS, "all", doc='a part, as "dev-clean", or "all" (the default: those that are there).'
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=(
+            *("waveform", "sample_rate", "original_text", "normalized_text"),
+            *("speaker_id", "chapter_id", "utterance_id"),
+        ),
+        read=_libri_tts,
+    ),
+):
+    """LibriTTS: {part}/{speaker}/{chapter}/*.wav, with what is said in *.trans.tsv.
+
+    Columns: `waveform`; `sample_rate` () uint32; `original_text`, `normalized_text` () str; `speaker_id`, `chapter_id` ()
+    uint32; `utterance_id` () str.
+    """
+
+
+def _libri_row(line: str) -> tuple[str, str, str, int, int]:
+    name, original, normalized = line.split("\t")
+    speaker, chapter, *_ = name.split("_")
+    return name, original, normalized, int(speaker), int(chapter)
+
+
+_SPEAKERS = (
+    *("aew", "ahw", "aup", "awb", "axb", "bdl", "clb", "eey", "fem"),
+    *("gka", "jmk", "ksp", "ljm", "lnh", "rms", "rxr", "slp", "slt"),
+)
+# ``( name "text" )``.
+_UTTERANCE = re.compile(r'\(\s*(\S+)\s+"(.*)"\s*\)')
+
+
+def _arctic_columns(where: str, folder: Path, speaker: str | None) -> Mapping[str, Stored]:
+    place = folder / f"cmu_us_{speaker or 'aew'}_arctic"
+
+    def row(line: str) -> tuple[str, str]:
+        match = _UTTERANCE.fullmatch(line.strip())
+        if match is None:
+            raise ValueError(f'( name "text" ) expected, found {line!r}')
+        return match[1], match[2]
+
+    rows = parse_lines(where, existing(where, place / "etc" / "txt.done.data"), row)
+    return {
+        **_sound(where, [place / "wav" / f"{name}.wav" for name, _ in rows], np.uint32),
+        "transcript": Texts([text for _, text in rows]),
+        "utterance_id": Texts([name.removeprefix("arctic_") for name, _ in rows]),
+    }
+
+
+class CMUArcticDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the speakers' folders."),
+            arguments.optional(
+                "name",
+                str,
+                'the speaker, as "aew" (the default) or "slt".',
+                functools.partial(_checks.check_choice, choices=_SPEAKERS),
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "transcript", "utterance_id"),
+        read=_arctic_columns,
+    ),
+):
+    """CMU Arctic: one folder cmu_us_{name}_arctic per speaker, with WAV files and what is said.
+
+    Columns: `waveform`; `sample_rate` () uint32; `transcript`, `utterance_id` () str.
+    """
+
+
+def _ted_places(where: str, folder: Path, release: str, part: str, extensions: str | None) -> tuple[list[Path]]:
+    """The folders of the parts."""
+    if release == "release3":
+        _checks.check_choice(where, "usage", part, ("all",))
+        return ([folder / "data"],)
+    return ([folder / name for name in (("train", "test", "dev") if part == "all" else (part,))],)
+
+
+def _ted_columns(where: str, places: Sequence[Path]) -> Mapping[str, Stored]:
+    rows: list[tuple[Path, list[str]]] = []
+    for place in places:
+        for stm in files_in(where, place / "stm", ".stm"):
+            sound = place / "sph" / f"{stm.stem}.sph"
+            rows += [(sound, row) for row in parse_lines(where, stm, _stm_row)]
+
+    def talk(index: int) -> tuple[int, Array]:
+        path, row = rows[index]
+        return _sphere(where, path, float(row[3]), float(row[4]))
+
+    return {
+        # Waveform and rate come from the same part of a file, which is read for each.
+        "waveform": Computed(len(rows), lambda index: talk(index)[1]),
+        "sample_rate": Computed(len(rows), lambda index: np.array(talk(index)[0], np.int32)),
+        "transcript": Texts([row[6] for _, row in rows]),
+        "talk_id": Texts([row[0] for _, row in rows]),
+        "speaker_id": Texts([row[2] for _, row in rows]),
+        "identifier": Texts([row[5] for _, row in rows]),
+    }
+
+
+def _stm_row(line: str) -> list[str]:
+    """talk, channel, speaker, begin and end in seconds, label, text."""
+    # The text is last and has spaces of its own.
+    fields = line.split(" ", 6)
+    if len(fields) != 7 or not 0 <= float(fields[3]) <= float(fields[4]):
+        raise ValueError(f"seven fields with a begin before an end expected, found {line!r}")
+    return fields
+
+
+def _sphere(where: str, path: Path, begin: float, end: float) -> tuple[int, Array]:
+    """(samples per second, waveform) of a part of a SPHERE file: a header of text, then samples.
+
+    Raises:
+        SporaxRuntimeError: it is none, is compressed, or ends before the part.
+    """
+    content = read_bytes(where, existing(where, path))
+    with reading(where, path):
+        first, size, *_ = content[:16].split()
+        if first != b"NIST_1A":
+            raise ValueError("no SPHERE file")
+        # The header is text of `size` bytes: one "name type value" per line.
+        entries = (line.split(" ", 2) for line in content[16 : int(size)].decode().split("\n"))
+        fields = {entry[0]: entry[2] for entry in entries if len(entry) == 3}
+        # Compressed samples ("shorten") would need a decoder.
+        if fields.get("sample_coding", "pcm") != "pcm" or fields["sample_n_bytes"] != "2":
+            raise ValueError(f"samples must be plain 16-bit, but are {fields.get('sample_coding')}")
+        rate, channels = int(fields["sample_rate"]), int(fields["channel_count"])
+        # "10" is NIST's code for big-endian.
+        dtype = ">i2" if fields.get("sample_byte_format") == "10" else "<i2"
+        samples = np.frombuffer(content, dtype, offset=int(size)).reshape(-1, channels)
+        start, stop = int(begin * rate), int(end * rate)
+        if stop > len(samples):
+            raise ValueError(f"the part ends at sample {stop}, but the file has {len(samples)}")
+    # The largest sample is 1, as for WAV.
+    return rate, np.ascontiguousarray(samples[start:stop].T / np.float32(32767), np.float32)
+
+
+class TedliumDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder of the release."),
+            arguments.choice("release", "release1", "release2", "release3", default=REQUIRED),
+            arguments.usage(
+                *("train", "test", "dev", "all"),
+                doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
+            ),
+            arguments.optional(
+                "extensions",
+                str,
+                'must be ".sph" or None.',
+                functools.partial(_checks.check_choice, choices=(".sph",)),
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),
+        read=_ted_columns,
+        prepare=_ted_places,
+    ),
+):
+    """TED-LIUM: talks in SPHERE files (uncompressed 16-bit), cut by STM files.
+
+    Columns: `waveform`; `sample_rate` () int32; `transcript`, `talk_id`, `speaker_id`, `identifier` () str.
+    """

@@ -1,0 +1,131 @@
+"""Columns that are more than one array: strings, and values that are in files and are read when a row is requested.
+
+With them one table (`ArrayTable`) serves every source that knows its rows beforehand, whatever it keeps in memory.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.mindspore.dataset._rows import Array, Column
+from sporax.mindspore.dataset._tables import Indices, add_place
+from sporax.mindspore.dataset.vision._decode import decode
+
+
+class StoredColumn(abc.ABC):
+    """One value per row, made when the row is requested."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def gather(self, indices: Indices) -> Column:
+        """The values of the rows number `indices`, in that order."""
+
+    def origin(self, index: int) -> str:
+        """The file a value comes from; "" where it is not one of its own."""
+        return ""
+
+
+Stored = Column | StoredColumn
+
+
+class Texts(StoredColumn):
+    """Strings of any length: an array of them would give each the room of the longest.
+
+    Args:
+        values: one string per row.
+    """
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def gather(self, indices: Indices) -> Column:
+        """See StoredColumn."""
+        # One array per row: each string has its own length in the dtype.
+        return [np.array(self._values[index], np.str_) for index in indices]
+
+
+class Files(StoredColumn):
+    """One file per row.
+
+    Args:
+        where: name of the data set, for messages.
+        paths: the files.
+        read: (content, path) -> value.
+    """
+
+    def __init__(self, where: str, paths: Sequence[Path], read: Callable[[bytes, Path], Array]) -> None:
+        self._where = where
+        self._paths = paths
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def gather(self, indices: Indices) -> Column:
+        """See StoredColumn."""
+        # Read when requested: a data set of images does not fit into memory.
+        values = []
+        for index in indices:
+            try:
+                values.append(self._one(self._paths[index]))
+            except SporaxError as error:
+                add_place(error, f"number {index} of '{self._where}'")  # the message names the file already
+                raise
+        return values
+
+    def origin(self, index: int) -> str:
+        """See StoredColumn."""
+        return str(self._paths[index])
+
+    def _one(self, path: Path) -> Array:
+        try:
+            # A file may vanish between the listing and the row.
+            content = path.read_bytes()
+        except OSError as error:
+            raise SporaxRuntimeError(f"For '{self._where}', the file {str(path)!r} cannot be read: {error}") from error
+        return self._read(content, path)
+
+
+class Computed(StoredColumn):
+    """A function of the row number, for sources that make or cut out their values.
+
+    Args:
+        size: number of rows.
+        value: row number -> value.
+    """
+
+    def __init__(self, size: int, value: Callable[[int], Any]) -> None:
+        self._size = size
+        self._value = value
+
+    def __len__(self) -> int:
+        return self._size
+
+    def gather(self, indices: Indices) -> Column:
+        """See StoredColumn."""
+        return [np.asarray(self._value(int(index))) for index in indices]
+
+
+def images(where: str, paths: Sequence[Path], decoded: bool) -> Files:
+    """A column of image files: pixels (H, W, 3) uint8 if `decoded`, else the bytes of the files (n,) uint8."""
+    return Files(where, paths, _pixels if decoded else _content)
+
+
+def _pixels(content: bytes, path: Path) -> Array:
+    return decode(content, str(path))
+
+
+def _content(content: bytes, path: Path) -> Array:
+    # A copy, since `frombuffer` gives an array that cannot be changed.
+    return np.frombuffer(content, np.uint8).copy()

@@ -1,0 +1,215 @@
+"""Constructors of data sets, built from specifications.
+
+Problem: MindSpore reads about sixty published formats. Their constructors are nearly the same, yet each has its own order of
+arguments, its own defaults and a few arguments of its own.
+
+Method: a format is one row, the `Format` in its class statement: the arguments in order, the names of the columns, and the
+function that reads the files. `constructor` makes `__init__` of the row: a signature that `inspect`, `help` and editors see,
+one check per argument, and a reader that waits for the first use. The bases `FormatDataset` (here) and `FileDataset`
+(`text_files`) say how the rows are sampled.
+
+Reference: MindSpore's signatures in `mindspore.dataset` (r2.2); tests/mindspore/golden compares them.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._cache import check_cache
+from sporax.mindspore.dataset._mappable import MappableDataset
+from sporax.mindspore.dataset._nodes import Source
+from sporax.mindspore.dataset._recorded import record_constructor
+from sporax.mindspore.dataset._sources.columns import Stored
+from sporax.mindspore.dataset._sources.memory import ArrayTable
+from sporax.mindspore.dataset._tables import Table
+from sporax.mindspore.dataset.samplers import PKSampler, select_sampler
+
+REQUIRED = inspect.Parameter.empty
+
+#: (data set, argument, value) -> the value in the form that the reader wants; raises where the value is not valid.
+Check = Callable[[str, str, Any], Any]
+
+#: Columns by name, or a table that keeps them in its own way.
+Rows = Mapping[str, Stored] | Table
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a constructor.
+
+    Attributes:
+        name: MindSpore's name for it.
+        annotation: its type.
+        doc: its line in the documentation.
+        default: MindSpore's default, or REQUIRED.
+        check: see `Check`; None for an argument that says how rows are sampled: the base class checks it, and the reader
+            does not get it.
+    """
+
+    name: str
+    annotation: Any
+    doc: str
+    default: Any = REQUIRED
+    check: Check | None = None
+
+    def parameter(self) -> inspect.Parameter:
+        """Its place in the signature."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Parameter(self.name, kind, default=self.default, annotation=self.annotation)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Format:
+    """The specification of a data set.
+
+    `columns` and `read` get the name of the data set (for messages) and then the checked values of all arguments that have
+    a check, in their order.
+
+    Attributes:
+        arguments: of the constructor, in MindSpore's order.
+        columns: names of the columns, or the function that chooses them.
+        read: reads the files, when the first row is requested. What it gives beyond `columns` is left out.
+        prepare: checks arguments against one another; gets the same, and returns the values for `columns` and `read`.
+    """
+
+    arguments: tuple[Argument, ...]
+    columns: Sequence[str] | Callable[..., Sequence[str]]
+    read: Callable[..., Rows]
+    prepare: Callable[..., tuple[Any, ...]] | None = None
+
+
+class SpecifiedDataset(abc.ABC):
+    """Base of data sets whose class statement has a `Format`; it gives them their constructor.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+        SporaxRuntimeError: (when read) a file is missing or broken; the message names the file and the place in it.
+    """
+
+    _format: ClassVar[Format]
+    _values: tuple[Any, ...]
+
+    def __init_subclass__(cls, *, format: Format | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if format is not None:
+            cls._format = format
+            cls.__doc__ = _documentation(cls.__doc__, format)
+            record_constructor(cls, constructor(cls, format))
+
+    def __init__(self, *positional: Any, **named: Any) -> None:
+        raise SporaxTypeError(
+            f"For '{type(self).__name__}', there is no constructor: start from one of its subclasses."
+        )
+
+    @abc.abstractmethod
+    def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
+        """Become the data set of these rows.
+
+        Args:
+            where: name of the data set, for messages.
+            columns: names of the columns.
+            read: finds the rows; called at the first use.
+            sampling: the values of the arguments without a check.
+        """
+
+
+def constructor(owner: type, row: Format) -> Callable[..., None]:
+    """The `__init__` of a data set.
+
+    Args:
+        owner: its class, of which messages give the name.
+        row: its specification.
+    """
+    where = owner.__name__
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    signature = inspect.Signature([this, *(argument.parameter() for argument in row.arguments)], return_annotation=None)
+
+    def build(self: SpecifiedDataset, /, *positional: Any, **named: Any) -> None:
+        try:
+            bound = signature.bind(self, *positional, **named)
+        # MindSpore's errors about arguments are TypeErrors with the name of the API.
+        except TypeError as error:
+            names = ", ".join(argument.name for argument in row.arguments)
+            raise SporaxTypeError(f"For '{where}', the arguments are {names}, but got: {error}.") from None
+        bound.apply_defaults()
+        checked = [(a.check, a.name, bound.arguments[a.name]) for a in row.arguments]
+        values = tuple(check(where, name, value) for check, name, value in checked if check is not None)
+        self._values = values if row.prepare is None else row.prepare(where, *values)
+        columns = row.columns(where, *self._values) if callable(row.columns) else row.columns
+        # Files are read at the first row, so that describing a pipeline is cheap.
+        read = functools.partial(row.read, where, *self._values)
+        self._open(where, columns, read, {name: value for check, name, value in checked if check is None})
+
+    build.__name__, build.__qualname__, build.__module__ = (
+        "__init__",
+        f"{owner.__qualname__}.__init__",
+        owner.__module__,
+    )
+    build.__doc__ = "See the class for what the arguments mean."
+    build.__annotations__ = {argument.name: argument.annotation for argument in row.arguments} | {"return": None}
+    # `vars`, since the type checker knows no such attribute of functions.
+    vars(build)["__signature__"] = signature
+    return build
+
+
+def _documentation(text: str | None, row: Format) -> str:
+    """The text of a class with a line for each argument, and the errors of all data sets."""
+    lines = [
+        textwrap.fill(f"{a.name}: {a.doc}", 116, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        for a in row.arguments
+    ]
+    # The errors are written once, in the base class.
+    errors = inspect.cleandoc(SpecifiedDataset.__doc__ or "").partition("Raises:")
+    return "\n".join([inspect.cleandoc(text or ""), "", "Args:", *lines, "", errors[1] + errors[2]])
+
+
+def opened(where: str, columns: Sequence[str], read: Callable[[], Rows]) -> Table:
+    """The table of a data set.
+
+    Raises:
+        SporaxRuntimeError: it has no rows, or a file is missing or broken.
+    """
+    rows = read()
+    if isinstance(rows, Table):
+        return rows
+    # Readers may give more columns than the task has.
+    table = ArrayTable({name: rows[name] for name in columns})
+    if not table.size:
+        raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
+    return table
+
+
+class FormatDataset(SpecifiedDataset, MappableDataset):
+    """Base of data sets that can give any row at any time: their rows are sampled as those of `NumpySlicesDataset`."""
+
+    def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
+        _checks.check_options(where, {"decrypt": sampling.get("decrypt")})
+        cache = check_cache(where, sampling.get("cache"))
+        names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
+        sampler = select_sampler(where, *(sampling.get(name) for name in names))
+        # The classes of most data sets are in one column.
+        if isinstance(sampler, PKSampler) and sampler.class_column != "label":
+            raise SporaxValueError(
+                f"For '{where}', 'class_column' of PKSampler must be 'label', but got {sampler.class_column!r}."
+            )
+        workers = _checks.check_workers(where, sampling["num_parallel_workers"])
+        labels = label_column if "label" in columns else None
+        table = functools.partial(opened, where, tuple(columns), read)
+        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
+
+
+def label_column(table: Table) -> Any:
+    """The class of every row, for PKSampler; None where a row has no single number."""
+    label = table.columns["label"] if isinstance(table, ArrayTable) else None
+    # Images with several labels have no class to sample by.
+    return label if isinstance(label, np.ndarray) and label.ndim == 1 else None

@@ -1,0 +1,305 @@
+"""Images with a class each: folders of them by class, or lists that name files and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
+from sporax.mindspore.dataset._sources.format import Format, FormatDataset
+from sporax.mindspore.dataset._sources.reading import IMAGE_ENDINGS, existing, files_in, folders_in, parse_lines
+
+Labelled = Iterable[tuple[Path, int]]
+
+
+def labelled_images(where: str, labelled: Labelled, decoded: bool, dtype: Any = np.uint32) -> Mapping[str, Stored]:
+    """The columns `image` and `label` of (file, class) pairs."""
+    pairs = list(labelled)
+    return {
+        "image": images(where, [path for path, _ in pairs], decoded),
+        "label": np.array([label for _, label in pairs], dtype),
+    }
+
+
+def images_by_folder(where: str, folders: Sequence[Path]) -> Labelled:
+    # Empty folders keep their number.
+    """The images of every folder, with the number of the folder."""
+    for label, folder in enumerate(folders):
+        for path in files_in(where, folder, *IMAGE_ENDINGS):
+            yield path, label
+
+
+def _classes(folder: Path, given: dict[str, int] | None) -> dict[str, int]:
+    if given is not None:
+        # MindSpore refuses nothing here: folders that are not listed are left out.
+        return given
+    return {path.name: label for label, path in enumerate(folders_in("ImageFolderDataset", folder))}
+
+
+def _class_folders(
+    where: str, folder: Path, endings: tuple[str, ...] | None, given: dict[str, int] | None, decoded: bool
+) -> Mapping[str, Stored]:
+    pairs: list[tuple[Path, int]] = []
+    # By name, as MindSpore orders rows, even where the user's labels have another order.
+    for name, label in sorted(_classes(folder, given).items()):
+        place = folder / name
+        inside = (
+            # A listed class may have no folder.
+            [path for path in sorted(place.iterdir()) if path.name.endswith(endings or "")] if place.is_dir() else []
+        )
+        # A folder inside has usually been unpacked to the wrong place.
+        inner = next((path for path in inside if path.is_dir()), None)
+        if inner is not None:
+            raise SporaxRuntimeError(
+                f"For '{where}', class folders must hold files only, but {str(inner)!r} is a folder; pass 'extensions' to "
+                "choose files."
+            )
+        pairs += [(path, label) for path in inside]
+    if not pairs:
+        raise SporaxRuntimeError(
+            f"For '{where}', the folder {str(folder)!r} must hold one folder of images per class, but no files were found."
+        )
+    return labelled_images(where, pairs, decoded, np.int32)
+
+
+class ImageFolderDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the class folders."),
+            *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
+            arguments.EXTENSIONS,
+            arguments.classes("class folder -> label; other folders are left out."),
+            *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
+        ),
+        columns=("image", "label"),
+        read=_class_folders,
+    ),
+):
+    """Image files in one folder per class.
+
+    Columns: `image`; `label` () int32, the number of the class folder in alphabetical order, or as `class_indexing` says. A
+    folder within a class folder is an error.
+    """
+
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.get_class_indexing())
+
+    def get_class_indexing(self) -> dict[str, int]:
+        """Class folder -> label."""
+        folder, _, given, _ = self._values
+        return _classes(folder, given)
+
+
+def _caltech256(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+    return labelled_images(where, images_by_folder(where, folders_in(where, folder)), decoded, np.int32)
+
+
+class Caltech256Dataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the class folders."), *arguments.SAMPLED_IMAGES),
+        columns=("image", "label"),
+        read=_caltech256,
+    ),
+):
+    """Caltech-256: one folder of images per class.
+
+    Columns: `image`; `label` () int32, the number of the folder in alphabetical order.
+    """
+
+
+def _sun397(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+    names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
+    # Names begin with a slash.
+    return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
+
+
+class SUN397Dataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds ClassName.txt and the class folders."), *arguments.SAMPLED_IMAGES),
+        columns=("image", "label"),
+        read=_sun397,
+    ),
+):
+    """SUN397: ClassName.txt names the folders of images, one per class and line.
+
+    Columns: `image`; `label` () uint32, the number of the line.
+    """
+
+
+def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+    # The folder is called "valid", the argument "val".
+    parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
+    pairs = [
+        pair
+        for name in parts
+        for pair in images_by_folder(where, [folder / name / kind for kind in ("negative", "positive")])
+    ]
+    return labelled_images(where, pairs, decoded)
+
+
+class RenderedSST2Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds these folders."),
+            arguments.usage("train", "val", "test", "all"),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_rendered_sst2,
+    ),
+):
+    """Rendered SST2: folders train, test and valid with a folder `negative` (0) and `positive` (1) each.
+
+    Columns: `image`; `label` () uint32.
+    """
+
+
+def _food101(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+    lists = [
+        existing(where, folder / "meta" / f"{name}.txt") for name in (("train", "test") if part == "all" else (part,))
+    ]
+    names = [name for path in lists for name in parse_lines(where, path, str.strip)]
+    return {
+        "image": images(where, [folder / "images" / f"{name}.jpg" for name in names], decoded),
+        "label": Texts([name.split("/")[0] for name in names]),
+    }
+
+
+class Food101Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds meta and images."),
+            arguments.usage("train", "test", "all"),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_food101,
+    ),
+):
+    """Food-101: meta/train.txt and meta/test.txt name the files in `images`.
+
+    Columns: `image`; `label` () str, the class.
+    """
+
+
+def _lsun_folders(where: str, folder: Path, part: str, classes: tuple[str, ...] | None) -> list[Path]:
+    if part == "test":
+        return [folder / "test"]
+    endings = {"train": ("_train",), "valid": ("_val",)}.get(part, ("_train", "_val"))
+    folders = [path for path in folders_in(where, folder) if path.name.endswith(endings)]
+    if classes is None:
+        return folders
+    # All endings of the part must be there for each class.
+    names = {f"{name}{ending}" for name in classes for ending in endings}
+    missing = sorted(names - {path.name for path in folders})
+    if missing:
+        raise SporaxRuntimeError(f"For '{where}', {str(folder)!r} must hold the folder {missing[0]!r}, but does not.")
+    return [path for path in folders if path.name in names]
+
+
+def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, decoded: bool) -> Mapping[str, Stored]:
+    return labelled_images(where, images_by_folder(where, _lsun_folders(where, folder, part, classes)), decoded)
+
+
+def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise _checks.type_error(where, name, "a list of str", value)
+    return _checks.check_names(where, name, value)
+
+
+class LSUNDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds these folders."),
+            arguments.usage(
+                *("train", "test", "valid", "all"),
+                doc='"train", "test", "valid" or "all" (the default: training and validation).',
+            ),
+            arguments.optional("classes", list[str], "only these classes; all by default.", _list_of_names),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_lsun,
+    ),
+):
+    """LSUN: image files in folders {class}_train and {class}_val, and in `test`.
+
+    Columns: `image`; `label` () uint32, the number of the folder.
+    """
+
+
+def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded: bool) -> Mapping[str, Stored]:
+    # None means the default, True.
+    alphabets = folders_in(where, folder / ("images_evaluation" if background is False else "images_background"))
+    # Characters are counted over all alphabets.
+    characters = [place for alphabet in alphabets for place in folders_in(where, alphabet)]
+    return labelled_images(where, images_by_folder(where, characters), decoded, np.int32)
+
+
+class OmniglotDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds images_background and images_evaluation."),
+            arguments.optional(
+                "background",
+                bool,
+                "read the background set (the default); False for the evaluation set.",
+                _checks.check_bool,
+            ),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_omniglot_columns,
+    ),
+):
+    """Omniglot: images_{background, evaluation}/{alphabet}/{character}/*.png.
+
+    Columns: `image`; `label` () int32, the number of the character.
+    """
+
+
+def _places_columns(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Mapping[str, Stored]:
+    size = "256" if small else "large"
+    place = folder / (f"val_{size}" if part == "val" else f"data_{size}_{part.removeprefix('train-')}")
+    path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
+
+    def row(line: str) -> tuple[Path, int]:
+        # From the right, since names may have spaces.
+        name, label = line.rsplit(" ", 1)
+        return place / name.lstrip("/"), int(label)
+
+    return labelled_images(where, parse_lines(where, path, row), decoded)
+
+
+class Places365Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the lists and the folders of images."),
+            arguments.usage("train-challenge", "val", "train-standard"),
+            arguments.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
+            arguments.DECODE,
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_places_columns,
+    ),
+):
+    """Places365: places365_train_{standard, challenge}.txt and places365_val.txt list files and classes.
+
+    Columns: `image`; `label` () uint32.
+    """

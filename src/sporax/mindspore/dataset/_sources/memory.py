@@ -1,0 +1,399 @@
+"""Sources in the user's own memory: arrays and Python objects."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._batch_source import BatchSource
+from sporax.mindspore.dataset._mappable import MappableDataset
+from sporax.mindspore.dataset._nodes import FlowSource, Node, Source
+from sporax.mindspore.dataset._random import Pass
+from sporax.mindspore.dataset._rows import Block, Column, Row, as_value, block_of, opened, row_of
+from sporax.mindspore.dataset._sources.columns import Stored, StoredColumn
+from sporax.mindspore.dataset._sources.schema import Schema, as_schema
+from sporax.mindspore.dataset._tables import Indices, Table
+from sporax.mindspore.dataset.samplers import PKSampler, select_sampler
+
+
+class ArrayTable(Table):
+    """Columns held as arrays (rows, …), as lists of arrays where rows differ in shape, or stored otherwise.
+
+    Args:
+        columns: by name, equally long. Rows are copied out of them.
+    """
+
+    def __init__(self, columns: Mapping[str, Stored]) -> None:
+        self.columns = dict(columns)
+        self.size = len(next(iter(columns.values())))
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        return {name: _rows_of(column, indices) for name, column in self.columns.items()}
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        # Only files can say where a row comes from.
+        files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
+        return ", ".join(filter(None, files)) or f"number {index} of the source"
+
+
+def _rows_of(column: Stored, indices: Indices) -> Column:
+    if isinstance(column, np.ndarray):
+        # Indexing with an array copies.
+        return column[indices]
+    if isinstance(column, StoredColumn):
+        return column.gather(indices)
+    # So that a row that is changed in place does not change the source.
+    return [column[i].copy() for i in indices]
+
+
+class NumpySlicesDataset(MappableDataset):
+    """Rows cut from arrays along their first dimension.
+
+    Args:
+        data: an array or list (one column), a tuple of them (a column each), or a dict column name -> array.
+        column_names: names; by default the dict's keys, or column_0, column_1, ….
+        num_samples: at most this many rows.
+        num_parallel_workers: threads that prepare rows.
+        shuffle: shuffle each epoch in another order; the default.
+        sampler: a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.
+        num_shards: number of ranks that share the rows.
+        shard_id: this rank.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: data or names do not fit, or an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        column_names: str | list[str] | None = None,
+        num_samples: int | None = None,
+        num_parallel_workers: int | None = None,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        num_shards: int | None = None,
+        shard_id: int | None = None,
+    ) -> None:
+        where = "NumpySlicesDataset"
+        columns = _named_columns(data, column_names)
+        chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
+        workers = _checks.check_workers(where, num_parallel_workers)
+        super().__init__(Source(tuple(columns), lambda: ArrayTable(columns), chosen, workers=workers))
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """The values of row number `index` of the first epoch (the sampler says which row that is).
+
+        Raises:
+            SporaxRuntimeError: there is no such row.
+        """
+        # Through the table and not the data: the column may be a list or stored.
+        row = row_of(self._source("[]").store().gather(np.array([self._row_number(index)])))
+        return tuple(opened(row[name]) for name in self._node.columns)
+
+
+def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
+    where = "NumpySlicesDataset"
+    if not isinstance(data, (list, tuple, dict, np.ndarray)):
+        raise _checks.type_error(where, "data", "a list, tuple, dict or numpy array", data)
+    if not len(data):
+        raise SporaxValueError(f"For '{where}', the argument 'data' must not be empty.")
+    parts = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, tuple) else [data]
+    if column_names is not None:
+        names = _checks.check_names(where, "column_names", column_names)
+    elif isinstance(data, dict):
+        names = _checks.check_names(where, "data", list(data))
+    else:
+        names = tuple(f"column_{i}" for i in range(len(parts)))
+    if len(names) != len(parts):
+        raise SporaxValueError(
+            f"For '{where}', 'column_names' must name {len(parts)} column(s), but got {len(names)}: {list(names)}."
+        )
+    columns = [_as_column(part) for part in parts]
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1 or not lengths[0]:
+        raise SporaxValueError(f"For '{where}', all columns must be equally long and not empty, but got {lengths}.")
+    return dict(zip(names, columns, strict=True))
+
+
+def _as_column(part: Any) -> Column:
+    if isinstance(part, np.ndarray) and part.ndim and part.dtype != object:
+        return part
+    items = [as_value(item) for item in part]
+    if any(item.dtype == object for item in items):
+        raise SporaxTypeError("For 'NumpySlicesDataset', 'data' must hold numbers or strings, but got Python objects.")
+    # One array is faster to gather from; rows of several shapes stay a list.
+    if len({item.shape for item in items}) == 1:
+        return np.stack(items)
+    return items
+
+
+class GeneratorDataset(MappableDataset):
+    """Rows from Python: a random-access object, an iterable, or a function that returns an iterator.
+
+    A source with `__getitem__` needs `__len__` too and is shuffled by default; it can be sampled and sharded. Any other
+    source is read in its own order.
+
+    Args:
+        source: the object. A row is a value, or a tuple with one value per column.
+        column_names: names of the columns.
+        column_types: dtypes the columns must have; a row that differs is an error.
+        schema: says names and dtypes instead (see `Schema`).
+        num_samples: at most this many rows.
+        num_parallel_workers: threads (processes with `python_multiprocessing`) that read a random-access source. A source
+            that is read in its own order is read by one thread, as in MindSpore.
+        shuffle: see above.
+        sampler: a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.
+        num_shards: number of ranks that share the rows.
+        shard_id: this rank.
+        python_multiprocessing: read with processes where several workers are requested; see `map`. Unlike in MindSpore
+            this is off by default, because processes need a guard in the script.
+        batch_sampler: gives lists of row numbers, one list per batch; instead of `sampler`, `shuffle` and so on.
+        collate_fn: (one list of values per column) -> the columns of a batch; for `batch_sampler`.
+        options: `max_rowsize` warns; MindSpore's other arguments are not offered.
+
+    Raises:
+        SporaxValueError: no column names, or an argument needs a random-access source.
+        SporaxRuntimeError: the source has `__getitem__` and no `__len__`; (when iterated) it failed, or gave a row that
+            does not fit the columns.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        column_names: str | list[str] | None = None,
+        column_types: list[Any] | None = None,
+        schema: Schema | str | None = None,
+        num_samples: int | None = None,
+        num_parallel_workers: int = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        num_shards: int | None = None,
+        shard_id: int | None = None,
+        python_multiprocessing: bool = False,
+        batch_sampler: Any = None,
+        collate_fn: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> None:
+        where = "GeneratorDataset"
+        _checks.check_options(where, options)
+        self.source = source
+        described = as_schema(where, schema)
+        if described is not None:
+            if column_names is not None or column_types is not None:
+                raise SporaxValueError(
+                    f"For '{where}', 'schema' must not be combined with 'column_names' or 'column_types'."
+                )
+            column_names = [column.name for column in described.columns]
+            column_types = [column.dtype for column in described.columns]
+        if column_names is None:
+            raise SporaxValueError(f"For '{where}', the argument 'column_names' is required, but got None.")
+        names = _checks.check_names(where, "column_names", column_names)
+        workers = _checks.check_workers(where, num_parallel_workers) or 1
+        # One worker is a thread: a process would only add copies.
+        processes = _checks.check_bool(where, "python_multiprocessing", python_multiprocessing) and workers > 1
+        form = _RowForm(names, _checked_types(column_types, names))
+        given = (num_samples, sampler, shuffle, num_shards, shard_id)
+        _checks.check_batch_sampler(where, batch_sampler, collate_fn, given)
+        # MindSpore decides by these two methods whether rows can be picked.
+        if hasattr(source, "__getitem__"):
+            if not hasattr(source, "__len__"):
+                raise SporaxRuntimeError(f"For '{where}', a source with __getitem__ must have __len__ as well.")
+            # With one worker a lock keeps the source to one thread.
+            table = _ObjectTable(source, form, parallel=workers > 1)
+            # Checked even where a batch sampler is given, so that wrong arguments are found.
+            chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
+            if isinstance(chosen, PKSampler):
+                raise SporaxValueError(f"For '{where}', PKSampler is not supported: the source has no class labels.")
+            if batch_sampler is not None:
+                super().__init__(BatchSource(names, table, batch_sampler, collate_fn, workers, processes))
+                return
+            super().__init__(Source(names, lambda: table, chosen, python=True, workers=workers, processes=processes))
+            return
+        # These would be ignored silently otherwise.
+        _refuse_random_access(sampler=sampler, num_shards=num_shards, shard_id=shard_id, batch_sampler=batch_sampler)
+        if shuffle is not None:
+            _checks.check_bool(where, "shuffle", shuffle)
+        super().__init__(_sequential_source(source, form, _checks.check_num_samples(where, num_samples)))
+
+    def __getitem__(self, index: int) -> Any:
+        """What the source gives for row number `index` of the first epoch (the sampler says which row that is).
+
+        Raises:
+            SporaxRuntimeError: the source is sequential, fails, or there is no such row.
+        """
+        number = self._row_number(index)
+        try:
+            # The source's own value, as MindSpore gives it.
+            return self.source[number]
+        except Exception as error:
+            raise SporaxRuntimeError(
+                f"For 'GeneratorDataset', the source failed at row {number} with {type(error).__name__}: {error}"
+            ) from error
+
+
+def _refuse_random_access(**arguments: object) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise SporaxValueError(
+                f"For 'GeneratorDataset', '{name}' needs a source with __getitem__ and __len__, but this one is sequential."
+            )
+
+
+class _RowForm:
+    """What a row must look like; turns what a source gives into one."""
+
+    def __init__(self, names: tuple[str, ...], types: Sequence[np.dtype[Any]] | None) -> None:
+        self.names = names
+        self._types = types
+
+    def row(self, item: Any) -> Row:
+        """One row.
+
+        Raises:
+            SporaxRuntimeError: another number of values than columns, another dtype, or a Python object.
+        """
+        # A str or array is iterable, but is one value.
+        values = [item] if _is_value(item) else list(item) if isinstance(item, Iterable) else [item]
+        if len(values) != len(self.names):
+            raise SporaxRuntimeError(
+                f"For 'GeneratorDataset', a row must have one value per column {list(self.names)}, "
+                f"but the source gave {len(values)}."
+            )
+        row = {name: as_value(value) for name, value in zip(self.names, values, strict=True)}
+        for i, (name, value) in enumerate(row.items()):
+            # Dicts are the only objects that batches can hold.
+            if value.dtype == object and not isinstance(opened(value), dict):
+                raise SporaxRuntimeError(
+                    f"For 'GeneratorDataset', column {name!r} must hold numbers, strings, bytes or dicts, "
+                    f"but the source gave {type(values[i]).__name__}."
+                )
+            if self._types is not None and not _same_dtype(value.dtype, self._types[i]):
+                raise SporaxRuntimeError(
+                    f"For 'GeneratorDataset', column {name!r} must be {self._types[i]} as 'column_types' says, "
+                    f"but the source gave {value.dtype}."
+                )
+        return row
+
+
+def _same_dtype(dtype: np.dtype[Any], expected: np.dtype[Any]) -> bool:
+    """Equal; strings have a length each, which does not count."""
+    # Length is part of numpy's dtype of strings.
+    return dtype == expected or dtype.kind == expected.kind == "U"
+
+
+def _is_value(item: Any) -> bool:
+    # Tensors by their method, without importing them.
+    return isinstance(item, (int, float, complex, str, bytes, dict, np.ndarray, np.generic)) or hasattr(item, "asnumpy")
+
+
+class _ObjectTable(Table):
+    """A user's random-access object; unless `parallel`, only one thread at a time reads it."""
+
+    def __init__(self, source: Any, form: _RowForm, parallel: bool) -> None:
+        self._source = source
+        self._form = form
+        self._parallel = parallel
+        # Most users' objects are not written for threads.
+        self._lock = contextlib.nullcontext() if parallel else threading.Lock()
+        self.size = len(source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A lock cannot be pickled.
+        return _ObjectTable, (self._source, self._form, self._parallel)
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        with self._lock:
+            return block_of([self._one(int(index)) for index in indices])
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return f"number {index} of the source"
+
+    def _one(self, index: SupportsIndex) -> Row:
+        try:
+            item = self._source[index]
+        except SporaxError:
+            raise
+        except Exception as error:
+            raise SporaxRuntimeError(
+                f"For 'GeneratorDataset', the source failed at row {index} with {type(error).__name__}: {error}"
+            ) from error
+        return self._form.row(item)
+
+
+def _sequential_source(source: Any, form: _RowForm, limit: int | None) -> Node:
+    # They run once only, and every epoch needs them again.
+    if inspect.isgenerator(source) or isinstance(source, zip):
+        source = _Replayed(source)
+    if not callable(source) and not isinstance(source, Iterable):
+        raise _checks.type_error(
+            "GeneratorDataset", "source", "a callable, an iterable or a random-access object", source
+        )
+    # A length saves reading the source to count rows.
+    size = getattr(source, "__len__", None)
+
+    def start(run: Pass) -> Iterator[Row]:
+        return _read(source, form, limit)
+
+    def known_size() -> int:
+        assert size is not None
+        return size() if limit is None else min(size(), limit)
+
+    return FlowSource(form.names, start, None if size is None else known_size)
+
+
+def _read(source: Any, form: _RowForm, limit: int | None) -> Iterator[Row]:
+    number = 0
+    try:
+        # A callable is called again in each epoch, an iterable is iterated again.
+        for item in iter(source if isinstance(source, Iterable) else source()):
+            yield form.row(item)
+            number += 1
+            if number == limit:
+                # Not after the next row: the source may be endless or slow.
+                return
+    except SporaxError:
+        raise
+    except Exception as error:
+        raise SporaxRuntimeError(
+            f"For 'GeneratorDataset', the source failed at row {number} with {type(error).__name__}: {error}"
+        ) from error
+
+
+class _Replayed:
+    """A generator object, which can run only once; what it gave is kept for later epochs."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+        self._seen: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        number = 0
+        while True:
+            if number == len(self._seen):
+                try:
+                    self._seen.append(next(self._items))
+                except StopIteration:
+                    return
+            yield self._seen[number]
+            number += 1
+
+
+def _checked_types(types: object, names: Sequence[str]) -> list[np.dtype[Any]] | None:
+    if types is None:
+        return None
+    if not isinstance(types, (list, tuple)) or len(types) != len(names):
+        raise SporaxValueError(
+            f"For 'GeneratorDataset', 'column_types' must be a list of {len(names)} dtype(s), but got {types!r}."
+        )
+    return [_checks.numpy_dtype("GeneratorDataset", "column_types", item) for item in types]

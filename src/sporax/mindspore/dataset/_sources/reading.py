@@ -1,0 +1,143 @@
+"""Reading whole files of labels, lists and texts; what is wrong with one is said with its path and line."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.mindspore.dataset._sources.idx import read_bytes
+
+T = TypeVar("T")
+
+#: What parsing a broken file raises: missing fields, fields that are no numbers, keys that are not there.
+_BROKEN = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError)
+
+
+@contextlib.contextmanager
+def reading(where: str, path: Path, place: str = "") -> Iterator[None]:
+    """Errors inside name the data set, the file, and the place in it.
+
+    Raises:
+        SporaxRuntimeError: anything that parsing raised.
+    """
+    # No exception of Python's may reach the user without file and line.
+    try:
+        yield
+    except SporaxError:
+        raise
+    except _BROKEN as error:
+        at = f" at {place}" if place else ""
+        reason = f"{type(error).__name__}: {error}"
+        raise SporaxRuntimeError(f"For '{where}', the file {str(path)!r} is broken{at}: {reason}") from error
+
+
+def read_text(where: str, path: Path) -> str:
+    """The text of a file (UTF-8).
+
+    Raises:
+        SporaxRuntimeError: it cannot be read, or is not UTF-8; the message names the offset.
+    """
+    content = read_bytes(where, path)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise SporaxRuntimeError(f"For '{where}', {str(path)!r} must be UTF-8, but it is not: {error}") from error
+
+
+def lines(where: str, path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file without their ends, numbered from 1."""
+    text = read_text(where, path)
+    parts = text.split("\n")
+    # A newline at the end does not begin another line.
+    if parts and not parts[-1]:
+        del parts[-1]
+    # Only the end, as `splitlines` would split at other characters too.
+    return ((number, line.removesuffix("\r")) for number, line in enumerate(parts, 1))
+
+
+def parse_lines(where: str, path: Path, parse: Callable[[str], T], skip: int = 0) -> list[T]:
+    """`parse` of every line that is not empty, behind the first `skip` lines."""
+    values: list[T] = []
+    for number, line in lines(where, path):
+        # Numbered before lines are left out, so that messages agree with an editor.
+        if number > skip and line:
+            with reading(where, path, f"line {number}"):
+                values.append(parse(line))
+    return values
+
+
+def parse_csv(where: str, path: Path, width: int, delimiter: str = ",") -> list[list[str]]:
+    """The records of a file of comma-separated values, each of `width` fields."""
+    # "" keeps line ends inside of quoted fields.
+    reader = csv.reader(io.StringIO(read_text(where, path), newline=""), delimiter=delimiter)
+    records: list[list[str]] = []
+    try:
+        # Empty lines give empty records, which MindSpore skips.
+        for record in reader:
+            if record and len(record) != width:
+                raise SporaxRuntimeError(
+                    f"For '{where}', every record must have {width} fields, but the one that ends in line "
+                    f"{reader.line_num} of {str(path)!r} has {len(record)}."
+                )
+            if record:
+                records.append(record)
+    except csv.Error as error:
+        raise SporaxRuntimeError(
+            f"For '{where}', the file {str(path)!r} is broken at line {reader.line_num}: {error}"
+        ) from error
+    return records
+
+
+def read_json(where: str, path: Path) -> Any:
+    """What a JSON file holds."""
+    with reading(where, path):
+        return json.loads(read_text(where, path))
+
+
+def read_mat(where: str, path: Path, names: Sequence[str]) -> list[Any]:
+    """The variables `names` of a MATLAB file.
+
+    Raises:
+        SporaxRuntimeError: it cannot be read, or lacks one of them.
+    """
+    import scipy.io  # slow to import, and few formats need it
+
+    try:
+        content = scipy.io.loadmat(path)
+    except (OSError, scipy.io.matlab.MatReadError, *_BROKEN) as error:
+        raise SporaxRuntimeError(f"For '{where}', the file {str(path)!r} cannot be read: {error}") from error
+    with reading(where, path):
+        return [content[name] for name in names]
+
+
+def existing(where: str, path: Path) -> Path:
+    """The path, if there is something.
+
+    Raises:
+        SporaxRuntimeError: there is nothing.
+    """
+    if not path.exists():
+        raise SporaxRuntimeError(f"For '{where}', {str(path)!r} must exist, but there is no such file or folder.")
+    return path
+
+
+def files_in(where: str, folder: Path, *endings: str) -> list[Path]:
+    """The files of a folder that end so (any, without endings), by name."""
+    # Sorted, since the order of a folder depends on the file system.
+    paths = sorted(path for path in existing(where, folder).iterdir() if path.is_file())
+    # Endings in any case: cameras write .JPG.
+    return [path for path in paths if not endings or path.name.lower().endswith(endings)]
+
+
+def folders_in(where: str, folder: Path) -> list[Path]:
+    """The folders of a folder, by name."""
+    return sorted(path for path in existing(where, folder).iterdir() if path.is_dir())
+
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")

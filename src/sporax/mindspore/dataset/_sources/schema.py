@@ -1,0 +1,159 @@
+"""`Schema`: names, dtypes and shapes of columns, for sources whose files do not say them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _checks
+
+_INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_TYPES = (*_INTS, "float16", "float32", "float64", "bool", "string")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SchemaColumn:
+    """One column.
+
+    Attributes:
+        name: its name.
+        kind: numpy's name of the dtype, or "string".
+        shape: of a value; None where it is not known, -1 for a size that is not.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype."""
+        return np.dtype(np.str_ if self.kind == "string" else self.kind)
+
+
+class Schema:
+    """What the columns of a `TFRecordDataset` or `RandomDataset` are.
+
+    Args:
+        schema_file: a JSON file such as ``{"numRows": 3, "columns": {"label": {"type": "int64", "rank": 0}}}``; columns may
+            also be a list of objects with a ``name``.
+
+    Attributes:
+        columns: the columns, in order.
+        num_rows: number of rows to read, or None.
+
+    Raises:
+        SporaxRuntimeError: the file is no such JSON.
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+    """
+
+    def __init__(self, schema_file: str | None = None) -> None:
+        self.columns: list[SchemaColumn] = []
+        self.num_rows: int | None = None
+        self.dataset_type = ""
+        if schema_file is None:
+            return
+        path = _checks.check_file("Schema", "schema_file", schema_file)
+        try:
+            self.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, AttributeError, KeyError) as error:
+            # Errors of ours are ValueErrors as well, and say more.
+            if isinstance(error, (SporaxValueError, SporaxRuntimeError)):
+                raise
+            raise SporaxRuntimeError(f"For 'Schema', the file {str(path)!r} is no JSON of columns: {error}") from error
+
+    def add_column(self, name: str, de_type: Any, shape: list[int] | None = None) -> None:
+        """Add a column.
+
+        Args:
+            name: its name, not there yet.
+            de_type: a dtype of Sporax or its name; "string" for text.
+            shape: of a value, -1 for a size that is not known; None for any number of values.
+        """
+        _checks.check_str("Schema.add_column", "name", name)
+        if any(column.name == name for column in self.columns):
+            raise SporaxValueError(f"For 'Schema.add_column', 'name' must be new, but {name!r} is there already.")
+        self.columns.append(SchemaColumn(name, _kind(de_type), _shape(shape)))
+
+    def parse_columns(self, columns: dict[str, Any] | list[dict[str, Any]]) -> None:
+        """Add columns as a JSON file has them."""
+        if isinstance(columns, dict):
+            items = [{"name": name, **content} for name, content in columns.items()]
+        elif isinstance(columns, list):
+            items = columns
+        else:
+            raise _checks.type_error("Schema.parse_columns", "columns", "a dict or a list of dict", columns)
+        for item in items:
+            # Before `add_column`, whose message would not show the entry.
+            missing = next((key for key in ("name", "type") if key not in item), None)
+            if missing is not None:
+                raise SporaxRuntimeError(f"For 'Schema', a column must have '{missing}', but got {item!r}.")
+            # A file says a scalar by its rank, since it has no shape to give.
+            rank_0 = item.get("rank") == 0
+            self.add_column(item["name"], item["type"], [] if rank_0 else item.get("shape"))
+
+    def from_json(self, json_obj: dict[str, Any]) -> None:
+        """Take what `to_json` or a file says.
+
+        Raises:
+            SporaxRuntimeError: there are no columns, or `numRows` is not positive.
+        """
+        if not isinstance(json_obj, dict):
+            raise _checks.type_error("Schema.from_json", "json_obj", "a dict", json_obj)
+        unknown = sorted(set(json_obj) - {"datasetType", "numRows", "columns"})
+        if unknown:
+            raise SporaxRuntimeError(f"For 'Schema', there is no field {unknown[0]!r}.")
+        self.dataset_type = json_obj.get("datasetType", "")
+        self.num_rows = json_obj.get("numRows")
+        if self.num_rows is not None and (not isinstance(self.num_rows, int) or self.num_rows <= 0):
+            raise SporaxRuntimeError(f"For 'Schema', 'numRows' must be a positive int, but got {self.num_rows!r}.")
+        if "columns" not in json_obj:
+            raise SporaxRuntimeError("For 'Schema', the field 'columns' must be there, but is missing.")
+        self.parse_columns(json_obj["columns"])
+
+    def to_json(self) -> str:
+        """The columns as JSON text."""
+        columns = [
+            # The shape of an empty list is not written, its rank 0 says it.
+            {"name": column.name, "rank": 1 if column.shape is None else len(column.shape), "type": column.kind}
+            | ({} if not column.shape else {"shape": list(column.shape)})
+            for column in self.columns
+        ]
+        return json.dumps({"columns": columns}, indent=2)
+
+    def __str__(self) -> str:
+        return self.to_json()
+
+
+def _kind(value: Any) -> str:
+    # Sporax dtypes carry numpy's; classes such as np.int32 are accepted too.
+    name = str(getattr(value, "np_dtype", value)).lower() if not isinstance(value, type) else np.dtype(value).name
+    # "<u0" is how numpy prints str.
+    name = {"string": "string", "str": "string", "<u0": "string"}.get(name, name)
+    if name not in _TYPES:
+        raise SporaxTypeError(
+            f"For 'Schema.add_column', 'de_type' must be one of {', '.join(_TYPES)}, but got {value!r}."
+        )
+    return name
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)):
+        raise _checks.type_error("Schema.add_column", "shape", "a list of int", value)
+    return tuple(_checks.check_int("Schema.add_column", "shape", size, -1) for size in value)
+
+
+def as_schema(where: str, schema: Any) -> Schema | None:
+    """A Schema, from one or from the name of its file."""
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, (str, Path)):
+        return Schema(str(schema))
+    raise _checks.type_error(where, "schema", "a Schema or the name of a JSON file", schema)

@@ -1,0 +1,172 @@
+"""Text files of the user: lines, and tables of comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources.format import Argument, Format
+from sporax.mindspore.dataset._sources.text_files import Columns, FileDataset, FileTable, LineTable
+from sporax.mindspore.dataset._tables import Table
+
+
+def _parse_csv(path: Path, delimiter: str, names: Sequence[str], kinds: Sequence[Any], header: bool) -> Columns:
+    rows = _records(path, delimiter, len(names), header)
+    return {
+        name: _typed(name, [(number, record[i]) for number, record in rows], kinds[i], path)
+        for i, name in enumerate(names)
+    }
+
+
+def _records(path: Path, delimiter: str, width: int, header: bool) -> list[tuple[int, list[str]]]:
+    """(line number, fields) of every row."""
+    records: list[tuple[int, list[str]]] = []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            # "strict": a broken quotation would otherwise swallow the rest of the file.
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            for record in reader:
+                # Of `line_num` and not of a counter: a record may cover several lines.
+                if not record or (header and reader.line_num == 1):
+                    continue
+                if len(record) != width:
+                    raise SporaxRuntimeError(
+                        f"For 'CSVDataset', every line must have {width} fields, but line {reader.line_num} of "
+                        f"{str(path)!r} has {len(record)}."
+                    )
+                records.append((reader.line_num, record))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise SporaxRuntimeError(
+            f"For 'CSVDataset', {str(path)!r} is not valid after row {len(records)}: {error}"
+        ) from error
+    return records
+
+
+def _typed(name: str, column: Sequence[tuple[int, str]], kind: Any, path: Path) -> Sequence[Any] | NDArray[Any]:
+    # Strings stay lists, each with its own length.
+    if kind is str:
+        return [field for _, field in column]
+    # MindSpore's types of columns: int32 and float32.
+    dtype, parse = (np.int32, int) if kind is int else (np.float32, float)
+    values = np.empty(len(column), dtype)
+    for i, (line, field) in enumerate(column):
+        try:
+            values[i] = parse(field)
+        # int32 overflows raise in numpy.
+        except (ValueError, OverflowError) as error:
+            raise SporaxRuntimeError(
+                f"For 'CSVDataset', column {name!r} must hold {np.dtype(dtype)}, but line {line} of {str(path)!r} has "
+                f"{field!r}."
+            ) from error
+    return values
+
+
+def _header(path: Path, delimiter: str) -> tuple[str, ...]:
+    # Only the first file's header; others are assumed to be equal.
+    with path.open(newline="", encoding="utf-8") as file:
+        first = next(csv.reader(file, delimiter=delimiter), None)
+    if not first:
+        raise SporaxRuntimeError(
+            f"For 'CSVDataset', {str(path)!r} must begin with a line of column names, but is empty."
+        )
+    return _checks.check_names("CSVDataset", "column_names", first)
+
+
+def _column_kinds(where: str, name: str, value: object) -> list[type]:
+    if not isinstance(value, list):
+        raise _checks.type_error(where, name, "a list", value)
+    for item in value:
+        # `type` and not `isinstance`, as bool is an int.
+        if type(item) not in (int, float, str):
+            raise SporaxTypeError(f"For '{where}', '{name}' must hold int, float or str, but got {item!r}.")
+    return [type(item) for item in value]
+
+
+def _line_table(where: str, paths: Sequence[Path]) -> Table:
+    return LineTable(where, paths)
+
+
+class TextFileDataset(
+    FileDataset,
+    format=Format(
+        (arguments.dataset_files("*.txt"), *arguments.SAMPLED_FILES),
+        columns=("text",),
+        read=_line_table,
+    ),
+):
+    """The lines of text files (UTF-8), without empty ones.
+
+    Column: `text` () str, without its newline.
+    """
+
+
+def _delimiter(where: str, name: str, value: object) -> str:
+    delimiter = _checks.check_str(where, name, value)
+    # csv treats these as quotation and line ends.
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise SporaxValueError(f"For '{where}', the argument '{name}' must be one character, but got {delimiter!r}.")
+    return delimiter
+
+
+def _csv_values(
+    where: str, paths: Sequence[Path], delimiter: str, kinds: list[type] | None, names: tuple[str, ...] | None
+) -> tuple[Any, ...]:
+    """(files, delimiter, names, dtypes, whether the first line is a header); the header is read where names are not given."""
+    columns = names or _header(paths[0], delimiter)
+    if kinds is not None and len(kinds) != len(columns):
+        raise SporaxValueError(
+            f"For '{where}', 'column_defaults' must have one value per column, but got {len(kinds)} for {len(columns)}."
+        )
+    # A header is skipped only where it was read for the names.
+    return paths, delimiter, columns, kinds or [str] * len(columns), names is None
+
+
+def _csv_names(
+    where: str, paths: Sequence[Path], delimiter: str, names: tuple[str, ...], *options: object
+) -> tuple[str, ...]:
+    return names
+
+
+def _csv(
+    where: str, paths: Sequence[Path], delimiter: str, names: tuple[str, ...], kinds: Sequence[type], header: bool
+) -> Table:
+    parse = functools.partial(_parse_csv, delimiter=delimiter, names=names, kinds=kinds, header=header)
+    return FileTable(where, paths, parse)
+
+
+class CSVDataset(
+    FileDataset,
+    format=Format(
+        (
+            arguments.dataset_files("*.csv"),
+            Argument("field_delim", str, "the character between fields.", ",", _delimiter),
+            arguments.optional(
+                "column_defaults",
+                list[Any],
+                "one value per column, of which the type counts: int (int32), float (float32) or str; all columns are str "
+                "by default.",
+                _column_kinds,
+            ),
+            arguments.optional(
+                "column_names",
+                list[str],
+                "names; by default the first line of every file is a header that names them.",
+                _checks.check_names,
+            ),
+            *arguments.SAMPLED_FILES,
+        ),
+        columns=_csv_names,
+        read=_csv,
+        prepare=_csv_values,
+    ),
+):
+    """Tables of comma-separated values (UTF-8). A message about a broken line names file and line."""

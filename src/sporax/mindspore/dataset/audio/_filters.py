@@ -1,0 +1,205 @@
+"""Filters of two poles and two zeros, and general ones.
+
+Formulas: R. Bristow-Johnson, Cookbook formulae for audio EQ biquad filter coefficients; those that are not in it are SoX's
+(effects `band`, `deemph`, `riaa`), of which MindSpore's and torchaudio's are copies.
+"""
+
+# ruff: noqa: N803  # `Q` is the name of the argument in MindSpore
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import check_bool, check_int, check_number
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.audio._waves import WaveTransform
+
+
+class LFilter(WaveTransform):
+    """The difference equation a0 y[t] = b0 x[t] + b1 x[t-1] + … - a1 y[t-1] - ….
+
+    Args:
+        a_coeffs: a0, a1, …, lower delays first; a0 is not 0.
+        b_coeffs: b0, b1, …, as many.
+        clamp: cut the result to [-1, 1].
+
+    Raises:
+        SporaxTypeError, SporaxValueError: not two lists of numbers, equally long.
+    """
+
+    def __init__(self, a_coeffs: Sequence[float], b_coeffs: Sequence[float], clamp: bool = True) -> None:
+        self._a = _coefficients(self.name, "a_coeffs", a_coeffs)
+        self._b = _coefficients(self.name, "b_coeffs", b_coeffs)
+        self._clamp = check_bool(self.name, "clamp", clamp)
+        if len(self._a) != len(self._b) or not self._a[0]:
+            raise SporaxValueError(
+                f"For '{self.name}', 'a_coeffs' and 'b_coeffs' must be equally long, and a_coeffs[0] not 0, but got "
+                f"{a_coeffs} and {b_coeffs}."
+            )
+
+    def _of_wave(self, wave: Array) -> Array:
+        return filtered(wave, self._b, self._a, clamp=self._clamp)
+
+
+def filtered(wave: Array, b: Sequence[float], a: Sequence[float], *, clamp: bool) -> Array:
+    """A wave through a filter."""
+    import scipy.signal  # slow to import, and few pipelines need it
+
+    result: Array = scipy.signal.lfilter(b, a, wave)
+    return np.clip(result, -1, 1) if clamp else result
+
+
+def _coefficients(where: str, name: str, value: Any) -> list[float]:
+    if not isinstance(value, (list, tuple)) or not value:
+        raise SporaxTypeError(f"For '{where}', '{name}' must be a list of numbers, but got {value!r}.")
+    return [check_number(where, f"{name}[{i}]", item) for i, item in enumerate(value)]
+
+
+class _Biquad(WaveTransform):
+    """Base of filters with two poles; `_b` and `_a` have their coefficients."""
+
+    _b: tuple[float, float, float]
+    _a: tuple[float, float, float]
+
+    def _of_wave(self, wave: Array) -> Array:
+        return filtered(wave, self._b, self._a, clamp=True)
+
+    def _angle(self, sample_rate: Any, name: str, frequency: Any, quality: Any) -> tuple[float, float]:
+        """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments."""
+        rate = check_int(self.name, "sample_rate", sample_rate)
+        if not rate:
+            raise SporaxValueError(f"For '{self.name}', 'sample_rate' must not be 0.")
+        place = check_number(self.name, name, frequency)
+        width = check_number(self.name, "Q", quality, 0, 1, open_low=True)
+        angle = 2 * math.pi * place / rate
+        return angle, math.sin(angle) / (2 * width)
+
+
+class Biquad(_Biquad):
+    """A filter of given coefficients: b0, b1, b2 of the samples, a0, a1, a2 of the results; a0 is not 0."""
+
+    def __init__(self, b0: float, b1: float, b2: float, a0: float, a1: float, a2: float) -> None:
+        values = {"b0": b0, "b1": b1, "b2": b2, "a0": a0, "a1": a1, "a2": a2}
+        numbers = [check_number("Biquad", name, value) for name, value in values.items()]
+        if not numbers[3]:
+            raise SporaxValueError("For 'Biquad', 'a0' must not be 0.")
+        self._b = (numbers[0], numbers[1], numbers[2])
+        self._a = (numbers[3], numbers[4], numbers[5])
+
+
+class AllpassBiquad(_Biquad):
+    """Changes phases only; `central_freq` in hertz is where they turn by half, over a width that `Q` in (0, 1] says."""
+
+    def __init__(self, sample_rate: int, central_freq: float, Q: float = 0.707) -> None:
+        angle, alpha = self._angle(sample_rate, "central_freq", central_freq, Q)
+        self._b = (1 - alpha, -2 * math.cos(angle), 1 + alpha)
+        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
+
+
+class BandrejectBiquad(_Biquad):
+    """Takes frequencies around `central_freq` (hertz) away, over a width that `Q` in (0, 1] says."""
+
+    def __init__(self, sample_rate: int, central_freq: float, Q: float = 0.707) -> None:
+        angle, alpha = self._angle(sample_rate, "central_freq", central_freq, Q)
+        self._b = (1, -2 * math.cos(angle), 1)
+        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
+
+
+class BandpassBiquad(_Biquad):
+    """Leaves frequencies around `central_freq` (hertz); with `const_skirt_gain` the peak is Q, else 1."""
+
+    def __init__(self, sample_rate: int, central_freq: float, Q: float = 0.707, const_skirt_gain: bool = False) -> None:
+        angle, alpha = self._angle(sample_rate, "central_freq", central_freq, Q)
+        skirt = check_bool(self.name, "const_skirt_gain", const_skirt_gain)
+        peak = math.sin(angle) / 2 if skirt else alpha
+        self._b = (peak, 0, -peak)
+        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
+
+
+class LowpassBiquad(_Biquad):
+    """Leaves frequencies below `cutoff_freq` (hertz)."""
+
+    def __init__(self, sample_rate: int, cutoff_freq: float, Q: float = 0.707) -> None:
+        angle, alpha = self._angle(sample_rate, "cutoff_freq", cutoff_freq, Q)
+        rest = 1 - math.cos(angle)
+        self._b = (rest / 2, rest, rest / 2)
+        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
+
+
+class HighpassBiquad(_Biquad):
+    """Leaves frequencies above `cutoff_freq` (hertz)."""
+
+    def __init__(self, sample_rate: int, cutoff_freq: float, Q: float = 0.707) -> None:
+        angle, alpha = self._angle(sample_rate, "cutoff_freq", cutoff_freq, Q)
+        rest = 1 + math.cos(angle)
+        self._b = (rest / 2, -rest, rest / 2)
+        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
+
+
+class EqualizerBiquad(_Biquad):
+    """Makes frequencies around `center_freq` (hertz) louder by `gain` decibels."""
+
+    def __init__(self, sample_rate: int, center_freq: float, gain: float, Q: float = 0.707) -> None:
+        angle, alpha = self._angle(sample_rate, "center_freq", center_freq, Q)
+        level = 10 ** (check_number(self.name, "gain", gain) / 40)
+        self._b = (1 + alpha * level, -2 * math.cos(angle), 1 - alpha * level)
+        self._a = (1 + alpha / level, -2 * math.cos(angle), 1 - alpha / level)
+
+
+class _Shelf(_Biquad):
+    """Base of filters that change all frequencies on one side; `_sign` is 1 for those below."""
+
+    _sign: int
+
+    def _shelve(self, sample_rate: int, gain: float, central_freq: float, quality: float) -> None:
+        angle, alpha = self._angle(sample_rate, "central_freq", central_freq, quality)
+        level = 10 ** (check_number(self.name, "gain", gain) / 40)
+        slope = 2 * math.sqrt(level) * alpha
+        turn, plus, minus = self._sign * math.cos(angle), level + 1, level - 1
+        self._b = (
+            level * (plus - minus * turn + slope),
+            self._sign * 2 * level * (minus - plus * turn),
+            level * (plus - minus * turn - slope),
+        )
+        self._a = (
+            plus + minus * turn + slope,
+            self._sign * -2 * (minus + plus * turn),
+            plus + minus * turn - slope,
+        )
+
+
+class BassBiquad(_Shelf):
+    """Makes frequencies below `central_freq` (hertz) louder by `gain` decibels."""
+
+    _sign = 1
+
+    def __init__(self, sample_rate: int, gain: float, central_freq: float = 100.0, Q: float = 0.707) -> None:
+        self._shelve(sample_rate, gain, central_freq, Q)
+
+
+class TrebleBiquad(_Shelf):
+    """Makes frequencies above `central_freq` (hertz) louder by `gain` decibels."""
+
+    _sign = -1
+
+    def __init__(self, sample_rate: int, gain: float, central_freq: float = 3000, Q: float = 0.707) -> None:
+        self._shelve(sample_rate, gain, central_freq, Q)
+
+
+class BandBiquad(_Biquad):
+    """A band around `central_freq` (hertz) with slow slopes; with `noise` for sounds without pitch."""
+
+    def __init__(self, sample_rate: int, central_freq: float, Q: float = 0.707, noise: bool = False) -> None:
+        angle, _ = self._angle(sample_rate, "central_freq", central_freq, Q)
+        width = 2 * math.pi * (central_freq / Q) / sample_rate
+        a2 = math.exp(-width)
+        a1 = -4 * a2 / (1 + a2) * math.cos(angle)
+        b0 = math.sqrt(1 - a1 * a1 / (4 * a2)) * (1 - a2)
+        if check_bool(self.name, "noise", noise):
+            b0 *= math.sqrt(((1 + a2) ** 2 - a1 * a1) * (1 - a2) / (1 + a2)) / b0
+        self._b = (b0, 0, 0)
+        self._a = (1, a1, a2)

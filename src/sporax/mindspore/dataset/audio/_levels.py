@@ -1,0 +1,169 @@
+"""Loudness: gain, fades, decibels, and the few bits of telephony."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.dataset._checks import check_int, check_number, type_error
+from sporax.mindspore.dataset._operations import OneToOne
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.audio._waves import WaveTransform
+from sporax.mindspore.dataset.audio.enums import FadeShape, GainType, ScaleType
+
+
+class AmplitudeToDB(WaveTransform):
+    """Decibels of powers or magnitudes (…, freq, time).
+
+    Args:
+        stype: what the numbers are.
+        ref_value: the number that is 0 dB, > 0.
+        amin: smaller numbers count as this one, > 0.
+        top_db: how far below the loudest the result is cut, >= 0.
+    """
+
+    min_dims = 2
+
+    def __init__(
+        self, stype: ScaleType = ScaleType.POWER, ref_value: float = 1.0, amin: float = 1e-10, top_db: float = 80.0
+    ) -> None:
+        if not isinstance(stype, ScaleType):
+            raise type_error("AmplitudeToDB", "stype", "a ScaleType", stype)
+        self._factor = 10.0 if stype is ScaleType.POWER else 20.0
+        self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True)
+        reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True)
+        self._offset = self._factor * math.log10(max(self._amin, reference))
+        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0)
+
+    def _of_wave(self, wave: Array) -> Array:
+        decibels = self._factor * np.log10(np.maximum(wave, self._amin)) - self._offset
+        # Each spectrogram of several channels has its own loudest number.
+        channels = wave.shape[-3] if wave.ndim > 2 else 1
+        groups = decibels.reshape(-1, channels, *wave.shape[-2:])
+        floor = groups.max(axis=(1, 2, 3), keepdims=True) - self._top_db
+        result: Array = np.maximum(groups, floor).reshape(wave.shape)
+        return result
+
+
+class DBToAmplitude(WaveTransform):
+    """`ref` * (10 ** (x / 10)) ** `power`: powers (`power` 1) or magnitudes (0.5) of decibels."""
+
+    def __init__(self, ref: float, power: float) -> None:
+        self._ref = check_number("DBToAmplitude", "ref", ref)
+        self._power = check_number("DBToAmplitude", "power", power)
+
+    def _of_wave(self, wave: Array) -> Array:
+        result: Array = self._ref * np.power(10.0 ** (0.1 * wave), self._power)
+        return result
+
+
+class Gain(WaveTransform):
+    """Louder by `gain_db` decibels."""
+
+    def __init__(self, gain_db: float = 1.0) -> None:
+        self._ratio = 10 ** (check_number("Gain", "gain_db", gain_db) / 20)
+
+    def _of_wave(self, wave: Array) -> Array:
+        return wave * self._ratio
+
+
+class Vol(WaveTransform):
+    """A volume, cut to [-1, 1].
+
+    Args:
+        gain: a factor of the amplitude (>= 0) or of the power (> 0), or decibels.
+        gain_type: which of them.
+    """
+
+    def __init__(self, gain: float, gain_type: GainType = GainType.AMPLITUDE) -> None:
+        if not isinstance(gain_type, GainType):
+            raise type_error("Vol", "gain_type", "a GainType", gain_type)
+        number = check_number("Vol", "gain", gain)
+        if (gain_type is GainType.AMPLITUDE and number < 0) or (gain_type is GainType.POWER and number <= 0):
+            raise SporaxValueError(f"For 'Vol', 'gain' of {gain_type.name} must be positive, but got {gain}.")
+        decibels = number if gain_type is GainType.DB else 10 * math.log10(number) if gain_type is GainType.POWER else 0
+        self._ratio = number if gain_type is GainType.AMPLITUDE else 10 ** (decibels / 20)
+
+    def _of_wave(self, wave: Array) -> Array:
+        return np.clip(wave * self._ratio, -1, 1)
+
+
+class Contrast(WaveTransform):
+    """Makes quiet sounds louder, like compression; `enhancement_amount` is in [0, 100]."""
+
+    def __init__(self, enhancement_amount: float = 75.0) -> None:
+        self._amount = check_number("Contrast", "enhancement_amount", enhancement_amount, 0, 100) / 750
+
+    def _of_wave(self, wave: Array) -> Array:
+        angle = wave * (math.pi / 2)
+        return np.sin(angle + self._amount * np.sin(angle * 4))
+
+
+class Fade(WaveTransform):
+    """Comes and goes slowly.
+
+    Args:
+        fade_in_len: samples until the full volume, >= 0.
+        fade_out_len: samples of the end, >= 0.
+        fade_shape: the curve.
+
+    Raises:
+        SporaxRuntimeError: (when applied) the wave is shorter than one of them.
+    """
+
+    def __init__(self, fade_in_len: int = 0, fade_out_len: int = 0, fade_shape: FadeShape = FadeShape.LINEAR) -> None:
+        self._in = check_int("Fade", "fade_in_len", fade_in_len, 0)
+        self._out = check_int("Fade", "fade_out_len", fade_out_len, 0)
+        if not isinstance(fade_shape, FadeShape):
+            raise type_error("Fade", "fade_shape", "a FadeShape", fade_shape)
+        self._shape = fade_shape
+
+    def _of_wave(self, wave: Array) -> Array:
+        length = wave.shape[-1]
+        if max(self._in, self._out) > length:
+            raise SporaxRuntimeError(
+                f"For 'Fade', 'fade_in_len' and 'fade_out_len' must be at most {length}, the length of the wave, but got "
+                f"{self._in} and {self._out}."
+            )
+        rise = np.concatenate([self._curve(np.linspace(0, 1, self._in)), np.ones(length - self._in)])
+        fall = np.concatenate([np.ones(length - self._out), self._curve(np.linspace(1, 0, self._out))])
+        return wave * rise * fall
+
+    def _curve(self, part: Array) -> Array:
+        """The volume where this part of the fade in has passed."""
+        curves: dict[FadeShape, Any] = {
+            FadeShape.LINEAR: lambda: part,
+            FadeShape.EXPONENTIAL: lambda: np.power(2.0, part - 1) * part,
+            FadeShape.LOGARITHMIC: lambda: np.log10(0.1 + part) + 1,
+            FadeShape.QUARTER_SINE: lambda: np.sin(part * math.pi / 2),
+            FadeShape.HALF_SINE: lambda: np.sin(part * math.pi - math.pi / 2) / 2 + 0.5,
+        }
+        # As in MindSpore, the logarithm reaches 1.04 at the full volume.
+        return np.maximum(curves[self._shape](), 0)
+
+
+class MuLawEncoding(OneToOne):
+    """Samples in [-1, 1] as int32 in [0, `quantization_channels`), finer where they are small."""
+
+    def __init__(self, quantization_channels: int = 256) -> None:
+        self._mu = check_int("MuLawEncoding", "quantization_channels", quantization_channels, 1) - 1
+
+    def _one(self, value: Array) -> Array:
+        wave = value.astype(np.float64)
+        squeezed = np.sign(wave) * np.log1p(self._mu * np.abs(wave)) / np.log1p(self._mu)
+        return ((squeezed + 1) / 2 * self._mu + 0.5).astype(np.int32)
+
+
+class MuLawDecoding(OneToOne):
+    """The samples in [-1, 1] that `MuLawEncoding` made whole numbers of."""
+
+    def __init__(self, quantization_channels: int = 256) -> None:
+        self._mu = check_int("MuLawDecoding", "quantization_channels", quantization_channels, 1) - 1
+
+    def _one(self, value: Array) -> Array:
+        dtype = np.float64 if value.dtype == np.float64 else np.float32
+        squeezed = value / self._mu * 2 - 1.0
+        return (np.sign(squeezed) * (np.exp(np.abs(squeezed) * np.log1p(self._mu)) - 1) / self._mu).astype(dtype)

@@ -1,0 +1,336 @@
+"""Spectra: short-time Fourier transforms, the mel scale, cosines of it, and what follows of them.
+
+The mel scale is HTK's (2595 log10(1 + f / 700)) or Slaney's (linear below 1000 Hz, logarithmic above; Auditory Toolbox, 1998).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.dataset._checks import check_bool, check_int, check_number, type_error
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.audio._waves import WaveTransform
+from sporax.mindspore.dataset.audio.enums import BorderType, MelType, NormMode, NormType, WindowType
+
+
+def melscale_fbanks(
+    n_freqs: int,
+    f_min: float,
+    f_max: float,
+    n_mels: int,
+    sample_rate: int,
+    norm: NormType = NormType.NONE,
+    mel_type: MelType = MelType.HTK,
+) -> Array:
+    """Triangles of the mel scale over frequencies: (n_freqs, n_mels) float32.
+
+    Args:
+        n_freqs: number of frequencies, from 0 to half the sample rate.
+        f_min: lowest frequency of the first triangle, in hertz.
+        f_max: highest frequency of the last one.
+        n_mels: number of triangles.
+        sample_rate: samples per second.
+        norm: SLANEY gives triangles of equal area.
+        mel_type: the formula of the scale.
+    """
+    where = "melscale_fbanks"
+    _member(where, "norm", norm, NormType)
+    _member(where, "mel_type", mel_type, MelType)
+    frequencies = np.linspace(0, sample_rate // 2, n_freqs)
+    mels = np.linspace(_to_mel(f_min, mel_type), _to_mel(f_max, mel_type), n_mels + 2)
+    corners = _to_hertz(mels, mel_type)
+    triangles = _triangles(frequencies, corners)
+    if norm is NormType.SLANEY:
+        triangles *= 2.0 / (corners[2:] - corners[:-2])
+    return triangles.astype(np.float32)
+
+
+def linear_fbanks(n_freqs: int, f_min: float, f_max: float, n_filter: int, sample_rate: int) -> Array:
+    """Triangles of equal width over frequencies: (n_freqs, n_filter) float32; arguments as in `melscale_fbanks`."""
+    frequencies = np.linspace(0, sample_rate // 2, n_freqs)
+    return _triangles(frequencies, np.linspace(f_min, f_max, n_filter + 2)).astype(np.float32)
+
+
+def create_dct(n_mfcc: int, n_mels: int, norm: NormMode = NormMode.NONE) -> Array:
+    """The matrix (n_mels, n_mfcc) float32 of the cosine transform of type II."""
+    _member("create_dct", "norm", norm, NormMode)
+    count = check_int("create_dct", "n_mels", n_mels, 1)
+    kept = check_int("create_dct", "n_mfcc", n_mfcc, 1)
+    matrix = np.cos(math.pi / count * np.outer(np.arange(count) + 0.5, np.arange(kept)))
+    if norm is NormMode.ORTHO:
+        matrix[:, 0] /= math.sqrt(2)
+        matrix *= math.sqrt(2 / count)
+    else:
+        matrix *= 2
+    return matrix.astype(np.float32)
+
+
+def _triangles(frequencies: Array, corners: Array) -> Array:
+    widths = np.diff(corners)
+    slopes = corners[None, :] - frequencies[:, None]
+    rising, falling = -slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]
+    return np.maximum(0.0, np.minimum(rising, falling))
+
+
+_LINEAR_MEL, _KNEE_HERTZ, _LOG_STEP = 200 / 3, 1000.0, math.log(6.4) / 27
+
+
+def _to_mel(frequency: float, kind: MelType) -> float:
+    if kind is MelType.HTK:
+        return 2595 * math.log10(1 + frequency / 700)
+    if frequency < _KNEE_HERTZ:
+        return frequency / _LINEAR_MEL
+    return _KNEE_HERTZ / _LINEAR_MEL + math.log(frequency / _KNEE_HERTZ) / _LOG_STEP
+
+
+def _to_hertz(mels: Array, kind: MelType) -> Array:
+    if kind is MelType.HTK:
+        return 700 * (10.0 ** (mels / 2595) - 1)
+    knee = _KNEE_HERTZ / _LINEAR_MEL
+    above: Array = _KNEE_HERTZ * np.exp(_LOG_STEP * (mels - knee))
+    return np.where(mels >= knee, above, mels * _LINEAR_MEL)
+
+
+def _member(where: str, name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise type_error(where, name, f"a {kind.__name__}", value)
+
+
+_WINDOWS: dict[WindowType, Any] = {
+    WindowType.BARTLETT: np.bartlett,
+    WindowType.BLACKMAN: np.blackman,
+    WindowType.HAMMING: np.hamming,
+    WindowType.HANN: np.hanning,
+    WindowType.KAISER: lambda size: np.kaiser(size, 12),
+}
+_PADDING = {
+    BorderType.CONSTANT: "constant",
+    BorderType.EDGE: "edge",
+    BorderType.REFLECT: "reflect",
+    BorderType.SYMMETRIC: "symmetric",
+}
+
+
+class Spectrogram(WaveTransform):
+    """Powers of frequencies over time: (…, time) -> (…, n_fft // 2 + 1, frames).
+
+    Args:
+        n_fft: samples of a Fourier transform.
+        win_length: samples of the window; `n_fft` by default.
+        hop_length: samples from frame to frame; half the window by default.
+        pad: zeros before and behind the wave.
+        window: its form.
+        power: exponent of the magnitudes, >= 0; 0 gives the complex numbers as (…, 2).
+        normalized: divide by the norm of the window.
+        center: frames lie around their places, and the wave is padded by half a frame.
+        pad_mode: what that padding holds.
+        onesided: without the frequencies above half the sample rate.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+        SporaxRuntimeError: (when applied) the wave is shorter than a frame.
+    """
+
+    def __init__(
+        self,
+        n_fft: int = 400,
+        win_length: int | None = None,
+        hop_length: int | None = None,
+        pad: int = 0,
+        window: WindowType = WindowType.HANN,
+        power: float = 2.0,
+        normalized: bool = False,
+        center: bool = True,
+        pad_mode: BorderType = BorderType.REFLECT,
+        onesided: bool = True,
+    ) -> None:
+        where = type(self).__name__
+        self._size = check_int(where, "n_fft", n_fft, 1)
+        self._width = self._size if win_length is None else check_int(where, "win_length", win_length, 1)
+        self._hop = self._width // 2 if hop_length is None else check_int(where, "hop_length", hop_length, 1)
+        if self._width > self._size:
+            raise SporaxValueError(f"For '{where}', 'win_length' must be at most {n_fft}, but got {win_length}.")
+        self._pad = check_int(where, "pad", pad, 0)
+        _member(where, "window", window, WindowType)
+        _member(where, "pad_mode", pad_mode, BorderType)
+        # The window is periodic: the last of n + 1 numbers, equal to the first, is left out.
+        self._window = _WINDOWS[window](self._width + 1)[:-1]
+        self._power = check_number(where, "power", power, 0)
+        self._normalized = check_bool(where, "normalized", normalized)
+        self._center = check_bool(where, "center", center)
+        self._pad_mode = _PADDING[pad_mode]
+        self._onesided = check_bool(where, "onesided", onesided)
+
+    def _of_wave(self, wave: Array) -> Array:
+        spectrum = self._transform(wave)
+        if not self._power:
+            return np.stack([spectrum.real, spectrum.imag], -1)
+        result: Array = np.abs(spectrum) ** self._power
+        return result
+
+    def _transform(self, wave: Array) -> Array:
+        """Complex numbers (…, freq, frames)."""
+        sides = [(0, 0)] * (wave.ndim - 1)
+        wave = np.pad(wave, [*sides, (self._pad, self._pad)])
+        if self._center:
+            half = self._size // 2
+            if self._pad_mode == "reflect" and wave.shape[-1] <= half:
+                raise SporaxRuntimeError(
+                    f"For '{self.name}', the wave must be longer than n_fft / 2 = {half}, but has {wave.shape[-1]} samples."
+                )
+            wave = np.pad(wave, [*sides, (half, half)], self._pad_mode)  # type: ignore[call-overload]  # names of modes
+        if wave.shape[-1] < self._size:
+            raise SporaxRuntimeError(
+                f"For '{self.name}', the wave must have at least n_fft = {self._size} samples, but has {wave.shape[-1]}."
+            )
+        before = (self._size - self._width) // 2
+        window = np.pad(self._window, (before, self._size - self._width - before))
+        frames = np.lib.stride_tricks.sliding_window_view(wave, self._size, -1)[..., :: self._hop, :] * window
+        spectrum = np.fft.rfft(frames) if self._onesided else np.fft.fft(frames)
+        if self._normalized:
+            spectrum = spectrum / math.sqrt((self._window**2).sum())
+        return np.swapaxes(spectrum, -1, -2)
+
+
+class MelScale(WaveTransform):
+    """Powers of frequencies (…, n_stft, time) as powers of the mel scale (…, n_mels, time).
+
+    Args:
+        n_mels: number of triangles.
+        sample_rate: samples per second of the wave.
+        f_min: lowest frequency, in hertz.
+        f_max: highest one; half the sample rate by default.
+        n_stft: number of frequencies.
+        norm: SLANEY gives triangles of equal area.
+        mel_type: the formula of the scale.
+    """
+
+    min_dims = 2
+
+    def __init__(
+        self,
+        n_mels: int = 128,
+        sample_rate: int = 16000,
+        f_min: float = 0.0,
+        f_max: float | None = None,
+        n_stft: int = 201,
+        norm: NormType = NormType.NONE,
+        mel_type: MelType = MelType.HTK,
+    ) -> None:
+        where = "MelScale"
+        low = check_number(where, "f_min", f_min)
+        high = check_int(where, "sample_rate", sample_rate, 1) // 2 if f_max is None else f_max
+        if check_number(where, "f_max", high) <= low:
+            raise SporaxValueError(f"For '{where}', 'f_max' must be above 'f_min', but got {high} and {f_min}.")
+        stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
+        self._triangles = melscale_fbanks(stft, low, high, count, sample_rate, norm, mel_type).astype(np.float64)
+
+    def _of_wave(self, wave: Array) -> Array:
+        if wave.shape[-2] != len(self._triangles):
+            raise SporaxRuntimeError(
+                f"For 'MelScale', there must be n_stft = {len(self._triangles)} frequencies, but got {wave.shape[-2]}."
+            )
+        return np.swapaxes(np.swapaxes(wave, -1, -2) @ self._triangles, -1, -2)
+
+
+class MelSpectrogram(WaveTransform):
+    """`Spectrogram`, then `MelScale`: (…, time) -> (…, n_mels, frames). Arguments: see these."""
+
+    def __init__(
+        self,
+        sample_rate: int = 16000,
+        n_fft: int = 400,
+        win_length: int | None = None,
+        hop_length: int | None = None,
+        f_min: float = 0.0,
+        f_max: float | None = None,
+        pad: int = 0,
+        n_mels: int = 128,
+        window: WindowType = WindowType.HANN,
+        power: float = 2.0,
+        normalized: bool = False,
+        center: bool = True,
+        pad_mode: BorderType = BorderType.REFLECT,
+        onesided: bool = True,
+        norm: NormType = NormType.NONE,
+        mel_scale: MelType = MelType.HTK,
+    ) -> None:
+        check_number("MelSpectrogram", "power", power, 0, open_low=True)
+        shape = (n_fft, win_length, hop_length, pad, window, power, normalized, center, pad_mode, onesided)
+        self._spectrogram = Spectrogram(*shape)
+        count = n_fft // 2 + 1 if onesided else n_fft
+        self._mel = MelScale(n_mels, sample_rate, f_min, f_max, count, norm, mel_scale)
+
+    def _of_wave(self, wave: Array) -> Array:
+        return self._mel._of_wave(self._spectrogram._of_wave(wave))
+
+
+class SpectralCentroid(WaveTransform):
+    """The mean frequency of each frame, weighted with magnitudes: (…, time) -> (…, 1, frames). Arguments: see Spectrogram."""
+
+    def __init__(
+        self,
+        sample_rate: int,
+        n_fft: int = 400,
+        win_length: int | None = None,
+        hop_length: int | None = None,
+        pad: int = 0,
+        window: WindowType = WindowType.HANN,
+    ) -> None:
+        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 1)
+        self._spectrogram = Spectrogram(n_fft, win_length, hop_length, pad, window, 1.0)
+        self._frequencies = np.linspace(0, rate // 2, n_fft // 2 + 1)[:, None]
+
+    def _of_wave(self, wave: Array) -> Array:
+        magnitudes = self._spectrogram._of_wave(wave)
+        result: Array = (self._frequencies * magnitudes).sum(-2, keepdims=True) / magnitudes.sum(-2, keepdims=True)
+        return result
+
+
+class ComplexNorm(WaveTransform):
+    """Magnitudes, to the exponent `power` >= 0, of complex numbers (…, 2)."""
+
+    min_dims = 2
+
+    def __init__(self, power: float = 1.0) -> None:
+        self._power = check_number("ComplexNorm", "power", power, 0)
+
+    def _of_wave(self, wave: Array) -> Array:
+        result: Array = np.hypot(wave[..., 0], wave[..., 1]) ** self._power
+        return result
+
+
+class Angle(WaveTransform):
+    """Angles of complex numbers (…, 2), in radians."""
+
+    min_dims = 2
+
+    def _of_wave(self, wave: Array) -> Array:
+        return np.arctan2(wave[..., 1], wave[..., 0])
+
+
+class ComputeDeltas(WaveTransform):
+    """How fast spectra (…, freq, time) change: the slope of a line through `win_length` >= 3 frames.
+
+    Args:
+        win_length: number of frames.
+        pad_mode: what is before the first and behind the last.
+    """
+
+    min_dims = 2
+
+    def __init__(self, win_length: int = 5, pad_mode: BorderType = BorderType.EDGE) -> None:
+        self._half = (check_int("ComputeDeltas", "win_length", win_length, 3) - 1) // 2
+        _member("ComputeDeltas", "pad_mode", pad_mode, BorderType)
+        self._mode: Any = _PADDING[pad_mode]
+
+    def _of_wave(self, wave: Array) -> Array:
+        places = np.arange(-self._half, self._half + 1)
+        wide = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(self._half, self._half)], self._mode)
+        frames = np.lib.stride_tricks.sliding_window_view(wide, len(places), -1)
+        result: Array = frames @ places / (places**2).sum()
+        return result

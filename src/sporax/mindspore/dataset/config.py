@@ -1,0 +1,452 @@
+"""Process-wide settings of the input pipeline: `mindspore.dataset.config`.
+
+Pipelines read these when an iterator is made, so a change affects the iterators made after it. Settings of MindSpore's that
+steer its C++ runtime (NUMA, autotune, shared memory, watchdog, …) are kept and can be read again; setting one to anything but
+what happens here anyway warns that it has no effect. Those that change the rows do what they say.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import sys
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
+from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
+from sporax.mindspore.dataset.debug import DebugHook, PrintMetaDataHook
+
+__all__ = [
+    "set_seed",
+    "get_seed",
+    "set_num_parallel_workers",
+    "get_num_parallel_workers",
+    "set_prefetch_size",
+    "get_prefetch_size",
+    "set_callback_timeout",
+    "get_callback_timeout",
+    "load",
+    "set_enable_autotune",
+    "get_enable_autotune",
+    "set_autotune_interval",
+    "get_autotune_interval",
+    "set_auto_num_workers",
+    "get_auto_num_workers",
+    "set_numa_enable",
+    "get_numa_enable",
+    "set_enable_shared_mem",
+    "get_enable_shared_mem",
+    "set_enable_watchdog",
+    "get_enable_watchdog",
+    "set_monitor_sampling_interval",
+    "get_monitor_sampling_interval",
+    "set_multiprocessing_timeout_interval",
+    "get_multiprocessing_timeout_interval",
+    "set_multiprocessing_start_method",
+    "get_multiprocessing_start_method",
+    "set_auto_offload",
+    "get_auto_offload",
+    "set_dynamic_shape",
+    "get_dynamic_shape",
+    "set_fast_recovery",
+    "get_fast_recovery",
+    "set_iterator_mode",
+    "get_iterator_mode",
+    "set_sending_batches",
+    "set_debug_mode",
+    "get_debug_mode",
+    "ErrorSamplesMode",
+    "set_error_samples_mode",
+    "get_error_samples_mode",
+    "set_video_backend",
+    "get_video_backend",
+]
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = missing_names(__name__)
+
+DEFAULT_SEED = 5489
+"""The seed reported, and used for sharded shuffles, when none was set."""
+
+DEBUG_SEED = 1
+"""The seed of debug mode when none was set: that of MindSpore."""
+
+UINT32_MAX = 2**32 - 1
+
+
+def _inherited_seed() -> int | None:
+    """The seed of an earlier `mindspore.set_seed`, which could not reach this module before it was imported."""
+    # Only looked up: importing it would load JAX.
+    common = sys.modules.get("sporax.mindspore.common.seed")
+    seed = common.get_seed() if common is not None else None
+    # `mindspore.set_seed` accepts larger numbers; the pipeline's are 32 bits.
+    return None if seed is None else seed & UINT32_MAX
+
+
+class ErrorSamplesMode(enum.IntEnum):
+    """What happens to a row whose `map` fails."""
+
+    RETURN = 0
+    REPLACE = 1
+    SKIP = 2
+
+
+@dataclass(slots=True)
+class _Settings:
+    """The present settings; what each means is at its setter."""
+
+    seed: int | None = field(default_factory=_inherited_seed)
+    # MindSpore's default of 8, unless there are fewer cores.
+    num_parallel_workers: int = min(8, os.cpu_count() or 1)
+    # Rows read ahead: MindSpore's size of a connector.
+    prefetch_size: int = 16
+    callback_timeout_seconds: int = 60
+    debug_mode: bool = False
+    debug_hooks: list[DebugHook] = field(default_factory=lambda: [PrintMetaDataHook()])
+    error_samples_mode: ErrorSamplesMode = ErrorSamplesMode.RETURN
+    without_effect: dict[str, Any] = field(default_factory=dict)
+
+
+_settings = _Settings()
+
+
+def set_seed(seed: int) -> None:
+    """Fix the shuffles and random transforms of all iterators made from now on.
+
+    Args:
+        seed: int in [0, 2**32 - 1].
+
+    Raises:
+        SporaxTypeError: `seed` is not an int.
+        SporaxValueError: `seed` is out of range.
+    """
+    _settings.seed = check_int("set_seed", "seed", seed, 0, UINT32_MAX)
+
+
+def get_seed() -> int:
+    """The seed of the pipeline; 5489 when it was never set, 1 in debug mode."""
+    default = DEBUG_SEED if _settings.debug_mode else DEFAULT_SEED
+    return default if _settings.seed is None else _settings.seed
+
+
+def is_seed_set() -> bool:
+    """Whether the seed is fixed: by `set_seed` (here or `mindspore.set_seed`), or by debug mode."""
+    return _settings.seed is not None or _settings.debug_mode
+
+
+def set_num_parallel_workers(num: int) -> None:
+    """Set how many threads prepare rows when an operation does not say it.
+
+    More threads than cores are allowed, so that a script written for a large machine runs on a small one.
+    """
+    _settings.num_parallel_workers = check_int("set_num_parallel_workers", "num", num, 1, INT32_MAX)
+
+
+def get_num_parallel_workers() -> int:
+    """The default number of threads that prepare rows."""
+    return _settings.num_parallel_workers
+
+
+def set_prefetch_size(size: int) -> None:
+    """Set how many rows (batches, after `batch`) an iterator prepares ahead of its user."""
+    _settings.prefetch_size = check_int("set_prefetch_size", "size", size, 1, INT32_MAX)
+
+
+def get_prefetch_size() -> int:
+    """How many rows an iterator prepares ahead of its user."""
+    return _settings.prefetch_size
+
+
+def set_callback_timeout(timeout: int) -> None:
+    """Set for how many seconds rows wait for `sync_update` and for a `WaitedDSCallback`."""
+    _settings.callback_timeout_seconds = check_int("set_callback_timeout", "timeout", timeout, 1, INT32_MAX)
+
+
+def get_callback_timeout() -> int:
+    """For how many seconds rows wait for `sync_update` and for a `WaitedDSCallback`."""
+    return _settings.callback_timeout_seconds
+
+
+def load(file: str) -> None:
+    """Take over the settings of a JSON file of MindSpore's: `numParallelWorkers`, `opConnectorSize`, `seed`.
+
+    Raises:
+        SporaxRuntimeError: the file cannot be read, or is no JSON object.
+    """
+    path = Path(check_str("load", "file", file))
+    try:
+        # MindSpore's JSON of settings.
+        settings = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SporaxRuntimeError(f"For 'load', the file {str(path)!r} cannot be read as JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise SporaxRuntimeError(f"For 'load', the file {str(path)!r} must hold a JSON object, but got {settings!r}.")
+    setters = {"numParallelWorkers": set_num_parallel_workers, "opConnectorSize": set_prefetch_size, "seed": set_seed}
+    for name, value in settings.items():
+        if name in setters:
+            setters[name](value)
+        else:
+            # MindSpore's files list all settings, so unknown ones are no error.
+            warnings.warn(f"For 'load', the setting {name!r} has no effect here.")
+
+
+# --------------------------------------------------------------------------------------------- settings without effect
+
+
+def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
+    """Remember a setting that changes nothing, and say so if it asks for something else than what happens."""
+    _settings.without_effect[name] = value
+    # A setting that asks for what happens anyway is silent.
+    if value != actual:
+        warnings.warn(f"For '{where}', {value!r} has no effect: {reason}.")
+
+
+def _kept(name: str, actual: Any) -> Any:
+    return _settings.without_effect.get(name, actual)
+
+
+_NO_TUNING = "the number of workers and what is read ahead are as set"
+
+
+def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> None:
+    """Ask for tuning of workers and queues, which has no effect here."""
+    _keep("set_enable_autotune", "autotune", check_bool("set_enable_autotune", "enable", enable), False, _NO_TUNING)
+    if filepath_prefix is not None and not check_str("set_enable_autotune", "filepath_prefix", filepath_prefix):
+        raise SporaxRuntimeError("For 'set_enable_autotune', 'filepath_prefix' must not be an empty string.")
+
+
+def get_enable_autotune() -> bool:
+    """Whether tuning was requested."""
+    return bool(_kept("autotune", False))
+
+
+def set_autotune_interval(interval: int) -> None:
+    """Steps between changes of the tuning, which has no effect here."""
+    steps = check_int("set_autotune_interval", "interval", interval, 0, INT32_MAX)
+    _keep("set_autotune_interval", "autotune_interval", steps, 0, _NO_TUNING)
+
+
+def get_autotune_interval() -> int:
+    """Steps between changes of the tuning."""
+    return int(_kept("autotune_interval", 0))
+
+
+def set_auto_num_workers(enable: bool) -> None:
+    """Ask for tuning of the number of workers, which has no effect here."""
+    flag = check_bool("set_auto_num_workers", "enable", enable)
+    _keep("set_auto_num_workers", "auto_num_workers", flag, False, _NO_TUNING)
+
+
+def get_auto_num_workers() -> bool:
+    """Whether tuning of the number of workers was requested."""
+    return bool(_kept("auto_num_workers", False))
+
+
+def set_numa_enable(numa_enable: bool) -> None:
+    """Ask for memory near the cores of a rank, which has no effect here."""
+    flag = check_bool("set_numa_enable", "numa_enable", numa_enable)
+    _keep("set_numa_enable", "numa", flag, False, "the launcher or the system binds processes to cores")
+
+
+def get_numa_enable() -> bool:
+    """Whether memory near the cores was requested."""
+    return bool(_kept("numa", False))
+
+
+def set_enable_shared_mem(enable: bool) -> None:
+    """Ask for shared memory between processes, which is always used."""
+    flag = check_bool("set_enable_shared_mem", "enable", enable)
+    _keep("set_enable_shared_mem", "shared_mem", flag, True, "worker processes hand rows over in shared memory")
+
+
+def get_enable_shared_mem() -> bool:
+    """Whether shared memory was requested."""
+    return bool(_kept("shared_mem", True))
+
+
+def set_enable_watchdog(enable: bool) -> None:
+    """Ask for a thread that ends stuck worker processes; here each ends by itself when its user has gone."""
+    flag = check_bool("set_enable_watchdog", "enable", enable)
+    _keep("set_enable_watchdog", "watchdog", flag, True, "each worker process watches its user")
+
+
+def get_enable_watchdog() -> bool:
+    """Whether the watchdog was requested."""
+    return bool(_kept("watchdog", True))
+
+
+def set_monitor_sampling_interval(interval: int) -> None:
+    """Milliseconds between samples of MindSpore's monitor, which does not exist here."""
+    milliseconds = check_int("set_monitor_sampling_interval", "interval", interval, 1, INT32_MAX)
+    reason = "there is no monitor of the pipeline; use 'Profiler'"
+    _keep("set_monitor_sampling_interval", "monitor_interval", milliseconds, 1000, reason)
+
+
+def get_monitor_sampling_interval() -> int:
+    """Milliseconds between samples of the monitor."""
+    return int(_kept("monitor_interval", 1000))
+
+
+def set_multiprocessing_timeout_interval(interval: int) -> None:
+    """Seconds after which MindSpore warns of rows that do not come; no warning comes here."""
+    seconds = check_int("set_multiprocessing_timeout_interval", "interval", interval, 1, INT32_MAX)
+    reason = "no warning is given of rows that take long"
+    _keep("set_multiprocessing_timeout_interval", "multiprocessing_timeout", seconds, 300, reason)
+
+
+def get_multiprocessing_timeout_interval() -> int:
+    """Seconds after which MindSpore warns of rows that do not come."""
+    return int(_kept("multiprocessing_timeout", 300))
+
+
+def set_multiprocessing_start_method(start_method: str = "fork") -> None:
+    """How worker processes start: 'spawn' always, since a fork copies locks that threads hold."""
+    where = "set_multiprocessing_start_method"
+    if check_str(where, "start_method", start_method) not in ("fork", "spawn"):
+        raise SporaxValueError(f"For '{where}', 'start_method' must be 'fork' or 'spawn', but got {start_method!r}.")
+    _keep(where, "start_method", start_method, "spawn", "worker processes are spawned")
+
+
+def get_multiprocessing_start_method() -> str:
+    """How worker processes start, as it was set; they are spawned in any case."""
+    return str(_kept("start_method", "spawn"))
+
+
+def set_auto_offload(offload: bool) -> None:
+    """Ask for transforms on the device, which has no effect here."""
+    flag = check_bool("set_auto_offload", "offload", offload)
+    _keep("set_auto_offload", "offload", flag, False, "transforms run on the host")
+
+
+def get_auto_offload() -> bool:
+    """Whether transforms on the device were requested."""
+    return bool(_kept("offload", False))
+
+
+def set_dynamic_shape(is_dynamic: bool) -> None:
+    """Say that shapes differ from batch to batch; they may in any case."""
+    # No warning: shapes may differ in any case, so both values are honoured.
+    _settings.without_effect["dynamic_shape"] = check_bool("set_dynamic_shape", "is_dynamic", is_dynamic)
+
+
+def get_dynamic_shape() -> bool:
+    """Whether shapes were said to differ."""
+    return bool(_kept("dynamic_shape", False))
+
+
+def set_fast_recovery(fast_recovery: bool) -> None:
+    """How a restored pipeline goes on: here always exactly, with the same random numbers."""
+    _settings.without_effect["fast_recovery"] = check_bool("set_fast_recovery", "fast_recovery", fast_recovery)
+
+
+def get_fast_recovery() -> bool:
+    """Whether MindSpore's fast recovery was requested."""
+    return bool(_kept("fast_recovery", True))
+
+
+def set_iterator_mode(do_copy: bool = False, parallel_convert: bool = False) -> None:
+    """How MindSpore's iterators make Tensors; here they are always copies, made in the user's thread."""
+    where = "set_iterator_mode"
+    mode = {
+        "do_copy": check_bool(where, "do_copy", do_copy),
+        "parallel_convert": check_bool(where, "parallel_convert", parallel_convert),
+    }
+    _settings.without_effect["iterator_mode"] = mode
+    if parallel_convert:
+        warnings.warn(f"For '{where}', parallel_convert=True has no effect: Tensors are made in the user's thread.")
+
+
+def get_iterator_mode() -> dict[str, bool]:
+    """What `set_iterator_mode` was given."""
+    return dict(_kept("iterator_mode", {"do_copy": False, "parallel_convert": False}))
+
+
+def set_video_backend(backend: str) -> None:
+    """What decodes videos: the CPU.
+
+    Raises:
+        SporaxNotImplementedError: "Ascend".
+    """
+    if check_str("set_video_backend", "backend", backend) not in ("CPU", "Ascend"):
+        raise SporaxValueError(f"For 'set_video_backend', 'backend' must be 'CPU' or 'Ascend', but got {backend!r}.")
+    if backend != "CPU":
+        raise SporaxNotImplementedError("For 'set_video_backend', 'backend' must be 'CPU', but got 'Ascend'.")
+
+
+def get_video_backend() -> str:
+    """What decodes videos."""
+    return "CPU"
+
+
+# ------------------------------------------------------------------------------------- settings that change the rows
+
+
+def set_sending_batches(batch_num: int) -> None:
+    """How many batches may go to the device: any number.
+
+    Raises:
+        SporaxNotImplementedError: a limit.
+    """
+    if check_int("set_sending_batches", "batch_num", batch_num, 0, INT32_MAX):
+        raise SporaxNotImplementedError(
+            f"For 'set_sending_batches', 'batch_num' must be 0 (no limit), but got {batch_num}; use 'sync_wait'."
+        )
+
+
+def set_debug_mode(debug_mode_flag: bool, debug_hook_list: list[DebugHook] | None = None) -> None:
+    """Whether hooks see what each transform of a `map` takes and gives.
+
+    The user's own thread then prepares each row when it is requested; numbers of workers, `python_multiprocessing`, caches
+    and the mode of error samples have no effect, and the seed is 1 if none was set.
+
+    Args:
+        debug_mode_flag: on or off.
+        debug_hook_list: hooks before the first and after each operation; `PrintMetaDataHook` by default. An empty list
+            keeps those of before.
+
+    Raises:
+        SporaxTypeError: an argument has the wrong type.
+    """
+    where = "set_debug_mode"
+    flag = check_bool(where, "debug_mode_flag", debug_mode_flag)
+    hooks: list[DebugHook] = [PrintMetaDataHook()] if debug_hook_list is None else debug_hook_list
+    if not isinstance(hooks, list) or not all(isinstance(hook, DebugHook) for hook in hooks):
+        raise type_error(where, "debug_hook_list", "a list of DebugHook", debug_hook_list)
+    if flag:
+        warnings.warn(f"For '{where}', debug mode is on: one thread prepares all rows, which is slow.")
+    _settings.debug_hooks = hooks or _settings.debug_hooks
+    _settings.debug_mode = flag
+
+
+def get_debug_mode() -> bool:
+    """Whether debug mode is on."""
+    return _settings.debug_mode
+
+
+def debug_hooks() -> list[DebugHook]:
+    """The hooks of debug mode."""
+    return _settings.debug_hooks
+
+
+def set_error_samples_mode(error_samples_mode: ErrorSamplesMode) -> None:
+    """What happens to a row for which an operation of a `map` fails.
+
+    `RETURN`: the error is raised. `SKIP`: the row is left out, with a warning; sizes still count it. `REPLACE`: a good row of
+    the same epoch comes in its stead, at the end of the epoch, with a warning; the first 16 good rows take turns.
+
+    Raises:
+        SporaxTypeError: not an ErrorSamplesMode.
+    """
+    if not isinstance(error_samples_mode, ErrorSamplesMode):
+        raise type_error("set_error_samples_mode", "error_samples_mode", "ErrorSamplesMode", error_samples_mode)
+    _settings.error_samples_mode = error_samples_mode
+
+
+def get_error_samples_mode() -> ErrorSamplesMode:
+    """What happens to a row for which an operation of a `map` fails."""
+    return _settings.error_samples_mode

@@ -1,0 +1,483 @@
+"""Samplers: which rows of a random-access source a pass reads, and in which order.
+
+A sampler maps (number of rows, pass) to an array of row numbers. Nothing else is state, so every rank, worker and
+restored iterator works out the same order. Samplers may be stacked: a child's rows are what its parent samples from.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
+from sporax.mindspore.dataset._checks import (
+    ConflictingArgumentsError,
+    SharesOfAll,
+    check_bool,
+    check_int,
+    check_num_samples,
+    check_shards,
+    check_str,
+    type_error,
+)
+from sporax.mindspore.dataset._random import Pass
+
+Order = NDArray[np.int64]
+
+
+class BuiltinSampler:
+    """Base of all samplers.
+
+    Args:
+        num_samples: at most this many rows per pass; None or 0 for all.
+    """
+
+    num_shares = 0
+    """How many ranks' shares this process reads by it, where it acts for all ranks; 0 for its own."""
+
+    def __init__(self, num_samples: int | None = None) -> None:
+        self.num_samples = check_num_samples(type(self).__name__, num_samples)
+        self.child_sampler: BuiltinSampler | None = None
+
+    def add_child(self, sampler: BuiltinSampler) -> None:
+        """Sample from what `sampler` samples.
+
+        Raises:
+            SporaxRuntimeError: this sampler already has a child.
+        """
+        if not isinstance(sampler, BuiltinSampler):
+            raise type_error("add_child", "sampler", "a sampler", sampler)
+        if self.child_sampler is not None:
+            raise SporaxRuntimeError("For 'add_child', this sampler already has a child; make a new sampler instead.")
+        self.child_sampler = sampler
+
+    def get_child(self) -> BuiltinSampler | None:
+        """The sampler below this one, or None."""
+        return self.child_sampler
+
+    def get_num_samples(self) -> int | None:
+        # The least cap counts, wherever it is in the chain.
+        """The cap on the number of rows that this sampler and its children impose, or None."""
+        below = self.child_sampler.get_num_samples() if self.child_sampler is not None else None
+        return min((n for n in (self.num_samples, below) if n is not None), default=None)
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random."""
+        return self.child_sampler is not None and self.child_sampler.is_shuffled()
+
+    def is_sharded(self) -> bool:
+        """Whether only one rank's share is read."""
+        return self.child_sampler is not None and self.child_sampler.is_sharded()
+
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone, so that several processes can work it out by themselves."""
+        return self.child_sampler is None or self.child_sampler.is_pure()
+
+    def order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None = None) -> Order:
+        """The row numbers of one pass over `num_rows` rows (`labels` serve PKSampler)."""
+        if self.child_sampler is None:
+            # An own order is cut to `num_samples` last, so that the cap counts rows given.
+            return self._order(num_rows, run, labels)[: self.num_samples]
+        below = self.child_sampler.order(num_rows, run, labels)
+        # The child's order is indexed: parents work on places, not on row numbers of the source.
+        return below[self._order(len(below), run, None if labels is None else labels[below])[: self.num_samples]]
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        raise NotImplementedError
+
+
+class SequentialSampler(BuiltinSampler):
+    """Rows in their stored order.
+
+    Args:
+        start_index: first row.
+        num_samples: at most this many rows.
+
+    Raises:
+        SporaxRuntimeError: (when iterated) `start_index` is outside the source.
+    """
+
+    def __init__(self, start_index: int | None = None, num_samples: int | None = None) -> None:
+        super().__init__(num_samples)
+        self.start_index = 0 if start_index is None else check_int("SequentialSampler", "start_index", start_index)
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # `max`: an empty source has no valid start, but is no error of the sampler.
+        if not 0 <= self.start_index < max(num_rows, 1):
+            raise SporaxRuntimeError(
+                f"For 'SequentialSampler', 'start_index' must be in [0, {num_rows}), but got {self.start_index}."
+            )
+        return np.arange(self.start_index, num_rows)
+
+
+class RandomSampler(BuiltinSampler):
+    """Rows in random order, drawn again for each pass.
+
+    Args:
+        replacement: draw each row independently, so that rows may come twice.
+        num_samples: at most this many rows.
+    """
+
+    def __init__(self, replacement: bool = False, num_samples: int | None = None) -> None:
+        super().__init__(num_samples)
+        self.replacement = check_bool("RandomSampler", "replacement", replacement)
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random: yes."""
+        return True
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        rng = run.shuffler()
+        # As many draws as rows; `num_samples` cuts them later.
+        return rng.integers(0, num_rows, num_rows) if self.replacement else rng.permutation(num_rows)
+
+
+class DistributedSampler(BuiltinSampler):
+    """One rank's share: every `num_shards`-th row of the (shuffled) source.
+
+    Of n rows, rank r reads (r + j * num_shards) mod n for j < ceil(n / num_shards): every rank reads equally many, the
+    last ones wrapping to the beginning. With an `offset` o >= 0 there is no wrap: row i goes to rank
+    (i + o) mod num_shards, so shares may differ by one. All ranks shuffle with one permutation, drawn again for each pass.
+
+    Args:
+        num_shards: number of ranks.
+        shard_id: this rank, in [0, num_shards).
+        shuffle: whether to shuffle before sharding.
+        num_samples: at most this many rows (of this rank).
+        offset: -1 for equal shares, or the rank that reads row 0.
+    """
+
+    def __init__(
+        self, num_shards: int, shard_id: int, shuffle: bool = True, num_samples: int | None = None, offset: int = -1
+    ) -> None:
+        super().__init__(num_samples)
+        # In a process that is all ranks, this may turn into one shard of one.
+        shards = check_shards("DistributedSampler", num_shards, shard_id)
+        if shards is None:
+            raise type_error("DistributedSampler", "num_shards", "int", num_shards)
+        self.num_shards, self.shard_id = shards
+        self.num_shares = self.num_shards if isinstance(shards, SharesOfAll) else 0
+        self.shuffle = check_bool("DistributedSampler", "shuffle", shuffle)
+        self.offset = check_int("DistributedSampler", "offset", offset, -1, self.num_shards - 1)
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random."""
+        return self.shuffle or super().is_shuffled()
+
+    def is_sharded(self) -> bool:
+        """Whether only one rank's share is read: yes."""
+        return True
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # Shared: all ranks must permute alike to have different rows.
+        whole = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
+        shard = run.rank if self.num_shares else self.shard_id
+        if self.offset >= 0:
+            return whole[(shard - self.offset) % self.num_shards :: self.num_shards]
+        if not num_rows:
+            return whole
+        # Rounded up; the last ranks wrap to the beginning, as MindSpore fills up.
+        share = -(-num_rows // self.num_shards)
+        return whole[(shard + np.arange(share) * self.num_shards) % num_rows]
+
+
+class SubsetSampler(BuiltinSampler):
+    """The given rows in the given order.
+
+    Args:
+        indices: row numbers, or one row number.
+        num_samples: at most this many of them.
+
+    Raises:
+        SporaxTypeError: an index is not an int.
+        SporaxRuntimeError: (when iterated) an index is outside the source.
+    """
+
+    def __init__(self, indices: Iterable[int] | int, num_samples: int | None = None) -> None:
+        super().__init__(num_samples)
+        if isinstance(indices, str) or not isinstance(indices, (Iterable, numbers.Integral)):
+            raise type_error(type(self).__name__, "indices", "a list of int", indices)
+        items = list(indices) if isinstance(indices, Iterable) else [indices]
+        for i, index in enumerate(items):
+            # Only types and limits; the number of rows is known when reading starts.
+            check_int(type(self).__name__, f"indices[{i}]", index)
+        self.indices: Order = np.array(items, np.int64)
+
+    def get_num_samples(self) -> int | None:
+        """The number of rows."""
+        # Known without the source, so sizes need no reading.
+        return min(len(self.indices), super().get_num_samples() or len(self.indices))
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        bad = self.indices[(self.indices < 0) | (self.indices >= num_rows)]
+        if len(bad):
+            raise SporaxRuntimeError(
+                f"For '{type(self).__name__}', row numbers must be in [0, {num_rows - 1}], but got {bad[0]}."
+            )
+        return self.indices
+
+
+class SubsetRandomSampler(SubsetSampler):
+    """The given rows in random order, drawn again for each pass. Arguments and errors: see SubsetSampler."""
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random: yes."""
+        return True
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # Permuted after the check of the row numbers.
+        return run.shuffler().permutation(super()._order(num_rows, run, labels))
+
+
+class WeightedRandomSampler(BuiltinSampler):
+    """Row i drawn with a probability proportional to weights[i].
+
+    Args:
+        weights: one number >= 0 per row (fewer weights than rows: the rest is never drawn).
+        num_samples: at most this many rows; by default as many as the source has.
+        replacement: whether a row may be drawn twice. Without replacement, rows of weight 0 come last.
+
+    Raises:
+        SporaxTypeError: a weight is not a number.
+        SporaxRuntimeError: (when iterated) no weight, a negative one, all zero, or more weights than rows.
+    """
+
+    def __init__(self, weights: Sequence[float], num_samples: int | None = None, replacement: bool = True) -> None:
+        super().__init__(num_samples)
+        values = weights if isinstance(weights, (list, tuple, np.ndarray)) else [weights]
+        for i, weight in enumerate(values):
+            if isinstance(weight, bool) or not isinstance(weight, numbers.Real):
+                raise type_error("WeightedRandomSampler", f"weights[{i}]", "a number", weight)
+        # Divided by their sum when drawn: weights need not add up to 1.
+        self.weights = np.array(values, np.float64)
+        self.replacement = check_bool("WeightedRandomSampler", "replacement", replacement)
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random: yes."""
+        return True
+
+    def _check_weights(self, num_rows: int) -> None:
+        if not len(self.weights) or (self.weights < 0).any() or not self.weights.any():
+            raise SporaxRuntimeError(
+                "For 'WeightedRandomSampler', 'weights' must be non-empty, not negative and not all zero, "
+                f"but got {self.weights.tolist()[:8]}."
+            )
+        if len(self.weights) > num_rows:
+            raise SporaxRuntimeError(
+                "For 'WeightedRandomSampler', there must be at most as many weights as rows, "
+                f"but got {len(self.weights)} weights and {num_rows} rows."
+            )
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        self._check_weights(num_rows)
+        rng = run.shuffler()
+        if self.replacement:
+            return rng.choice(len(self.weights), num_rows, p=self.weights / self.weights.sum())
+        # Exponential races: the order of arrival is a weighted draw without replacement; weight 0 arrives last.
+        # Division by weight 0 gives infinity, which is meant.
+        with np.errstate(divide="ignore"):
+            arrival = rng.exponential(size=len(self.weights)) / self.weights
+        # Rows of weight 0 all arrive at infinity; the second key puts them in random order.
+        return np.lexsort((rng.random(len(arrival)), arrival))
+
+
+class PKSampler(BuiltinSampler):
+    """`num_val` rows of every class, class after class.
+
+    Args:
+        num_val: rows per class.
+        num_class: not offered (as in MindSpore), must be None.
+        shuffle: whether classes, and the choice of rows within a class, are random.
+        class_column: name of the label column; `MindDataset` has any, other sources only `label`.
+        num_samples: at most this many rows.
+
+    Raises:
+        SporaxRuntimeError: (when iterated) the source has no class labels, or `num_val` < 1.
+    """
+
+    def __init__(
+        self,
+        num_val: int,
+        num_class: int | None = None,
+        shuffle: bool = False,
+        class_column: str = "label",
+        num_samples: int | None = None,
+    ) -> None:
+        super().__init__(num_samples)
+        self.num_val = check_int("PKSampler", "num_val", num_val)
+        if num_class is not None:
+            raise SporaxNotImplementedError("For 'PKSampler', 'num_class' is not supported and must be None.")
+        self.shuffle = check_bool("PKSampler", "shuffle", shuffle)
+        self.class_column = check_str("PKSampler", "class_column", class_column)
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random."""
+        return self.shuffle or super().is_shuffled()
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        if labels is None or self.num_val < 1:
+            raise SporaxRuntimeError(
+                f"For 'PKSampler', the source must have one class label per row and 'num_val' must be >= 1, "
+                f"but got {'no labels' if labels is None else self.num_val}."
+            )
+        rng = run.shuffler()
+        # Classes in ascending order of labels, as MindSpore groups them.
+        groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        if self.shuffle:
+            # Both the order of classes and the choice within each class.
+            groups = [rng.permutation(groups[i]) for i in rng.permutation(len(groups))]
+        picked = [group[: self.num_val] for group in groups]
+        return np.concatenate(picked) if picked else np.zeros(0, np.int64)
+
+
+class Sampler(BuiltinSampler):
+    """Base for samplers of your own: override `__iter__` to yield row numbers; `dataset_size` is set by then.
+
+    Example:
+        >>> class Reversed(Sampler):
+        ...     def __iter__(self):
+        ...         yield from range(self.dataset_size - 1, -1, -1)
+    """
+
+    def __init__(self, num_samples: int | None = None) -> None:
+        super().__init__(num_samples)
+        # MindSpore sets this before `__iter__` is called.
+        self.dataset_size = 0
+
+    def __iter__(self) -> Iterator[int]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__, which yields row numbers.")
+
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone: not known of your code."""
+        return False
+
+    def reset(self) -> None:
+        """Called before every pass; override it if the sampler keeps state."""
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        self.dataset_size = num_rows
+        # In this order: `reset` may use the size.
+        self.reset()
+        return _row_numbers(type(self).__name__, iter(self), num_rows, self.num_samples)
+
+
+class _Indexed:
+    """The elements of an object that has `__getitem__` and `__len__` alone."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[int]:
+        return (self._rows[number] for number in range(len(self._rows)))
+
+
+class IterSampler(Sampler):
+    """The row numbers an iterable yields, asked again for each pass.
+
+    Args:
+        sampler: iterable of row numbers.
+        num_samples: at most this many.
+    """
+
+    def __init__(self, sampler: Iterable[int], num_samples: int | None = None) -> None:
+        if isinstance(sampler, str) or not isinstance(sampler, Iterable):
+            raise type_error("IterSampler", "sampler", "an iterable of int", sampler)
+        super().__init__(num_samples)
+        # A one-shot iterator is read once and remembered, so that later epochs see the same rows.
+        self.sampler: Iterable[int] = list(sampler) if isinstance(sampler, Iterator) else sampler
+
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone."""
+        return isinstance(self.sampler, (list, tuple, range))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.sampler)
+
+
+class FixedOrder(BuiltinSampler):
+    """Another sampler's first pass, again and again: the order a dataset is split in.
+
+    It follows the seed all ranks share, so the parts of a split fit together wherever they are read.
+    """
+
+    def __init__(self, sampler: BuiltinSampler, shuffle: bool) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self.shuffle = shuffle
+
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone."""
+        return self.sampler.is_pure()
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        # Not the present pass: a split must be the same in all epochs and on all ranks.
+        first = Pass(run.shared_seed, run.shared_seed)
+        order = self.sampler.order(num_rows, first, labels)
+        return first.shuffler(1).permutation(order) if self.shuffle else order
+
+
+def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | None) -> Order:
+    rows: list[int] = []
+    for item in items:
+        # Before the item is used: an endless iterable is not asked once more than needed.
+        if limit is not None and len(rows) >= limit:
+            break
+        if not isinstance(item, numbers.Integral):
+            raise SporaxTypeError(f"For '{where}', a sampler must yield int, but got {item!r}.")
+        if not 0 <= item < num_rows:
+            raise SporaxRuntimeError(f"For '{where}', row numbers must be in [0, {num_rows - 1}], but got {item}.")
+        rows.append(int(item))
+    return np.array(rows, np.int64)
+
+
+def select_sampler(
+    where: str,
+    num_samples: object,
+    sampler: object,
+    shuffle: object,
+    num_shards: object,
+    shard_id: object,
+) -> BuiltinSampler:
+    """The sampler a source's arguments ask for.
+
+    As in MindSpore, `num_samples` with shuffling and without sharding draws rows with replacement.
+
+    Raises:
+        ConflictingArgumentsError: `sampler` together with any of the others.
+    """
+    shards = check_shards(where, num_shards, shard_id)
+    count = check_num_samples(where, num_samples)
+    # None stands for MindSpore's default, which is to shuffle.
+    shuffled = True if shuffle is None else check_bool(where, "shuffle", shuffle)
+    if sampler is not None:
+        if shards is not None or (
+            # Row numbers may be combined with `num_samples`, sampler objects may not.
+            isinstance(sampler, BuiltinSampler) and not (shuffle is None and num_samples is None)
+        ):
+            raise ConflictingArgumentsError(
+                f"For '{where}', 'sampler' must not be combined with 'num_samples', 'shuffle' or sharding, but got "
+                f"num_samples={num_samples}, shuffle={shuffle}, num_shards={num_shards}, shard_id={shard_id}."
+            )
+        return _given_sampler(where, sampler, count)
+    if shards is not None:
+        return DistributedSampler(*shards, shuffle=shuffled, num_samples=count)
+    if shuffled:
+        # MindSpore's rule: a cap without sharding draws with replacement.
+        return RandomSampler(replacement=count is not None, num_samples=count)
+    return SequentialSampler(num_samples=count)
+
+
+def _given_sampler(where: str, sampler: object, num_samples: int | None) -> BuiltinSampler:
+    if isinstance(sampler, BuiltinSampler):
+        return sampler
+    if isinstance(sampler, (list, tuple, np.ndarray)):
+        return SubsetSampler(sampler, num_samples)
+    if isinstance(sampler, Iterable) and not isinstance(sampler, str):
+        return IterSampler(sampler, num_samples)
+    if hasattr(sampler, "__getitem__") and hasattr(sampler, "__len__") and not isinstance(sampler, str):
+        return IterSampler(_Indexed(sampler), num_samples)
+    raise type_error(where, "sampler", "a sampler or an iterable of row numbers", sampler)

@@ -1,0 +1,249 @@
+"""Transforms of strings and of arrays of words."""
+
+from __future__ import annotations
+
+import abc
+import enum
+import re
+import string
+import unicodedata
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import check_bool, check_int, check_str, numpy_dtype, type_error
+from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.text._tokenizers import compiled
+
+
+class NormalizeForm(enum.IntEnum):
+    """Unicode normal forms."""
+
+    NONE = 0
+    NFC = 1
+    NFKC = 2
+    NFD = 3
+    NFKD = 4
+
+
+class StringTransform(OneToOne):
+    """Base of transforms that change every string of an array."""
+
+    def _one(self, value: Array) -> Array:
+        if value.dtype.kind != "U":
+            raise SporaxRuntimeError(f"For '{self.name}', the input must be str, but got {value.dtype}.")
+        changed = [self._change(text) for text in value.reshape(-1).tolist()]
+        # Built from a list: numpy finds the longest string.
+        return np.array(changed, np.str_).reshape(value.shape)
+
+    @abc.abstractmethod
+    def _change(self, text: str) -> str:
+        """The new string."""
+
+
+class CaseFold(StringTransform):
+    """Lower case, in the sense that makes words comparable."""
+
+    def _change(self, text: str) -> str:
+        # Folding may leave forms that differ in composition only.
+        return unicodedata.normalize("NFKC", text.casefold())
+
+
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+# Letters and digits beyond ASCII fall out, as in Mahoney's script for enwik9.
+_PLAIN = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
+_PLAIN |= {ord(str(digit)): f" {word} " for digit, word in enumerate(_DIGITS)}
+
+
+class FilterWikipediaXML(StringTransform):
+    """Lines of a Wikipedia dump as plain words: lower-case letters a to z, digits spelled out, single spaces.
+
+    Redirections become empty; what is between the first ``<`` and the last ``>`` of a line, and entities such as ``&amp;``,
+    are left out. See `EnWik9Dataset`.
+    """
+
+    def _change(self, text: str) -> str:
+        if "#redirect" in text.lower():
+            return ""
+        # Greedy: from the first < to the last > of the line.
+        shown = re.sub(r"&[^;]*;", " ", re.sub(r"<.*>", "", text))
+        return " ".join(re.findall(r"[a-z]+", shown.translate(_PLAIN)))
+
+
+class NormalizeUTF8(StringTransform):
+    """A Unicode normal form.
+
+    Args:
+        normalize_form: a NormalizeForm.
+    """
+
+    def __init__(self, normalize_form: NormalizeForm = NormalizeForm.NFKC) -> None:
+        if not isinstance(normalize_form, NormalizeForm):
+            raise type_error("NormalizeUTF8", "normalize_form", "a NormalizeForm", normalize_form)
+        self._form = normalize_form
+
+    def _change(self, text: str) -> str:
+        return text if self._form is NormalizeForm.NONE else unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]  # the names are those of unicodedata
+
+
+class RegexReplace(StringTransform):
+    """What matches a regular expression is replaced.
+
+    Args:
+        pattern: the expression.
+        replace: what takes its place.
+        replace_all: every match, or the first only.
+    """
+
+    def __init__(self, pattern: str, replace: str, replace_all: bool = True) -> None:
+        self._pattern = compiled("RegexReplace", "pattern", pattern)
+        self._replace = check_str("RegexReplace", "replace", replace)
+        # `re.sub` takes 0 for all matches.
+        self._count = 0 if check_bool("RegexReplace", "replace_all", replace_all) else 1
+
+    def _change(self, text: str) -> str:
+        return self._pattern.sub(self._replace, text, self._count)
+
+
+class ToNumber(OneToOne):
+    """Strings to numbers.
+
+    Args:
+        data_type: dtype of the result.
+
+    Raises:
+        SporaxRuntimeError: (when applied) a string is no number, or one outside the dtype's range.
+    """
+
+    def __init__(self, data_type: Any) -> None:
+        self._dtype = numpy_dtype("ToNumber", "data_type", data_type)
+        # bool and strings have no parse of numbers.
+        if self._dtype.kind not in "iuf":
+            raise type_error("ToNumber", "data_type", "a numeric dtype", data_type)
+
+    def _one(self, value: Array) -> Array:
+        if value.dtype.kind != "U":
+            raise SporaxRuntimeError(f"For 'ToNumber', the input must be str, but got {value.dtype}.")
+        # `int` refuses "1.5", which must not be rounded silently.
+        kind = float if self._dtype.kind == "f" else int
+        try:
+            numbers = [kind(text) for text in value.reshape(-1).tolist()]
+            return np.array(numbers, self._dtype).reshape(value.shape)
+        except (ValueError, OverflowError) as error:
+            raise SporaxRuntimeError(f"For 'ToNumber', the input must be numbers of {self._dtype}: {error}") from error
+
+
+class Truncate(OneToOne):
+    """At most the first `max_seq_len` elements of an array (n,)."""
+
+    def __init__(self, max_seq_len: int) -> None:
+        self._length = check_int("Truncate", "max_seq_len", max_seq_len, 0)
+
+    def _one(self, value: Array) -> Array:
+        if value.ndim != 1:
+            raise SporaxRuntimeError(f"For 'Truncate', the input must have the shape (n,), but got {value.shape}.")
+        return value[: self._length]
+
+
+class TruncateSequencePair(Transform):
+    """Two arrays (n,), (m,) cut at their ends, the longer one first, until they have `max_length` elements together."""
+
+    def __init__(self, max_length: int) -> None:
+        self._length = check_int("TruncateSequencePair", "max_length", max_length, 1)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        if len(values) != 2 or any(value.ndim != 1 for value in values):
+            raise SporaxRuntimeError(
+                f"For 'TruncateSequencePair', the input must be two columns (n,), but got {[v.shape for v in values]}."
+            )
+        first, second = (len(value) for value in values)
+        # One by one, as lengths meet: the longer one first, the second one where they are equal.
+        while first + second > self._length:
+            if first > second:
+                first -= 1
+            else:
+                second -= 1
+        return values[0][:first], values[1][:second]
+
+
+class AddToken(OneToOne):
+    """One more word before (or after) an array (n,) of words.
+
+    Args:
+        token: the word.
+        begin: at the beginning or at the end.
+    """
+
+    def __init__(self, token: str, begin: bool = True) -> None:
+        self._token = np.array([check_str("AddToken", "token", token)])
+        self._begin = check_bool("AddToken", "begin", begin)
+
+    def _one(self, value: Array) -> Array:
+        if value.ndim != 1 or value.dtype.kind != "U":
+            raise SporaxRuntimeError(
+                f"For 'AddToken', the input must be words (n,), but got {value.dtype} {value.shape}."
+            )
+        return np.concatenate([self._token, value] if self._begin else [value, self._token])
+
+
+class Ngram(OneToOne):
+    """Runs of n neighbouring words, joined.
+
+    Args:
+        n: the length of a run, or a list of lengths.
+        left_pad: (word, count) put before the words; at most n - 1 of them take part.
+        right_pad: likewise after the words.
+        separator: between the words of a run.
+    """
+
+    def __init__(
+        self,
+        n: int | list[int],
+        left_pad: tuple[str, int] = ("", 0),
+        right_pad: tuple[str, int] = ("", 0),
+        separator: str = " ",
+    ) -> None:
+        lengths = n if isinstance(n, list) else [n]
+        if not lengths:
+            raise SporaxValueError("For 'Ngram', the argument 'n' must not be empty.")
+        self._lengths = [check_int("Ngram", "n", length, 1) for length in lengths]
+        self._left, self._right = _pad("left_pad", left_pad), _pad("right_pad", right_pad)
+        self._separator = check_str("Ngram", "separator", separator)
+
+    def _one(self, value: Array) -> Array:
+        if value.ndim != 1 or value.dtype.kind != "U":
+            raise SporaxRuntimeError(f"For 'Ngram', the input must be words (n,), but got {value.dtype} {value.shape}.")
+        runs: list[str] = []
+        for n in self._lengths:
+            # More padding than n - 1 would make runs of padding alone.
+            left, right = ([word] * min(count, n - 1) for word, count in (self._left, self._right))
+            words = [*left, *value.tolist(), *right]
+            # Fewer words than n: one empty run, so that the row is not empty.
+            runs += [self._separator.join(words[i : i + n]) for i in range(len(words) - n + 1)] or [""]
+        return np.array(runs, np.str_)
+
+
+def _pad(name: str, pad: object) -> tuple[str, int]:
+    if not isinstance(pad, tuple) or len(pad) != 2:
+        raise SporaxTypeError(f"For 'Ngram', the argument '{name}' must be (word, count), but got {pad!r}.")
+    return check_str("Ngram", name, pad[0]), check_int("Ngram", name, pad[1], 0)
+
+
+class SlidingWindow(OneToOne):
+    """All runs of `width` neighbouring elements: (n,) to (n - width + 1, width)."""
+
+    def __init__(self, width: int, axis: int = 0) -> None:
+        self._width = check_int("SlidingWindow", "width", width, 1)
+        if check_int("SlidingWindow", "axis", axis) not in (0, -1):
+            raise SporaxValueError(f"For 'SlidingWindow', the argument 'axis' must be 0 or -1, but got {axis}.")
+
+    def _one(self, value: Array) -> Array:
+        if value.ndim != 1:
+            raise SporaxRuntimeError(f"For 'SlidingWindow', the input must have the shape (n,), but got {value.shape}.")
+        if len(value) < self._width:
+            return np.zeros((0, self._width), value.dtype)
+        # A copy: the view overlaps with itself and must not be written to.
+        return np.lib.stride_tricks.sliding_window_view(value, self._width).copy()

@@ -1,0 +1,453 @@
+"""Transforms for any data: `mindspore.dataset.transforms`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore.dataset._checks import check_int, check_probability, numpy_dtype, type_error
+from sporax.mindspore.dataset._operations import (
+    Elementwise,
+    OneToOne,
+    Operation,
+    PythonFunction,
+    Transform,
+    Values,
+    as_operations,
+    handed_on,
+    on_columns,
+    on_values,
+)
+from sporax.mindspore.dataset._random import RowKey
+from sporax.mindspore.dataset._rows import Array, Column, as_value, is_pillow
+from sporax.mindspore.dataset._tables import Indices
+
+# Lets `import mindspore.dataset.transforms.c_transforms` work, as for a package.
+__path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
+
+__all__ = [
+    "Compose",
+    "Concatenate",
+    "Duplicate",
+    "Fill",
+    "Mask",
+    "OneHot",
+    "PadEnd",
+    "PyTensorOperation",
+    "RandomApply",
+    "RandomChoice",
+    "RandomOrder",
+    "Relational",
+    "Slice",
+    "TypeCast",
+    "Unique",
+]
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = missing_names(__name__)
+
+
+class PyTensorOperation:
+    """Base of a program's own transforms in Python, which define `__call__` or `_execute_py`.
+
+    Example:
+        >>> class Invert(PyTensorOperation):
+        ...     def _execute_py(self, image):
+        ...         return 255 - image
+    """
+
+    def __init__(self) -> None:
+        self.transforms: list[Any] = []
+        self.output_type: Any = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Apply to one row's values."""
+        # MindSpore's two ways to write a transform: `__call__` replaces this method.
+        return self._execute_py(*inputs)
+
+    def _execute_py(self, *inputs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __call__ or _execute_py.")
+
+
+class TypeCast(Elementwise):
+    """Cast to a dtype; floats are cut towards zero, integers wrap.
+
+    Args:
+        data_type: a `mindspore` dtype, a numpy dtype, or its name.
+    """
+
+    # A cast image has no Pillow mode in general.
+    keeps_pillow = False
+
+    def __init__(self, data_type: Any) -> None:
+        self.dtype = numpy_dtype("TypeCast", "data_type", data_type)
+
+    def _one(self, value: Array) -> Array:
+        if value.dtype.kind in "USO":
+            raise SporaxRuntimeError(f"For 'TypeCast', a string cannot be cast to {self.dtype}; use text.ToNumber.")
+        if value.dtype.kind == "f" and self.dtype.kind == "u":
+            # A negative float has no defined unsigned value in C; through int64 it wraps like an integer.
+            return value.astype(np.int64).astype(self.dtype)
+        return value.astype(self.dtype)
+
+
+class OneHot(OneToOne):
+    """Labels () or (n,) or (n, 1) to rows of zeros with a one: (n, num_classes), without dimensions of size 1.
+
+    Args:
+        num_classes: number of classes.
+        smoothing_rate: share of the one that is spread over all classes; the result is then float64.
+
+    Raises:
+        SporaxRuntimeError: (when applied) a label is not an int in [0, num_classes).
+    """
+
+    def __init__(self, num_classes: int, smoothing_rate: float = 0.0) -> None:
+        self.num_classes = check_int("OneHot", "num_classes", num_classes, 1)
+        self.smoothing_rate = check_probability("OneHot", "smoothing_rate", smoothing_rate)
+
+    def _one(self, value: Array) -> Array:
+        if value.dtype.kind not in "iu":
+            raise SporaxRuntimeError(f"For 'OneHot', labels must be integers, but got {value.dtype}.")
+        if not value.size:
+            raise SporaxRuntimeError(f"For 'OneHot', there must be a label, but got the shape {value.shape}.")
+        if value.ndim > 1 and value.shape != (len(value), 1):
+            raise SporaxRuntimeError(
+                f"For 'OneHot', labels must have the shape (), (n,) or (n, 1), but got {value.shape}."
+            )
+        # (n, 1) becomes (n,), which compares against all classes at once.
+        labels = value.reshape(value.shape[:1])
+        if not (labels.min() >= 0 and labels.max() < self.num_classes):
+            bad = labels.max() if labels.max() >= self.num_classes else labels.min()
+            raise SporaxRuntimeError(f"For 'OneHot', labels must be in [0, {self.num_classes}), but got {bad}.")
+        # `squeeze`, as in MindSpore: a single label gives (num_classes,).
+        hot = (np.arange(self.num_classes) == labels[..., None]).squeeze()
+        if not self.smoothing_rate:
+            return hot.astype(value.dtype)
+        # The spread goes to all classes, the right one included.
+        spread = self.smoothing_rate / self.num_classes
+        return np.where(hot, 1 - self.smoothing_rate + spread, spread)
+
+    def _many(self, values: Array) -> Array | None:
+        # With one class or one row `squeeze` would drop the dimension of rows.
+        return self._one(values) if values.ndim == 1 and len(values) > 1 and self.num_classes > 1 else None
+
+
+class Fill(Elementwise):
+    """Every element becomes `fill_value`, cast to the array's dtype."""
+
+    def __init__(self, fill_value: Any) -> None:
+        if not isinstance(fill_value, (str, bytes, bool, int, float)):
+            raise type_error("Fill", "fill_value", "a number or string", fill_value)
+        self.fill_value = fill_value
+
+    def _one(self, value: Array) -> Array:
+        text = value.dtype.kind in "US"
+        # numpy would turn numbers into text.
+        if text != isinstance(self.fill_value, (str, bytes)):
+            raise SporaxRuntimeError(f"For 'Fill', {self.fill_value!r} cannot fill an array of {value.dtype}.")
+        # Strings find their own length; numbers are cast like MindSpore's.
+        return np.full(value.shape, np.array(self.fill_value), None if text else value.dtype)
+
+
+class Relational(enum.IntEnum):
+    """How `Mask` compares."""
+
+    EQ = 0
+    NE = 1
+    GT = 2
+    GE = 3
+    LT = 4
+    LE = 5
+
+
+_COMPARE = {
+    Relational.EQ: np.equal,
+    Relational.NE: np.not_equal,
+    Relational.GT: np.greater,
+    Relational.GE: np.greater_equal,
+    Relational.LT: np.less,
+    Relational.LE: np.less_equal,
+}
+
+
+class Mask(Elementwise):
+    """Where elements compare true with a constant.
+
+    Args:
+        operator: a Relational.
+        constant: what elements are compared with.
+        dtype: of the result; bool by default.
+    """
+
+    def __init__(self, operator: Relational, constant: Any, dtype: Any = np.bool_) -> None:
+        if not isinstance(operator, Relational):
+            raise type_error("Mask", "operator", "a Relational", operator)
+        if not isinstance(constant, (str, bytes, bool, int, float)):
+            raise type_error("Mask", "constant", "a number or string", constant)
+        self.operator = operator
+        self.constant = constant
+        self.dtype = numpy_dtype("Mask", "dtype", dtype)
+
+    def _one(self, value: Array) -> Array:
+        if (value.dtype.kind in "US") != isinstance(self.constant, (str, bytes)):
+            raise SporaxRuntimeError(f"For 'Mask', {value.dtype} cannot be compared with {self.constant!r}.")
+        # numpy compares with promotion, so a large constant does not wrap.
+        return np.asarray(_COMPARE[self.operator](value, self.constant)).astype(self.dtype)
+
+
+class PadEnd(OneToOne):
+    """Pad at the end, or cut, to a shape.
+
+    Args:
+        pad_shape: the size of each dimension; None leaves it as it is.
+        pad_value: the value in the padding; 0 or "" by default.
+    """
+
+    def __init__(self, pad_shape: Sequence[int | None], pad_value: Any = None) -> None:
+        if not isinstance(pad_shape, (list, tuple)):
+            raise type_error("PadEnd", "pad_shape", "a list of int", pad_shape)
+        self.pad_shape = [None if n is None else check_int("PadEnd", "pad_shape", n, 1) for n in pad_shape]
+        if pad_value is not None and not isinstance(pad_value, (str, bytes, bool, int, float)):
+            raise type_error("PadEnd", "pad_value", "a number or string", pad_value)
+        self.pad_value = pad_value
+
+    def _one(self, value: Array) -> Array:
+        if value.ndim != len(self.pad_shape):
+            raise SporaxRuntimeError(
+                f"For 'PadEnd', 'pad_shape' must have one size per dimension, but got {self.pad_shape} for {value.shape}."
+            )
+        text = value.dtype.kind in "US"
+        blank = ("" if text else 0) if self.pad_value is None else self.pad_value
+        if text != isinstance(blank, (str, bytes)):
+            raise SporaxRuntimeError(f"For 'PadEnd', {blank!r} cannot pad an array of {value.dtype}.")
+        shape = [have if want is None else want for have, want in zip(value.shape, self.pad_shape, strict=True)]
+        padded = np.full(shape, blank, value.dtype)
+        region = tuple(slice(min(have, want)) for have, want in zip(value.shape, shape, strict=True))
+        padded[region] = value[region]
+        return padded
+
+
+class Slice(OneToOne):
+    """Cut out parts; every argument speaks for one dimension and none is dropped.
+
+    Args:
+        slices: int, list of int, slice, None (all) or … (all of the remaining dimensions).
+    """
+
+    def __init__(self, *slices: Any) -> None:
+        for item in slices:
+            if isinstance(item, bool) or not (item is None or item is Ellipsis or isinstance(item, (int, list, slice))):
+                raise type_error("Slice", "slices", "int, list of int, slice, None or Ellipsis", item)
+        self.slices = slices
+
+    def _one(self, value: Array) -> Array:
+        picks = list(self.slices)
+        if Ellipsis in picks:
+            place = picks.index(Ellipsis)
+            # As many dimensions as the other picks leave.
+            picks[place : place + 1] = [None] * (value.ndim - len(picks) + 1)
+        if len(picks) > value.ndim:
+            raise SporaxRuntimeError(f"For 'Slice', {len(picks)} slices are too many for the shape {value.shape}.")
+        for dim, pick in enumerate(picks):
+            try:
+                # One dimension at a time: numpy would combine several lists element by element.
+                value = value if pick is None else value[(slice(None),) * dim + (self._range(pick),)]
+            except IndexError as error:
+                raise SporaxRuntimeError(
+                    f"For 'Slice', {pick} is out of bounds for the shape {value.shape}."
+                ) from error
+        return value
+
+    @staticmethod
+    def _range(pick: Any) -> Any:
+        # A list keeps the dimension, an int would drop it.
+        return [pick] if isinstance(pick, int) else pick
+
+
+class Concatenate(Transform):
+    """Columns one after the other, between constants, along the only dimension.
+
+    Args:
+        axis: 0 (or -1).
+        prepend: array that comes first.
+        append: array that comes last.
+    """
+
+    def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
+        if check_int("Concatenate", "axis", axis) not in (0, -1):
+            raise SporaxValueError(f"For 'Concatenate', the argument 'axis' must be 0 or -1, but got {axis}.")
+        self.prepend = None if prepend is None else as_value(prepend)
+        self.append = None if append is None else as_value(append)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        parts = [part for part in (self.prepend, *values, self.append) if part is not None]
+        # Kinds and not dtypes: numbers of several widths are promoted, strings of several lengths too.
+        if any(part.ndim != 1 or part.dtype.kind != parts[0].dtype.kind for part in parts):
+            raise SporaxRuntimeError(
+                "For 'Concatenate', all parts must be 1-D and of one kind of dtype, "
+                f"but got {[(part.shape, str(part.dtype)) for part in parts]}."
+            )
+        return (np.concatenate(parts),)
+
+
+class Duplicate(Transform):
+    """One column becomes two equal ones."""
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        if len(values) != 1:
+            raise SporaxRuntimeError(f"For 'Duplicate', exactly one input column is accepted, but got {len(values)}.")
+        # A copy: one column may be changed in place later.
+        return values[0], values[0].copy()
+
+
+class Unique(Transform):
+    """The different elements in ascending order, for each element its place among them, and how often each occurs.
+
+    One column in, three out: (values, int32 places, int32 counts).
+    """
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        if len(values) != 1:
+            raise SporaxRuntimeError(f"For 'Unique', exactly one input column is accepted, but got {len(values)}.")
+        # `reshape`, as newer numpy gives places in the shape of the input.
+        uniques, places, counts = np.unique(values[0], return_inverse=True, return_counts=True)
+        return uniques, places.reshape(-1).astype(np.int32), counts.astype(np.int32)
+
+
+class Compose(Transform):
+    """Several operations as one.
+
+    Args:
+        transforms: transforms or functions, applied one after the other.
+    """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return any(operation.draws for operation in self.operations)
+
+    takes_boxes = True
+
+    def __init__(self, transforms: list[Any]) -> None:
+        self.operations = _operation_list("Compose", transforms)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Apply to one row's values. As in MindSpore, a Pillow image is handed from call to call, and the result is a tuple."""
+        if len(inputs) != 1 or not is_pillow(inputs[0]):
+            return super().__call__(*inputs)
+        values: Any = inputs
+        for operation in self.operations:
+            # The user's function itself, which expects the image and not our box.
+            call: Any = operation.function if isinstance(operation, PythonFunction) else operation
+            result = call(*values)
+            values = result if isinstance(result, tuple) else (result,)
+        return values
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        before = None
+        for operation in self.operations:
+            given = handed_on(before, operation, [[value] for value in values])
+            values = on_values(operation, tuple(column[0] for column in given), rng)
+            before = operation
+        return values
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        values = list(columns)
+        for number, operation in enumerate(self.operations):
+            before = self.operations[number - 1] if number else None
+            # A key for each, so that equal transforms in one list draw different numbers.
+            values = on_columns(operation, handed_on(before, operation, values), rows, key.sub(number))
+        return values
+
+
+class RandomApply(Transform):
+    """Several operations, all of them or none.
+
+    Args:
+        transforms: transforms or functions.
+        prob: probability of applying them.
+    """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
+    takes_boxes = True
+
+    def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
+        self.operations = _operation_list("RandomApply", transforms)
+        self.prob = check_probability("RandomApply", "prob", prob)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        if rng.random() < self.prob:
+            for operation in self.operations:
+                values = on_values(operation, values, rng)
+        return values
+
+
+class RandomChoice(Transform):
+    """One of several operations, each as likely.
+
+    Args:
+        transforms: transforms or functions.
+    """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
+    takes_boxes = True
+
+    def __init__(self, transforms: list[Any]) -> None:
+        self.operations = _operation_list("RandomChoice", transforms)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        return on_values(self.operations[int(rng.integers(len(self.operations)))], values, rng)
+
+
+class RandomOrder(Transform):
+    """Several operations in random order.
+
+    Args:
+        transforms: transforms or functions.
+    """
+
+    only_pillow = True
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
+    takes_boxes = True
+
+    def __init__(self, transforms: list[Any]) -> None:
+        self.operations = _operation_list("RandomOrder", transforms)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        # Drawn per row, so rows of a batch may differ in order.
+        for place in rng.permutation(len(self.operations)):
+            values = on_values(self.operations[place], values, rng)
+        return values
+
+
+def _operation_list(where: str, transforms: object) -> tuple[Operation, ...]:
+    if not isinstance(transforms, list):
+        raise SporaxTypeError(f"For '{where}', the argument 'transforms' must be a list, but got {transforms!r}.")
+    return as_operations(where, transforms)

@@ -1,0 +1,264 @@
+"""Transforms of colour: brightness, contrast, saturation, hue and the like, rounded as OpenCV rounds bytes.
+
+Images are RGB (…, H, W, 3); transforms that look at one value at a time take any image of bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import check_int, check_number, type_error
+from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.vision._images import check_pixels
+from sporax.mindspore.dataset.vision._pillow import ByPillow, pillow
+
+# ITU-R BT.601, in the order RGB.
+_RGB_TO_GRAY = np.array([0.299, 0.587, 0.114])
+# OpenCV works in fixed point for bytes, which rounds differently from floats.
+_IN_FIXED_POINT = np.array([4899, 9617, 1868])  # the same times 2 ** 14
+
+
+def check_bytes(where: str, value: Array) -> None:
+    """Refuse what is not an image of bytes."""
+    check_pixels(where, value)
+    if value.dtype != np.uint8:
+        raise SporaxRuntimeError(f"For '{where}', an image must be uint8, but got {value.dtype}.")
+
+
+def check_rgb(where: str, value: Array) -> None:
+    """Refuse what is not RGB."""
+    check_pixels(where, value)
+    if value.ndim < 3 or value.shape[-1] != 3:
+        raise SporaxRuntimeError(f"For '{where}', an image must be RGB (…, H, W, 3), but got the shape {value.shape}.")
+
+
+def rounded(value: Array, dtype: Any) -> Array:
+    """Back to the image's dtype; bytes are rounded and kept within [0, 255]."""
+    # `rint` rounds halves to even, as OpenCV's saturating cast does.
+    if dtype == np.uint8:
+        return np.clip(np.rint(value), 0, 255).astype(np.uint8)
+    return value.astype(dtype)
+
+
+def gray(value: Array) -> Array:
+    """Luminance (…, H, W, 1) of an RGB image."""
+    if value.dtype != np.uint8:
+        return value @ _RGB_TO_GRAY.astype(value.dtype)[:, None]
+    # 8192 is half of 2 ** 14: rounds to nearest.
+    return (((value.astype(np.int32) @ _IN_FIXED_POINT) + 8192) >> 14).astype(np.uint8)[..., None]
+
+
+def brightness(value: Array, factor: float) -> Array:
+    """Every value times `factor`."""
+    # float32: OpenCV scales bytes in single precision.
+    return rounded(value * np.float32(factor), value.dtype)
+
+
+def contrast(value: Array, factor: float) -> Array:
+    """Between a plain gray (factor 0) and the image (1), or beyond."""
+    # The mean is rounded half up to a whole level.
+    level = np.floor(gray(value).mean((-3, -2, -1), keepdims=True) + 0.5)
+    return rounded(value * np.float64(factor) + (1 - factor) * level, value.dtype)
+
+
+def saturation(value: Array, factor: float) -> Array:
+    """Between its gray version (factor 0) and the image (1), or beyond."""
+    return rounded(value * np.float32(factor) + gray(value) * np.float32(1 - factor), value.dtype)
+
+
+def hue(value: Array, turn: float) -> Array:
+    """Colours turned by `turn` of the colour circle."""
+    scale = 255.0 if value.dtype == np.uint8 else 1.0
+    red, green, blue = np.moveaxis(value.astype(np.float64) / scale, -1, 0)
+    high, low = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
+    spread = high - low
+    # Gray pixels have no hue; any divisor does, as their spread is 0.
+    safe = np.where(spread == 0, 1, spread)
+    sector = np.select(
+        [high == red, high == green], [(green - blue) / safe, 2 + (blue - red) / safe], 4 + (red - green) / safe
+    )
+    # In sixths of the circle, for the piecewise linear form below.
+    position = (sector / 6 + turn) % 1.0 * 6
+    # Each channel is at its peak for a third of the circle and falls off linearly on both sides.
+    channels = [
+        high - spread * np.clip(np.minimum(k, 4 - k), 0, 1) for k in ((position + n) % 6 for n in (5.0, 3.0, 1.0))
+    ]
+    return rounded(np.stack(channels, -1) * scale, value.dtype)
+
+
+class AdjustBrightness(OneToOne):
+    """Brightness of an image times `brightness_factor` >= 0."""
+
+    def __init__(self, brightness_factor: float) -> None:
+        self._factor = check_number("AdjustBrightness", "brightness_factor", brightness_factor, 0)
+
+    def _one(self, value: Array) -> Array:
+        check_rgb("AdjustBrightness", value)
+        return brightness(value, self._factor)
+
+
+class AdjustContrast(OneToOne):
+    """Contrast of an image times `contrast_factor` >= 0."""
+
+    def __init__(self, contrast_factor: float) -> None:
+        self._factor = check_number("AdjustContrast", "contrast_factor", contrast_factor, 0)
+
+    def _one(self, value: Array) -> Array:
+        check_rgb("AdjustContrast", value)
+        return contrast(value, self._factor)
+
+
+class AdjustSaturation(OneToOne):
+    """Saturation of an image times `saturation_factor` >= 0."""
+
+    def __init__(self, saturation_factor: float) -> None:
+        self._factor = check_number("AdjustSaturation", "saturation_factor", saturation_factor, 0)
+
+    def _one(self, value: Array) -> Array:
+        check_rgb("AdjustSaturation", value)
+        return saturation(value, self._factor)
+
+
+class AdjustHue(OneToOne):
+    """Hue of an image turned by `hue_factor` in [-0.5, 0.5] of the colour circle."""
+
+    def __init__(self, hue_factor: float) -> None:
+        self._turn = check_number("AdjustHue", "hue_factor", hue_factor, -0.5, 0.5)
+
+    def _one(self, value: Array) -> Array:
+        check_rgb("AdjustHue", value)
+        return hue(value, self._turn)
+
+
+class RandomColorAdjust(RandomTransform):
+    """Brightness, contrast, saturation and hue changed at random (known elsewhere as colour jitter).
+
+    Args:
+        brightness: (smallest, largest) factor, or one number b for [1 - b, 1 + b].
+        contrast: likewise.
+        saturation: likewise.
+        hue: (smallest, largest) turn within [-0.5, 0.5], or one number h for [-h, h].
+    """
+
+    def __init__(
+        self, brightness: Any = (1, 1), contrast: Any = (1, 1), saturation: Any = (1, 1), hue: Any = (0, 0)
+    ) -> None:
+        self._ranges = (
+            _factor_range("brightness", brightness),
+            _factor_range("contrast", contrast),
+            _factor_range("saturation", saturation),
+            _hue_range(hue),
+        )
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> list[tuple[int, float]]:
+        factors = [float(rng.uniform(*limits)) for limits in self._ranges]
+        # The order of the four is drawn as well, as in MindSpore.
+        return [(int(step), factors[step]) for step in rng.permutation(4)]
+
+    def _apply(self, value: Array, choice: list[tuple[int, float]]) -> Array:
+        check_rgb("RandomColorAdjust", value)
+        for step, factor in choice:
+            # A neutral range is skipped: even factor 1 would round.
+            if self._ranges[step] != (_NEUTRAL[step],) * 2:
+                value = _STEPS[step](value, factor)
+        return value
+
+
+_STEPS = (brightness, contrast, saturation, hue)
+_NEUTRAL = (1.0, 1.0, 1.0, 0.0)
+
+
+def _factor_range(name: str, value: Any) -> tuple[float, float]:
+    if isinstance(value, (list, tuple)):
+        return _pair(name, value, 0, float("inf"))
+    width = check_number("RandomColorAdjust", name, value, 0)
+    # A width of more than 1 must not make the factor negative.
+    return max(0.0, 1 - width), 1 + width
+
+
+def _hue_range(value: Any) -> tuple[float, float]:
+    if isinstance(value, (list, tuple)):
+        return _pair("hue", value, -0.5, 0.5)
+    width = check_number("RandomColorAdjust", "hue", value, 0, 0.5)
+    return -width, width
+
+
+def _pair(name: str, value: Any, low: float, high: float) -> tuple[float, float]:
+    if len(value) != 2:
+        raise SporaxTypeError(f"For 'RandomColorAdjust', '{name}' must be one number or two, but got {value!r}.")
+    first, last = (check_number("RandomColorAdjust", name, number, low, high) for number in value)
+    if first > last:
+        raise SporaxValueError(f"For 'RandomColorAdjust', '{name}' must be increasing, but got {value!r}.")
+    return first, last
+
+
+class Invert(Elementwise):
+    """255 minus every byte."""
+
+    def _one(self, value: Array) -> Array:
+        check_bytes("Invert", value)
+        return 255 - value
+
+
+class Posterize(Elementwise):
+    """Only the highest `bits` (0 to 8) of every byte are kept."""
+
+    def __init__(self, bits: int) -> None:
+        # 0xFF00 shifted leaves the highest bits of a byte.
+        self._mask = np.uint8(0xFF00 >> check_int("Posterize", "bits", bits, 0, 8) & 0xFF)
+
+    def _one(self, value: Array) -> Array:
+        check_bytes("Posterize", value)
+        return value & self._mask
+
+
+class Solarize(Elementwise):
+    """Bytes within a range are inverted.
+
+    Args:
+        threshold: (lowest, highest) of the range, or its lowest with 255 as the highest.
+    """
+
+    def __init__(self, threshold: Any) -> None:
+        limits = threshold if isinstance(threshold, (list, tuple)) else (threshold, 255)
+        if len(limits) != 2:
+            raise type_error("Solarize", "threshold", "one number or two", threshold)
+        self._low, self._high = (check_number("Solarize", "threshold", limit, 0, 255) for limit in limits)
+        if self._low > self._high:
+            raise SporaxValueError(f"For 'Solarize', 'threshold' must be increasing, but got {threshold!r}.")
+
+    def _one(self, value: Array) -> Array:
+        check_bytes("Solarize", value)
+        return np.where((value >= self._low) & (value <= self._high), 255 - value, value).astype(np.uint8)
+
+
+class Equalize(ByPillow, OneToOne):
+    """Bytes spread so that each channel's histogram becomes flat."""
+
+    def _one(self, value: Array) -> Array:
+        check_bytes("Equalize", value)
+        # Pillow's own rounding differs in the last bit from OpenCV's.
+        if self.by_pillow:
+            equalize = importlib.import_module("PIL.ImageOps").equalize
+            return np.array(equalize(pillow("Equalize").fromarray(value)))
+        channels = value[..., None] if value.ndim == 2 else value
+        planes = [_equalized(channels[..., c]) for c in range(channels.shape[-1])]
+        return np.stack(planes, -1).reshape(value.shape)
+
+
+def _equalized(plane: Array) -> Array:
+    counts = np.bincount(plane.ravel(), minlength=256)
+    # The darkest value maps to 0, so its count does not take part.
+    first = int(np.flatnonzero(counts)[0])
+    rest = plane.size - int(counts[first])
+    if not rest:
+        return plane.copy()
+    counts[first] = 0
+    # float32 as in OpenCV; halves to even.
+    table = np.rint(np.cumsum(counts).astype(np.float32) * np.float32(255.0 / rest)).astype(np.uint8)
+    return np.asarray(table[plane])

@@ -1,0 +1,158 @@
+"""Transforms that erase parts of an image."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore.dataset._checks import (
+    INT32_MAX,
+    check_bool,
+    check_int,
+    check_number,
+    check_probability,
+    type_error,
+)
+from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.vision._geometry import check_interval
+from sporax.mindspore.dataset.vision._images import check_image
+
+Box = tuple[int, int, int, int]
+
+
+class Erase(OneToOne):
+    """A rectangle of an image filled with one colour.
+
+    Args:
+        top, left: its upper left corner; what reaches beyond the image is cut off.
+        height, width: its size.
+        value: number, or one for each channel, in [0, 255].
+        inplace: changes nothing here: the input array is never written to.
+    """
+
+    def __init__(self, top: int, left: int, height: int, width: int, value: Any = 0.0, inplace: bool = False) -> None:
+        self._top, self._left = (check_int("Erase", n, v, 0, INT32_MAX) for n, v in (("top", top), ("left", left)))
+        self._height, self._width = (
+            check_int("Erase", n, v, 1, INT32_MAX) for n, v in (("height", height), ("width", width))
+        )
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if len(values) not in (1, 3):
+            raise type_error("Erase", "value", "a number or three", value)
+        self._value = [check_number("Erase", "value", number, 0, 255) for number in values]
+        _warn_inplace("Erase", inplace)
+
+    def _one(self, value: Array) -> Array:
+        check_image("Erase", value, (3,))
+        result = value.copy()
+        result[self._top : self._top + self._height, self._left : self._left + self._width] = self._value
+        return result
+
+
+class CutOut(RandomTransform):
+    """Squares at random places of an image made black; they may be partly outside (DeVries & Taylor 2017).
+
+    Args:
+        length: side of a square in pixels.
+        num_patches: how many there are.
+        is_hwc: whether images are (H, W, C) or (C, H, W).
+
+    Raises:
+        SporaxRuntimeError: (when applied) the image is smaller than a square.
+    """
+
+    def __init__(self, length: int, num_patches: int = 1, is_hwc: bool = True) -> None:
+        self._length = check_int("CutOut", "length", length, 1, INT32_MAX)
+        self._count = check_int("CutOut", "num_patches", num_patches, 1, INT32_MAX)
+        self._is_hwc = check_bool("CutOut", "is_hwc", is_hwc)
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> Array:
+        check_image("CutOut", value, (3,))
+        height, width = value.shape[:2] if self._is_hwc else value.shape[1:]
+        if self._length > min(height, width):
+            raise SporaxRuntimeError(
+                f"For 'CutOut', 'length' must not be larger than the image {height} x {width}, but got {self._length}."
+            )
+        # `+ 1`: MindSpore's corner may be at the very edge, where nothing is visible.
+        return rng.integers(0, (height + 1, width + 1), (self._count, 2))
+
+    def _apply(self, value: Array, choice: Array) -> Array:
+        check_image("CutOut", value, (3,))
+        result = value.copy()
+        # A view with channels last; writing to it changes `result`.
+        pixels = result if self._is_hwc else result.transpose(1, 2, 0)
+        for top, left in choice:
+            pixels[top : top + self._length, left : left + self._length] = 0
+        return result
+
+
+class RandomErasing(RandomTransform):
+    """A rectangle of random size, shape and place in a (C, H, W) image erased, with a probability (Zhong et al. 2017).
+
+    Args:
+        prob: the probability.
+        scale: smallest and largest share of the image's area.
+        ratio: smallest and largest height / width.
+        value: what is put there: a number in [0, 255], one per channel, or ``"random"`` for normal noise.
+        inplace: changes nothing here: the input array is never written to.
+        max_attempts: draws before the image stays as it is.
+    """
+
+    only_pillow = True
+
+    def __init__(
+        self,
+        prob: float = 0.5,
+        scale: tuple[float, float] = (0.02, 0.33),
+        ratio: tuple[float, float] = (0.3, 3.3),
+        value: Any = 0,
+        inplace: bool = False,
+        max_attempts: int = 10,
+    ) -> None:
+        where = "RandomErasing"
+        self._prob = check_probability(where, "prob", prob)
+        self._scale = check_interval(where, "scale", scale, 0)
+        self._ratio = check_interval(where, "ratio", ratio, 1e-12)
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if value != "random" and len(values) not in (1, 3):
+            raise type_error(where, "value", "a number, three, or 'random'", value)
+        self._value = None if value == "random" else [check_number(where, "value", number, 0, 255) for number in values]
+        _warn_inplace(where, inplace)
+        self._max_attempts = check_int(where, "max_attempts", max_attempts, 1, INT32_MAX)
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> tuple[Box, Array] | None:
+        check_image("RandomErasing", value, (3,))
+        if rng.random() >= self._prob:
+            return None
+        channels, height, width = value.shape
+        for _ in range(self._max_attempts):
+            area = rng.uniform(*self._scale) * height * width
+            ratio = rng.uniform(*self._ratio)
+            # From area a and ratio r = h / w: h = sqrt(a r), w = sqrt(a / r).
+            tall, wide = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
+            # Strictly smaller, as in the paper's code.
+            if tall < height and wide < width:
+                top, left = int(rng.integers(height - tall + 1)), int(rng.integers(width - wide + 1))
+                shape = (channels, tall, wide)
+                fill = rng.normal(size=shape) if self._value is None else np.reshape(self._value, (-1, 1, 1))
+                return (top, left, tall, wide), fill
+        # No fitting draw: the image stays, as in MindSpore.
+        return None
+
+    def _apply(self, value: Array, choice: tuple[Box, Array] | None) -> Array:
+        if choice is None:
+            return value
+        (top, left, tall, wide), fill = choice
+        result = value.copy()
+        # Cast to the image's dtype by the assignment.
+        result[:, top : top + tall, left : left + wide] = fill
+        return result
+
+
+def _warn_inplace(where: str, inplace: object) -> None:
+    if check_bool(where, "inplace", inplace):
+        # The user's line: behind this function and the constructor.
+        warnings.warn(f"For '{where}', inplace=True changes nothing: the input is never written to.", stacklevel=3)

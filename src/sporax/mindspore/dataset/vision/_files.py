@@ -1,0 +1,158 @@
+"""Images in files: reading, writing and encoding, as plain functions. Pillow does the work on image formats."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore.dataset._checks import check_int, check_str, type_error
+from sporax.mindspore.dataset._rows import Array, as_value
+from sporax.mindspore.dataset.vision._images import sides
+from sporax.mindspore.dataset.vision._pillow import pillow
+from sporax.mindspore.dataset.vision.enums import ImageReadMode
+
+# Pillow's modes; UNCHANGED has none.
+_MODES = {ImageReadMode.GRAYSCALE: "L", ImageReadMode.COLOR: "RGB"}
+
+
+def read_file(filename: str) -> Array:
+    """The bytes of a file, as a 1-D uint8 array.
+
+    Raises:
+        SporaxRuntimeError: it cannot be read, or is empty.
+    """
+    path = Path(check_str("read_file", "filename", filename))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SporaxRuntimeError(f"For 'read_file', the file '{path}' cannot be read: {error.strerror}.") from error
+    # MindSpore refuses empty files as well.
+    if not content:
+        raise SporaxRuntimeError(f"For 'read_file', the file '{path}' must not be empty.")
+    # A copy, since arrays over bytes are read-only.
+    return np.frombuffer(content, np.uint8).copy()
+
+
+def write_file(filename: str, data: Any) -> None:
+    """Write a 1-D uint8 array as the bytes of a file.
+
+    Raises:
+        SporaxRuntimeError: another array, or the file cannot be written.
+    """
+    _write("write_file", filename, _checked("write_file", "data", data, (1,)).tobytes())
+
+
+def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> Array:
+    """Pixels (H, W, C) of an image file.
+
+    Args:
+        filename: the file.
+        mode: as in the file, one channel, or RGB.
+
+    Raises:
+        SporaxImportError: Pillow is not installed.
+        SporaxRuntimeError: the file cannot be read or is no image.
+    """
+    if not isinstance(mode, ImageReadMode):
+        raise type_error("read_image", "mode", "an ImageReadMode", mode)
+    image_module = pillow("read_image")
+    try:
+        with image_module.open(check_str("read_image", "filename", filename)) as image:
+            # A palette is no pixel value, so those images become RGB.
+            mode_read = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
+            pixels = np.array(image.convert(mode_read) if mode_read else image)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise SporaxRuntimeError(f"For 'read_image', the file '{filename}' cannot be read: {error}.") from error
+    # MindSpore gives the channel of gray images, too.
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def encode_jpeg(image: Any, quality: int = 75) -> Array:
+    """An image as the bytes of a JPEG file, a 1-D uint8 array.
+
+    Args:
+        image: (H, W), (H, W, 1) or (H, W, 3) of uint8.
+        quality: in [1, 100].
+    """
+    return np.frombuffer(_encoded("encode_jpeg", image, "JPEG", quality=_quality("encode_jpeg", quality)), np.uint8)
+
+
+def encode_png(image: Any, compression_level: int = 6) -> Array:
+    """An image as the bytes of a PNG file, a 1-D uint8 array.
+
+    Args:
+        image: (H, W), (H, W, 1) or (H, W, 3) of uint8.
+        compression_level: in [0, 9].
+    """
+    level = check_int("encode_png", "compression_level", compression_level, 0, 9)
+    return np.frombuffer(_encoded("encode_png", image, "PNG", compress_level=level), np.uint8)
+
+
+def write_jpeg(filename: str, image: Any, quality: int = 75) -> None:
+    """Write an image as a JPEG file; see `encode_jpeg`."""
+    _write("write_jpeg", filename, _encoded("write_jpeg", image, "JPEG", quality=_quality("write_jpeg", quality)))
+
+
+def write_png(filename: str, image: Any, compression_level: int = 6) -> None:
+    """Write an image as a PNG file; see `encode_png`."""
+    level = check_int("write_png", "compression_level", compression_level, 0, 9)
+    _write("write_png", filename, _encoded("write_png", image, "PNG", compress_level=level))
+
+
+def get_image_size(image: Any) -> list[int]:
+    """[height, width] of an image (H, W) or (…, H, W, C), an array or a Pillow image."""
+    return list(sides(_image("get_image_size", image)))
+
+
+def get_image_num_channels(image: Any) -> int:
+    """Number of channels of an image (H, W) or (…, H, W, C), an array or a Pillow image."""
+    value = _image("get_image_num_channels", image)
+    return 1 if value.ndim == 2 else value.shape[-1]
+
+
+def _image(where: str, image: Any) -> Array:
+    # numpy would make an array of nearly everything.
+    if isinstance(image, (int, float, str, bytes, list, tuple)) or image is None:
+        raise type_error(where, "image", "an array or a Pillow image", image)
+    value = as_value(image)
+    if value.ndim < 2:
+        raise SporaxRuntimeError(f"For '{where}', an image must have at least 2 dimensions, but got {value.shape}.")
+    return value
+
+
+def _checked(where: str, name: str, value: Any, dims: tuple[int, ...]) -> Array:
+    if not isinstance(value, np.ndarray) and not hasattr(value, "asnumpy"):
+        raise type_error(where, name, "a numpy array or a Tensor", value)
+    array = as_value(value)
+    if array.dtype != np.uint8 or array.ndim not in dims or not array.size:
+        raise SporaxRuntimeError(
+            f"For '{where}', '{name}' must be uint8 of {' or '.join(map(str, dims))} dimensions and not empty, but got "
+            f"{array.shape} {array.dtype}."
+        )
+    return array
+
+
+def _quality(where: str, quality: int) -> int:
+    return check_int(where, "quality", quality, 1, 100)
+
+
+def _encoded(where: str, image: Any, file_format: str, **options: int) -> bytes:
+    pixels = _checked(where, "image", image, (2, 3))
+    if pixels.ndim == 3 and pixels.shape[2] not in (1, 3):
+        raise SporaxRuntimeError(f"For '{where}', 'image' must have 1 or 3 channels, but got {pixels.shape}.")
+    file = io.BytesIO()
+    # Pillow wants (H, W) for gray.
+    pillow(where).fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(file, file_format, **options)
+    return file.getvalue()
+
+
+def _write(where: str, filename: str, content: bytes) -> None:
+    path = Path(check_str(where, "filename", filename))
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise SporaxRuntimeError(f"For '{where}', the file '{path}' cannot be written: {error.strerror}.") from error

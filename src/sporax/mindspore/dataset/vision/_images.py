@@ -1,0 +1,96 @@
+"""What the vision transforms share: checks of sizes and images, and the image axes.
+
+An image is (H, W) or (H, W, C); transforms that move pixels also take (…, H, W, C).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import INT32_MAX, check_int, type_error
+from sporax.mindspore.dataset._rows import Array
+
+# Pixels; OpenCV's limit, by which MindSpore checks sizes.
+MAX_SIDE = 16777216
+
+
+def check_image(where: str, value: Array, dims: tuple[int, ...] = (2, 3)) -> None:
+    """Refuse arrays that are not images.
+
+    Raises:
+        SporaxRuntimeError: the number of dimensions is not in `dims`, or the array holds strings.
+    """
+    if value.ndim not in dims or value.dtype.kind in "USO":
+        raise SporaxRuntimeError(
+            f"For '{where}', an image must be a numeric array of {' or '.join(map(str, dims))} dimensions (H, W[, C]), "
+            f"but got the shape {value.shape} and {value.dtype}."
+        )
+
+
+def check_pixels(where: str, value: Array) -> None:
+    """Refuse arrays that are neither images nor stacks (…, H, W, C) of them."""
+    if value.ndim < 2 or value.dtype.kind in "USO":
+        raise SporaxRuntimeError(
+            f"For '{where}', an image must be a numeric array (H, W) or (…, H, W, C), "
+            f"but got the shape {value.shape} and {value.dtype}."
+        )
+
+
+def height_axis(value: Array) -> int:
+    """The axis of H, counted from the end; W follows."""
+    # From the end, so that stacks of images need no other code.
+    return -2 if value.ndim == 2 else -3
+
+
+def sides(value: Array) -> tuple[int, int]:
+    """(H, W) of an image."""
+    axis = height_axis(value)
+    return value.shape[axis], value.shape[axis + 1]
+
+
+def window(value: Array, top: int, left: int, height: int, width: int) -> Array:
+    """A part of an image, as a view."""
+    rows, columns = slice(top, top + height), slice(left, left + width)
+    return value[rows, columns] if value.ndim == 2 else value[..., rows, columns, :]
+
+
+def check_size(where: str, size: Any) -> tuple[int, int]:
+    """(height, width) from one int (a square) or two."""
+    if isinstance(size, bool) or not isinstance(size, (int, list, tuple)):
+        raise type_error(where, "size", "an int or (height, width)", size)
+    if isinstance(size, int):
+        side = check_int(where, "size", size, 1, MAX_SIDE)
+        return side, side
+    if len(size) != 2:
+        raise SporaxTypeError(
+            f"For '{where}', the argument 'size' must be an int or (height, width), but got {size!r}."
+        )
+    return check_int(where, "size[0]", size[0], 1, INT32_MAX), check_int(where, "size[1]", size[1], 1, INT32_MAX)
+
+
+def check_padding(where: str, padding: Any) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) from one int, (left-and-right, top-and-bottom), or all four."""
+    if isinstance(padding, bool) or not isinstance(padding, (int, list, tuple)):
+        raise type_error(where, "padding", "an int or a list of 2 or 4", padding)
+    if isinstance(padding, int):
+        padding = [padding] * 4
+    numbers = [check_int(where, "padding", n, 0, INT32_MAX) for n in padding]
+    if len(numbers) not in (2, 4):
+        raise SporaxValueError(
+            f"For '{where}', the argument 'padding' must have 2 or 4 numbers, but got {len(numbers)}."
+        )
+    # Two numbers: left-and-right, top-and-bottom.
+    left, top, *rest = numbers
+    right, bottom = rest or (left, top)
+    return left, top, right, bottom
+
+
+def check_fill(where: str, fill_value: Any) -> tuple[int, ...]:
+    """One fill value, or one per channel of an RGB image."""
+    values = fill_value if isinstance(fill_value, (list, tuple)) else [fill_value]
+    if len(values) not in (1, 3):
+        raise SporaxTypeError(
+            f"For '{where}', the argument 'fill_value' must be an int or three, but got {fill_value!r}."
+        )
+    return tuple(check_int(where, "fill_value", value, 0, 255) for value in values)

@@ -1,0 +1,269 @@
+"""Augmentation policies: AutoAugment, RandAugment, TrivialAugment and the like.
+
+The operations, their strengths and the learnt policies are those of the papers (Cubuk et al. 2018 and 2019, Müller & Hutter
+2021). Each operation has a space of strengths: an array with one for each bin, and whether its sign is drawn.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import INT32_MAX, check_int, check_probability, type_error
+from sporax.mindspore.dataset._operations import (
+    Operation,
+    RandomTransform,
+    Transform,
+    Values,
+    as_operation,
+    as_operations,
+)
+from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.vision._color import (
+    Equalize,
+    Invert,
+    Posterize,
+    Solarize,
+    brightness,
+    check_bytes,
+    check_rgb,
+    contrast,
+    saturation,
+)
+from sporax.mindspore.dataset.vision._filters import sharpened
+from sporax.mindspore.dataset.vision._images import check_fill, sides
+from sporax.mindspore.dataset.vision._policy_tables import LEARNT
+from sporax.mindspore.dataset.vision._rotate import check_warp, rotated
+from sporax.mindspore.dataset.vision._tone import AutoContrast
+from sporax.mindspore.dataset.vision._warps import moved
+from sporax.mindspore.dataset.vision.enums import AutoAugmentPolicy, Inter
+
+Space = Mapping[str, tuple[Array, bool]]
+Step = tuple[str, float]
+"""An operation and its strength."""
+
+_NOTHING = (np.zeros(1), False)
+
+
+def _space(
+    bins: int, shear: float, shift: tuple[float, float], turn: float, change: float, fewer_bits: int
+) -> dict[str, tuple[Array, bool]]:
+    """Strengths from none to the given ones: shear, shift in pixels (x, y), degrees, change of a factor, bits lost."""
+    up_to = {"ShearX": shear, "ShearY": shear, "TranslateX": shift[0], "TranslateY": shift[1], "Rotate": turn}
+    up_to |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), change)
+    space = {name: (np.linspace(0.0, top, bins), True) for name, top in up_to.items()}
+    # Bits that are kept: 8 less those that are lost.
+    space["Posterize"] = (8 - np.rint(np.linspace(0, fewer_bits, bins)), False)
+    # A lower threshold is the stronger effect.
+    space["Solarize"] = (np.linspace(255.0, 0.0, bins), False)
+    return space | dict.fromkeys(("AutoContrast", "Equalize"), _NOTHING)
+
+
+def _sheared(value: Array, x: float, y: float, inter: Inter, fill: tuple[int, ...]) -> Array:
+    # A shear by x is an angle of arctan(x) for the transform below.
+    angles = (float(np.rad2deg(np.arctan(x))), float(np.rad2deg(np.arctan(y))))
+    # Around the upper left corner, as in torchvision, whose ranges these are.
+    return moved(value, 0.0, (0.0, 0.0), 1.0, angles, inter, fill, center=(0.0, 0.0))
+
+
+def _shifted(value: Array, x: float, y: float, inter: Inter, fill: tuple[int, ...]) -> Array:
+    # Whole pixels, as in the papers.
+    return moved(value, 0.0, (float(int(x)), float(int(y))), 1.0, (0.0, 0.0), inter, fill)
+
+
+_OPERATIONS: dict[str, Callable[[Array, float, Inter, tuple[int, ...]], Array]] = {
+    "Identity": lambda value, m, inter, fill: value,
+    "ShearX": lambda value, m, inter, fill: _sheared(value, m, 0.0, inter, fill),
+    "ShearY": lambda value, m, inter, fill: _sheared(value, 0.0, m, inter, fill),
+    "TranslateX": lambda value, m, inter, fill: _shifted(value, m, 0.0, inter, fill),
+    "TranslateY": lambda value, m, inter, fill: _shifted(value, 0.0, m, inter, fill),
+    "Rotate": lambda value, m, inter, fill: rotated(value, m, inter, False, None, fill),
+    "Brightness": lambda value, m, inter, fill: brightness(value, 1 + m),
+    "Color": lambda value, m, inter, fill: saturation(value, 1 + m),
+    "Contrast": lambda value, m, inter, fill: contrast(value, 1 + m),
+    "Sharpness": lambda value, m, inter, fill: sharpened(value, 1 + m),
+    "Posterize": lambda value, m, inter, fill: Posterize(int(m))._one(value),
+    "Solarize": lambda value, m, inter, fill: Solarize(m)._one(value),
+    "AutoContrast": lambda value, m, inter, fill: AutoContrast()._one(value),
+    "Equalize": lambda value, m, inter, fill: Equalize()._one(value),
+    "Invert": lambda value, m, inter, fill: Invert()._one(value),
+}
+
+
+class _Policy(RandomTransform):
+    """Base of the policies: a random list of steps for each image (H, W, 3) of bytes."""
+
+    def __init__(self, interpolation: Inter, fill_value: Any) -> None:
+        self._how = check_warp(self.name, interpolation, "interpolation"), check_fill(self.name, fill_value)
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> list[Step]:
+        check_rgb(self.name, value)
+        # Strengths are tuned on bytes.
+        check_bytes(self.name, value)
+        return self._steps(sides(value), rng)
+
+    @abc.abstractmethod
+    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
+        """The operations for an image of (height, width)."""
+
+    def _apply(self, value: Array, choice: list[Step]) -> Array:
+        for name, strength in choice:
+            value = _OPERATIONS[name](value, strength, *self._how)
+        return value
+
+
+def _signed(space: Space, name: str, index: int, rng: np.random.Generator) -> Step:
+    strengths, signed = space[name]
+    strength = float(strengths[min(index, len(strengths) - 1)])
+    return name, -strength if signed and rng.random() < 0.5 else strength
+
+
+class AutoAugment(_Policy):
+    """One of the pairs of operations that were learnt for a kind of data.
+
+    Args:
+        policy: an AutoAugmentPolicy.
+        interpolation: NEAREST or LINEAR, for operations that move pixels.
+        fill_value: what is outside the image: one value in [0, 255], or one per channel.
+    """
+
+    def __init__(
+        self,
+        policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET,
+        interpolation: Inter = Inter.NEAREST,
+        fill_value: Any = 0,
+    ) -> None:
+        if not isinstance(policy, AutoAugmentPolicy):
+            raise type_error("AutoAugment", "policy", "an AutoAugmentPolicy", policy)
+        super().__init__(interpolation, fill_value)
+        self._pairs = LEARNT[policy]
+
+    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
+        height, width = size
+        # The policies were learnt on images of 331 pixels with shifts of up to 150.
+        space = _space(10, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {"Invert": _NOTHING}
+        pair = self._pairs[int(rng.integers(len(self._pairs)))]
+        return [_signed(space, name, index, rng) for name, prob, index in pair if rng.random() < prob]
+
+
+class RandAugment(_Policy):
+    """Some random operations of one strength.
+
+    Args:
+        num_ops: how many operations.
+        magnitude: bin of the strength.
+        num_magnitude_bins: number of bins, > `magnitude`.
+        interpolation: see `AutoAugment`, like `fill_value`.
+    """
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        interpolation: Inter = Inter.NEAREST,
+        fill_value: Any = 0,
+    ) -> None:
+        super().__init__(interpolation, fill_value)
+        self._count = check_int("RandAugment", "num_ops", num_ops, 0, INT32_MAX)
+        self._bins = check_int("RandAugment", "num_magnitude_bins", num_magnitude_bins, 2, INT32_MAX)
+        self._magnitude = check_int("RandAugment", "magnitude", magnitude, 0, self._bins - 1)
+
+    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
+        height, width = size
+        space = _space(self._bins, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {"Identity": _NOTHING}
+        names = list(space)
+        chosen = rng.integers(len(names), size=self._count)
+        return [_signed(space, names[index], self._magnitude, rng) for index in chosen]
+
+
+class TrivialAugmentWide(_Policy):
+    """One random operation of random strength, out of wide ranges.
+
+    Args:
+        num_magnitude_bins: number of strengths.
+        interpolation: see `AutoAugment`, like `fill_value`.
+    """
+
+    def __init__(self, num_magnitude_bins: int = 31, interpolation: Inter = Inter.NEAREST, fill_value: Any = 0) -> None:
+        super().__init__(interpolation, fill_value)
+        bins = check_int("TrivialAugmentWide", "num_magnitude_bins", num_magnitude_bins, 2, INT32_MAX)
+        self._bins = bins
+        self._space = _space(bins, 0.99, (32.0, 32.0), 135.0, 0.99, 6) | {"Identity": _NOTHING}
+
+    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
+        names = list(self._space)
+        name, index = names[int(rng.integers(len(names)))], int(rng.integers(self._bins))
+        return [_signed(self._space, name, index, rng)]
+
+
+class UniformAugment(Transform):
+    """Some of several transforms in random order, each with a probability that is random itself.
+
+    Args:
+        transforms: at least `num_ops` transforms or functions.
+        num_ops: how many are chosen.
+    """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
+    def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
+        if not isinstance(transforms, (list, tuple)):
+            raise type_error("UniformAugment", "transforms", "a list of transforms", transforms)
+        self.operations = as_operations("UniformAugment", transforms)
+        self._count = check_int("UniformAugment", "num_ops", num_ops, 1, INT32_MAX)
+        if self._count > len(self.operations):
+            raise SporaxValueError(
+                f"For 'UniformAugment', 'num_ops' must be at most the number of transforms, but got {num_ops} for "
+                f"{len(self.operations)}."
+            )
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        for index in rng.choice(len(self.operations), self._count, replace=False):
+            # Drawn against a drawn probability, as UniformAugment's paper does.
+            if rng.random() < rng.random():
+                values = self.operations[index].on_row(values, rng)
+        return values
+
+
+class RandomSelectSubpolicy(Transform):
+    """One of several lists of transforms, each of them applied with its own probability.
+
+    Args:
+        policy: lists of (transform, probability).
+    """
+
+    @property
+    def draws(self) -> bool:
+        """See Operation."""
+        return True
+
+    def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
+        if not isinstance(policy, list) or not all(isinstance(sub_policy, list) for sub_policy in policy):
+            raise type_error("RandomSelectSubpolicy", "policy", "a list of lists of (transform, probability)", policy)
+        if not policy or not all(policy):
+            raise SporaxValueError("For 'RandomSelectSubpolicy', 'policy' and its lists must not be empty.")
+        self._policy = [[_entry(operation) for operation in sub_policy] for sub_policy in policy]
+        self.operations = tuple(operation for sub_policy in self._policy for operation, _ in sub_policy)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        for operation, prob in self._policy[int(rng.integers(len(self._policy)))]:
+            if rng.random() < prob:
+                values = operation.on_row(values, rng)
+        return values
+
+
+def _entry(entry: Any) -> tuple[Operation, float]:
+    where = "RandomSelectSubpolicy"
+    if not isinstance(entry, tuple) or len(entry) != 2:
+        raise SporaxTypeError(f"For '{where}', 'policy' must hold pairs (transform, probability), but got {entry!r}.")
+    return as_operation(where, entry[0]), check_probability(where, "prob", entry[1])

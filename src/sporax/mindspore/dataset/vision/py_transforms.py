@@ -1,0 +1,27 @@
+"""Vision transforms that work on PIL images and on (C, H, W) arrays: `mindspore.dataset.vision.py_transforms`, before 2.0.
+
+Since then the same names work on both kinds; only `Normalize` has to be told the layout, which was (C, H, W) here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore.dataset import vision
+
+
+class Normalize(vision.Normalize):
+    """Subtract mean and divide by standard deviation, per channel of a (C, H, W) array. Errors as `vision.Normalize`."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        # (C, H, W), the layout behind the `ToTensor` of that time.
+        super().__init__(mean, std, is_hwc=False)
+
+
+def __getattr__(name: str) -> Any:
+    # Dunder names are asked by tools and must not be looked up in `vision`.
+    if name.startswith("__") or name not in vision.__all__:
+        return missing_name(__name__, name)
+    return getattr(vision, name)

@@ -1,0 +1,76 @@
+"""`mindspore.device_context`: which devices are there, and settings of MindSpore's own compilers for them.
+
+The settings have no counterparts in XLA. They are known by name, change nothing, and say so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore import _devices
+
+__all__ = ["ascend", "cpu", "gpu"]
+
+_SETTINGS = {
+    "ascend": {
+        "op_debug": ("aclinit_config", "debug_option", "execute_timeout"),
+        "op_precision": ("conv_allow_hf32", "matmul_allow_hf32", "op_precision_mode", "precision_mode"),
+        "op_tuning": ("aclnn_cache", "aoe_job_type", "aoe_tune_mode", "op_compile"),
+    },
+    "gpu": {
+        "op_precision": ("conv_allow_tf32", "matmul_allow_tf32"),
+        "op_tuning": ("conv_dgrad_algo", "conv_fprop_algo", "conv_wgrad_algo"),
+    },
+    "cpu": {"op_tuning": ("threads_num",)},
+}
+_KINDS = {"ascend": "Ascend", "gpu": "GPU", "cpu": "CPU"}
+
+
+def _idle(path: str) -> Callable[..., None]:
+    def setting(*values: Any, **named: Any) -> None:
+        warnings.warn(
+            f"For 'device_context.{path}', the setting has no counterpart in XLA and changes nothing.", stacklevel=2
+        )
+
+    setting.__name__ = setting.__qualname__ = path.rpartition(".")[2]
+    setting.__doc__ = "A setting without a counterpart in XLA: it changes nothing, which is said."
+    return setting
+
+
+def _is_available(kind: str) -> Callable[[], bool]:
+    def is_available() -> bool:
+        """Whether devices of this kind are there."""
+        return bool(_devices.of_kind(kind))
+
+    return is_available
+
+
+def _device_count(kind: str) -> Callable[[], int]:
+    def device_count() -> int:
+        """Number of devices of this kind.
+
+        Raises:
+            SporaxRuntimeError: there are none.
+        """
+        count = len(_devices.of_kind(kind))
+        if not count:
+            raise SporaxRuntimeError(f"For 'device_context', the device {kind} does not exist in this process.")
+        return count
+
+    return device_count
+
+
+def _made(name: str) -> SimpleNamespace:
+    groups = {
+        group: SimpleNamespace(**{setting: _idle(f"{name}.{group}.{setting}") for setting in settings})
+        for group, settings in _SETTINGS[name].items()
+    }
+    kind = _KINDS[name]
+    return SimpleNamespace(is_available=_is_available(kind), device_count=_device_count(kind), **groups)
+
+
+ascend, gpu, cpu = _made("ascend"), _made("gpu"), _made("cpu")

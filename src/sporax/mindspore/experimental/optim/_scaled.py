@@ -1,0 +1,181 @@
+"""Optimizers that divide each gradient by a running size of its own: Adagrad, Adadelta, RMSprop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.experimental.optim._base import CountingOptimizer, LimitedOptimizer, with_decay
+from sporax.mindspore.mint.optim._optimizer import filled_like, flag
+
+
+class Adagrad(CountingOptimizer):
+    """Adagrad (Duchi et al. 2011).
+
+    s = s + g²;  p = p - lr / (1 + (t - 1) · lr_decay) · g / (√s + eps).
+
+    Args:
+        params: Parameters, or groups: dicts with ``params`` and settings of their own.
+        lr: learning rate, a number or a scalar Tensor.
+        lr_decay: how fast the learning rate falls.
+        weight_decay: L2 penalty.
+        initial_accumulator_value: s before the first step.
+        eps: added to the denominator.
+        maximize: go up instead of down.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: settings of another kind.
+    """
+
+    slots = ("accum",)
+    positive = ("eps",)
+    nonnegative = ("lr_decay", "initial_accumulator_value")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
+        settings["initial_accumulator_value"] = initial_accumulator_value
+        super().__init__(params, {**settings, "maximize": maximize})
+
+    def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
+        """Filled with `initial_accumulator_value`."""
+        return filled_like(parameter, f"{slot}.{parameter.name}", self.defaults["initial_accumulator_value"])
+
+    def step(
+        self,
+        group: dict[str, Any],
+        rate: jax.Array,
+        shared: Any,
+        gradient: jax.Array,
+        parameter: jax.Array,
+        *slots: Any,
+    ) -> tuple[jax.Array, ...]:
+        """See the class."""
+        gradient = with_decay(group, gradient, parameter)
+        total = slots[0] + jnp.square(gradient)
+        # The step number is 1 in the first step, which has the whole rate.
+        rate = rate / (1 + (shared - 1) * group["lr_decay"])
+        return parameter - rate * gradient / (jnp.sqrt(total) + group["eps"]), total
+
+
+class Adadelta(LimitedOptimizer):
+    """Adadelta (Zeiler 2012).
+
+    v = rho · v + (1 - rho) · g²;  d = √(u + eps) / √(v + eps) · g;  u = rho · u + (1 - rho) · d²;  p = p - lr · d.
+
+    Args:
+        params, lr, eps, weight_decay, maximize: as of `Adagrad`; `eps` is added under both roots.
+        rho: decay rate of the averages, in [0, 1].
+    """
+
+    slots = ("accum", "accum_update")
+    positive = ("eps",)
+    nonnegative = ("rho",)
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """See `Optimizer`."""
+        super().check_settings(settings)
+        if settings["rho"] > 1:
+            raise SporaxValueError(f"For 'Adadelta', 'rho' must be in [0, 1], but got {settings['rho']}.")
+
+    def step(
+        self,
+        group: dict[str, Any],
+        rate: jax.Array,
+        shared: Any,
+        gradient: jax.Array,
+        parameter: jax.Array,
+        *slots: Any,
+    ) -> tuple[jax.Array, ...]:
+        """See the class."""
+        squares, changes = slots
+        rho, eps = group["rho"], group["eps"]
+        gradient = with_decay(group, gradient, parameter)
+        squares = rho * squares + (1 - rho) * jnp.square(gradient)
+        change = jnp.sqrt(changes + eps) / jnp.sqrt(squares + eps) * gradient
+        return parameter - rate * change, squares, rho * changes + (1 - rho) * jnp.square(change)
+
+
+class RMSprop(LimitedOptimizer):
+    """RMSprop (Hinton 2012), optionally with momentum and with the variance instead of the mean square.
+
+    v = alpha · v + (1 - alpha) · g²;  p = p - lr · g / (√v + eps); with momentum, g / (…) is summed up in ``moment``.
+
+    Args:
+        params, lr, eps, weight_decay, maximize: as of `Adagrad`.
+        alpha: decay rate of the mean square.
+        momentum: share of the sum that stays.
+        centered: subtract the square of the mean gradient from v.
+    """
+
+    slots = ("mean_square", "mean_grad", "moment")
+    positive = ("eps",)
+    nonnegative = ("alpha", "momentum")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        settings = {"lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered}
+        super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """See `Optimizer`."""
+        super().check_settings(settings)
+        flag("RMSprop", "centered", settings["centered"])
+
+    def step(
+        self,
+        group: dict[str, Any],
+        rate: jax.Array,
+        shared: Any,
+        gradient: jax.Array,
+        parameter: jax.Array,
+        *slots: Any,
+    ) -> tuple[jax.Array, ...]:
+        """See the class."""
+        squares, mean, moment = slots
+        alpha = group["alpha"]
+        gradient = with_decay(group, gradient, parameter)
+        squares = alpha * squares + (1 - alpha) * jnp.square(gradient)
+        spread = squares
+        if group["centered"]:
+            mean = alpha * mean + (1 - alpha) * gradient
+            spread = squares - jnp.square(mean)
+        change = gradient / (jnp.sqrt(spread) + group["eps"])
+        # The sum of changes without the rate, so that a new rate acts at once.
+        if group["momentum"]:
+            change = moment = group["momentum"] * moment + change
+        return parameter - rate * change, squares, mean, moment

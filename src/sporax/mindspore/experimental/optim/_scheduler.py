@@ -1,0 +1,178 @@
+"""What schedules of learning rates share: counting, the rates of all groups, checks of settings.
+
+A schedule computes new rates from the present ones, so several schedules and assignments of the user's may be mixed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxKeyError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.mint.optim._optimizer import INITIAL_RATE, Optimizer
+from sporax.runtime.state import frames
+
+
+class LRScheduler:
+    """Base of schedules. A subclass has `get_lr`; it may have `_get_closed_form_lr`, for ``step(epoch)``.
+
+    Making it does the first step, to epoch 0.
+
+    Args:
+        optimizer: whose rates it changes.
+        last_epoch: how many steps were done before; -1 for none.
+
+    Raises:
+        SporaxTypeError: no optimizer of `experimental.optim` or `mint.optim`, or `last_epoch` is no int.
+        SporaxValueError: `last_epoch` is below -1.
+        SporaxKeyError: steps were done before, but a group has no ``initial_lr``.
+    """
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        name = type(self).__name__
+        check_optimizer(name, optimizer)
+        whole(name, "last_epoch", last_epoch)
+        if last_epoch < -1:
+            raise SporaxValueError(f"For '{name}', 'last_epoch' must be >= -1, but got {last_epoch}.")
+        for index, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                # Several schedules of one optimizer share the first rate.
+                group.setdefault(INITIAL_RATE, group["lr"].value())
+            elif INITIAL_RATE not in group:
+                raise SporaxKeyError(
+                    f"For '{name}', group {index} must have '{INITIAL_RATE}' when steps were done before."
+                )
+        self.base_lrs = [as_tensor(group[INITIAL_RATE]) for group in optimizer.param_groups]
+        self.optimizer = optimizer
+        self._last_lr: list[Parameter] = list(optimizer.lrs)
+        self.groups_num = len(optimizer.param_groups)
+        self.last_epoch = counter(f"last_epoch_{name}", last_epoch)
+        self.step()
+
+    def get_lr(self) -> list[Any]:
+        """The rates of all groups at `last_epoch`."""
+        raise SporaxNotImplementedError(f"For '{type(self).__name__}', 'get_lr' must be defined.")
+
+    def get_last_lr(self) -> list[Tensor]:
+        """The present rates of all groups."""
+        return [rate.value() for rate in self._last_lr]
+
+    def step(self, epoch: Any = None) -> bool:
+        """Go to the next epoch, or to `epoch`, and set the rates.
+
+        Args:
+            epoch: number or scalar Tensor.
+        """
+        if epoch is None:
+            assign(self.last_epoch, wrap(self.last_epoch.array + 1))
+            rates = self.get_lr()
+        else:
+            assign(self.last_epoch, epoch)
+            # Without a closed form the recurrence gives the next rate.
+            rates = getattr(self, "_get_closed_form_lr", self.get_lr)()
+        for holder, rate in zip(self._last_lr, rates, strict=True):
+            assign(holder, rate)
+        return True
+
+
+class ChainedSchedule(LRScheduler):
+    """A schedule that gives every group's next rate by the same formula."""
+
+    def get_lr(self) -> list[Any]:
+        """See `LRScheduler`."""
+        epoch = self.last_epoch.array
+        return [
+            wrap(self.next_rate(epoch, rate.array, base.array))
+            for rate, base in zip(self._last_lr, self.base_lrs, strict=True)
+        ]
+
+    def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
+        """The rate at `epoch`.
+
+        Args:
+            epoch: number of steps, in float32.
+            rate: the rate before.
+            base: the rate at the start.
+        """
+        raise NotImplementedError
+
+
+class ClosedSchedule(ChainedSchedule):
+    """One that knows the rate at any epoch without the rates before."""
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        return [wrap(self.rate_at(self.last_epoch.array, base.array)) for base in self.base_lrs]
+
+    def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
+        """The rate at `epoch`, when `base` is the one at the start."""
+        raise NotImplementedError
+
+
+# ------------------------------------------------------------------------------------------------------ numbers, checks
+
+
+def counter(name: str, value: float) -> Parameter:
+    """A number that a schedule keeps, in float32 as in MindSpore."""
+    return Parameter(Tensor(value, dtypes.float32), name=name, requires_grad=False)
+
+
+def assign(holder: Parameter, value: Any) -> None:
+    """Set a number that a schedule keeps, or a rate."""
+    frames.write(holder, as_tensor(value).array)
+
+
+def as_tensor(value: Any) -> Tensor:
+    """A copy of a number or scalar Tensor, in float32; steps may reuse the memory of what they update."""
+    # Copied: steps may reuse the memory of what they update.
+    return wrap(jnp.array(value.array if isinstance(value, Tensor) else value, jnp.float32).reshape(()))
+
+
+def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[Any]:
+    """A setting of each group, from a list of them or one for all."""
+    count = len(optimizer.param_groups)
+    if not isinstance(value, list | tuple):
+        return [value] * count
+    if len(value) != count:
+        raise SporaxValueError(f"For '{name}', '{what}' must have one entry per group ({count}), but got {len(value)}.")
+    return list(value)
+
+
+def check_optimizer(name: str, optimizer: Any) -> None:
+    """Raise unless it has groups with rates that may be set."""
+    if not isinstance(optimizer, Optimizer):
+        raise SporaxTypeError(
+            f"For '{name}', 'optimizer' must be one of experimental.optim or mint.optim, "
+            f"but got {type(optimizer).__name__}."
+        )
+
+
+def whole(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is an int."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be an int, but got {type(value).__name__}.")
+
+
+def number(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is an int or a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+
+
+def exactly_float(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is a float."""
+    if not isinstance(value, float):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a float, but got {type(value).__name__}.")
+
+
+def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> None:
+    """Raise unless `value` is a number in [0, 1], or (0, 1]."""
+    number(name, what, value)
+    if not 0 <= value <= 1 or (value == 0 and not may_be_zero):
+        raise SporaxValueError(
+            f"For '{name}', '{what}' must be in {'[' if may_be_zero else '('}0, 1], but got {value}."
+        )

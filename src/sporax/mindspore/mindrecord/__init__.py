@@ -1,0 +1,60 @@
+"""MindRecord files, MindSpore's own format of data: written, read and paged through (`mindspore.mindrecord`).
+
+`dataset.MindDataset` makes a pipeline of them. A file and its index:
+
+===================  ====================================================================================================
+``NAME``             a header (a JSON text in the first 16 MiB: schema, index fields, pages, names of all shards), then
+                     pages of equal size. Rows lie in two kinds of pages: numbers and strings in one, bytes and arrays
+                     in the other
+``NAME.db``          an SQLite table with one line per row: where its two parts lie, and the values of its index fields
+===================  ====================================================================================================
+
+`_integers`, `_schema` and `_shard` are the format, `_write` and `_read` the public classes over it. Not offered: encryption
+(`set_enc_key` and its relatives refuse) and the converters from other formats (write a loop with `FileWriter`).
+"""
+
+from typing import TYPE_CHECKING
+
+from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore.mindrecord._errors import (
+    MindRecordException,
+    MRMAddIndexError,
+    MRMAddSchemaError,
+    MRMDefineCategoryError,
+    MRMDefineIndexError,
+    MRMInvalidSchemaError,
+    MRMOpenError,
+    MRMUnsupportedSchemaError,
+    MRMValidateDataError,
+    ParamTypeError,
+    ParamValueError,
+    set_dec_mode,
+    set_enc_key,
+    set_enc_mode,
+)
+from sporax.mindspore.mindrecord._pages import MindPage
+from sporax.mindspore.mindrecord._read import FileReader
+from sporax.mindspore.mindrecord._write import FileWriter
+
+__all__ = [
+    "FileReader",
+    "FileWriter",
+    "MRMAddIndexError",
+    "MRMAddSchemaError",
+    "MRMDefineCategoryError",
+    "MRMDefineIndexError",
+    "MRMInvalidSchemaError",
+    "MRMOpenError",
+    "MRMUnsupportedSchemaError",
+    "MRMValidateDataError",
+    "MindPage",
+    "MindRecordException",
+    "ParamTypeError",
+    "ParamValueError",
+    "set_dec_mode",
+    "set_enc_key",
+    "set_enc_mode",
+]
+
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,0 +1,118 @@
+"""`MindPage`: rows of MindRecord files that share the value of an index field, some at a time.
+
+The index says where the rows of a value are, so only these are read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore.mindrecord._errors import MRMDefineCategoryError, ParamTypeError, ParamValueError
+from sporax.mindspore.mindrecord._read import check_consumers
+from sporax.mindspore.mindrecord._schema import Row
+from sporax.mindspore.mindrecord._shard import open_shards
+from sporax.mindspore.mindrecord._write import check_file_name
+
+
+class MindPage:
+    """Reads the rows of one category, page by page.
+
+    Args:
+        file_name: a file, which stands for all files written together with it; or a list of files.
+        num_consumer: checked; rows are read by one thread.
+
+    Raises:
+        ParamValueError: an argument is not valid.
+        MRMOpenError: a file is missing or not a MindRecord file.
+
+    Example:
+        >>> pages = MindPage("train.mindrecord")
+        >>> pages.category_field = "label"
+        >>> rows = pages.read_at_page_by_name("3", page=0, num_row=10)
+    """
+
+    def __init__(self, file_name: str | list[str], num_consumer: int = 4) -> None:
+        for name in file_name if isinstance(file_name, list) else [file_name]:
+            check_file_name(name)
+        # MindSpore reads with so many threads; the check is kept so that scripts fail in the same way.
+        check_consumers("MindPage", num_consumer)
+        self._shards = open_shards(file_name)
+        self._field: str | None = None
+
+    @property
+    def candidate_fields(self) -> list[str]:
+        """The index fields."""
+        return list(self._shards[0].header.index_fields)
+
+    @property
+    def category_field(self) -> str | None:
+        """The index field that makes the categories."""
+        return self._field
+
+    @category_field.setter
+    def category_field(self, category_field: str) -> None:
+        if not isinstance(category_field, str):
+            raise ParamTypeError(f"For 'MindPage', 'category_field' must be a str, but got {category_field!r}.")
+        if category_field not in self.candidate_fields:
+            raise MRMDefineCategoryError(
+                f"For 'MindPage', 'category_field' must be one of {self.candidate_fields}, but got {category_field!r}."
+            )
+        self._field = category_field
+
+    def read_category_info(self) -> str:
+        """JSON text with the number, name and count of each category."""
+        counts: dict[Any, int] = {}
+        for shard in self._shards:
+            # Counted by SQLite, so that no row is read; shards are added up afterwards.
+            for value, count in shard.query(f"SELECT {self._column()}, COUNT(*) FROM INDEXES GROUP BY 1 ORDER BY 1"):
+                counts[value] = counts.get(value, 0) + count
+        # Sorted by value over all shards: a category's number must not depend on the shard it was met in first.
+        categories = [{"count": counts[v], "id": i, "name": str(v)} for i, v in enumerate(sorted(counts))]
+        return json.dumps({"categories": categories, "key": self._column()}, separators=(",", ":"))
+
+    def read_at_page_by_id(self, category_id: int, page: int, num_row: int) -> list[Row]:
+        """Rows `page * num_row` and following of the category with a number.
+
+        Raises:
+            ParamValueError: an argument is not valid, or there is no such category.
+        """
+        # Numbers are places in the list of `read_category_info`, as the user has seen it.
+        names = [entry["name"] for entry in json.loads(self.read_category_info())["categories"]]
+        if not isinstance(category_id, int) or not 0 <= category_id < len(names):
+            raise ParamValueError(
+                f"For 'MindPage', 'category_id' must be an int in [0, {len(names)}), but got {category_id!r}."
+            )
+        return self.read_at_page_by_name(names[category_id], page, num_row)
+
+    def read_at_page_by_name(self, category_name: str, page: int, num_row: int) -> list[Row]:
+        """Rows `page * num_row` and following of the category with a name.
+
+        Raises:
+            ParamValueError: an argument is not valid.
+        """
+        if not isinstance(category_name, str):
+            raise ParamValueError(f"For 'MindPage', 'category_name' must be a str, but got {category_name!r}.")
+        if not isinstance(page, int) or page < 0 or not isinstance(num_row, int) or num_row < 1:
+            raise ParamValueError(
+                f"For 'MindPage', 'page' must be an int >= 0 and 'num_row' one >= 1, but got {page!r} and {num_row!r}."
+            )
+        column = self._column()
+        statement = f"SELECT ROW_ID, {column} FROM INDEXES ORDER BY ROW_ID"
+        # A place in the result of ORDER BY ROW_ID is the number under which `Shard.read` knows a row.
+        places = [
+            (shard, i)
+            for shard in self._shards
+            for i, (_, value) in enumerate(shard.query(statement))
+            # Names are compared as text, since the public category names are str even for numbers.
+            if str(value) == category_name
+        ]
+        chosen = places[page * num_row : (page + 1) * num_row]
+        return [shard.read(i, [f.name for f in shard.header.schema.fields]) for shard, i in chosen]
+
+    def _column(self) -> str:
+        if self._field is None:
+            raise SporaxRuntimeError("For 'MindPage', 'category_field' must be set first.")
+        # In the index a column is called after its field and the number of its schema, and files have one schema.
+        return f"{self._field}_0"

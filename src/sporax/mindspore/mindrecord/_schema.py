@@ -1,0 +1,244 @@
+"""What the rows of a MindRecord file hold, and the bytes of one row.
+
+A row has two parts. Numbers and strings are a msgpack map. Bytes and arrays follow each other in the order of their names, each
+behind its length; a schema with one of them stores it alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sporax.mindspore.mindrecord import _integers
+from sporax.mindspore.mindrecord._errors import MRMInvalidSchemaError, MRMUnsupportedSchemaError, MRMValidateDataError
+
+NUMBERS = ("int32", "int64", "float32", "float64")
+_SCALARS = (*NUMBERS, "string", "bytes")
+# By the Python type's name, since numpy scalars of each width are distinct types; bool is not among them.
+_TYPES_OF = {
+    "int": ("int32", "int64"),
+    "float": ("float32", "float64"),
+    "str": ("string",),
+    "bytes": ("bytes",),
+    **{name: (name,) for name in NUMBERS},
+    "ndarray": NUMBERS,
+}
+_NAME = re.compile(r"[0-9a-zA-Z_]+")
+_NOTHING = bytes(4)
+"""The second part of a row without bytes and arrays, as MindSpore writes it."""
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a schema.
+
+    Attributes:
+        name: of the field.
+        kind: int32, int64, float32, float64, string or bytes.
+        shape: of an array, with at most one -1; None for a single value.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+
+    @property
+    def is_blob(self) -> bool:
+        """Whether it is stored with the bytes and arrays."""
+        return self.kind == "bytes" or self.shape is not None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schema:
+    """The fields of a file, in alphabetical order."""
+
+    fields: tuple[Field, ...]
+    description: str = ""
+
+    @property
+    def blobs(self) -> tuple[Field, ...]:
+        """Bytes and arrays."""
+        return tuple(field for field in self.fields if field.is_blob)
+
+    @property
+    def scalars(self) -> tuple[Field, ...]:
+        """Numbers and strings."""
+        return tuple(field for field in self.fields if not field.is_blob)
+
+    def field(self, name: str) -> Field:
+        """The field of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(name)
+
+    def content(self) -> dict[str, dict[str, Any]]:
+        """The dict that users write."""
+        return {f.name: {"type": f.kind} | ({} if f.shape is None else {"shape": [*f.shape]}) for f in self.fields}
+
+
+def parse_schema(content: object, description: str | None = None) -> Schema:
+    """The schema of a user's dict.
+
+    Raises:
+        MRMInvalidSchemaError: it is none.
+    """
+    if not isinstance(content, dict) or not content:
+        raise MRMInvalidSchemaError(f"For 'add_schema', the schema must be a dict with fields, but got {content!r}.")
+    # The format stores fields in alphabetical order, whatever the user's order is.
+    return Schema(tuple(_field(name, content[name]) for name in sorted(content, key=str)), description or "")
+
+
+def _field(name: object, entry: object) -> Field:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise MRMInvalidSchemaError(
+            f"For 'add_schema', the name of a field must consist of letters, digits and '_', but got {name!r}."
+        )
+    if not isinstance(entry, dict) or "type" not in entry or not set(entry) <= {"type", "shape"}:
+        raise MRMInvalidSchemaError(
+            f"For 'add_schema', field {name!r} must be a dict with 'type' and perhaps 'shape', but got {entry!r}."
+        )
+    kind, shape = entry["type"], entry.get("shape")
+    # Arrays hold numbers only: strings and bytes have no fixed size.
+    allowed = _SCALARS if "shape" not in entry else NUMBERS
+    if kind not in allowed:
+        raise MRMInvalidSchemaError(
+            f"For 'add_schema', the type of field {name!r} must be one of {list(allowed)}, but got {kind!r}."
+        )
+    if "shape" in entry and not isinstance(shape, list):
+        raise MRMInvalidSchemaError(f"For 'add_schema', the shape of field {name!r} must be a list, but got {shape!r}.")
+    # An empty list is MindSpore's way to say that there is no shape.
+    return Field(name, kind, tuple(shape) if isinstance(shape, list) and shape else None)
+
+
+def mismatch(schema: Schema, row: Mapping[str, Any]) -> str:
+    """Why a row does not fit the schema; "" where it does."""
+    for field in schema.fields:
+        if field.name not in row:
+            return f"there is no field {field.name!r}"
+        value = row[field.name]
+        kind = type(value).__name__
+        # Exact types: a numpy scalar of another width is left out rather than cast.
+        if field.kind not in _TYPES_OF.get(kind, ()):
+            return f"field {field.name!r} must be {field.kind}, but is {kind}"
+        if (kind == "ndarray") != (field.shape is not None):
+            return f"field {field.name!r} must {'not ' if kind == 'ndarray' else ''}be an array, but is {kind}"
+        if kind == "ndarray":
+            if str(value.dtype) != field.kind:
+                return f"field {field.name!r} must be {field.kind}, but is {value.dtype}"
+            try:
+                # `reshape` checks the shape with its one -1; it makes no copy.
+                np.reshape(value, field.shape)
+            except ValueError:
+                return (
+                    f"field {field.name!r} must have the shape {list(field.shape or ())}, but has {list(value.shape)}"
+                )
+    return ""
+
+
+def encode(schema: Schema, row: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """The two parts of a row that fits the schema, each behind its length.
+
+    Raises:
+        MRMValidateDataError: a number is not finite: the format has no form for it.
+    """
+    scalars = {field.name: _plain(field, row[field.name]) for field in schema.scalars}
+    parts = [_blob(field, row[field.name]) for field in schema.blobs]
+    if not parts:
+        blob = _NOTHING
+    elif len(parts) == 1:
+        # One blob has no length of its own, since the whole part has one already.
+        blob = parts[0]
+    else:
+        # Lengths inside of a part are big-endian and those around a part little-endian; MindSpore's files mix both.
+        blob = b"".join(struct.pack(">Q", len(part)) + part for part in parts)
+    text = msgspec.msgpack.encode(scalars)
+    return struct.pack("<Q", len(text)) + text, struct.pack("<Q", len(blob)) + blob
+
+
+def saved_bytes(schema: Schema, row: Mapping[str, Any], blob_bytes: int) -> int:
+    """How many bytes the short form of integers saved in the second part of a row, which has `blob_bytes`."""
+    values = [row[field.name] for field in schema.blobs]
+    if not values:
+        return 0
+    sizes = [value.nbytes if isinstance(value, np.ndarray) else len(value) for value in values]
+    # 8 bytes are the length in front of each blob where there are several.
+    return sum(sizes) + (8 * len(sizes) if len(sizes) > 1 else 0) - blob_bytes
+
+
+def _plain(field: Field, value: Any) -> Any:
+    # msgpack knows Python's numbers only.
+    plain = value.item() if isinstance(value, np.generic) else value
+    # The format's numbers go through JSON in MindSpore, which has neither infinity nor NaN.
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise MRMValidateDataError(f"For 'write_raw_data', field {field.name!r} must be finite, but got {plain}.")
+    return plain
+
+
+def _blob(field: Field, value: Any) -> bytes:
+    if field.shape is None:
+        return bytes(value)
+    # Only integers have a short form; floats are stored as they are.
+    return _integers.pack(value) if field.kind.startswith("int") else np.ascontiguousarray(value).tobytes()
+
+
+def decode_scalars(text: bytes) -> Row:
+    """The numbers and strings of a row.
+
+    Raises:
+        msgspec.DecodeError: the bytes are none.
+    """
+    return msgspec.msgpack.decode(text, type=dict[str, Any])
+
+
+def decode_blobs(schema: Schema, content: bytes, fields: Sequence[str]) -> Row:
+    """Some of the bytes and arrays of a row.
+
+    Raises:
+        MRMUnsupportedSchemaError: they do not fit the schema.
+    """
+    row: Row = {}
+    for field, part in _parts(schema, content):
+        if field.name in fields:
+            row[field.name] = part if field.shape is None else _array(field, part)
+    return row
+
+
+def _parts(schema: Schema, content: bytes) -> list[tuple[Field, bytes]]:
+    blobs = schema.blobs
+    if len(blobs) == 1:
+        return [(blobs[0], content)]
+    parts, place = [], 0
+    for field in blobs:
+        # A slice past the end would be silently short.
+        if place + 8 > len(content):
+            raise MRMUnsupportedSchemaError(f"For 'mindrecord', field {field.name!r} of the row is cut off.")
+        (size,) = struct.unpack_from(">Q", content, place)
+        parts.append((field, content[place + 8 : place + 8 + size]))
+        place += 8 + size
+    return parts
+
+
+def _array(field: Field, part: bytes) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(field.kind)
+    try:
+        # A copy, since arrays over a bytes object are read-only.
+        flat = _integers.unpack(part, dtype) if dtype.kind == "i" else np.frombuffer(part, dtype).copy()
+        return flat.reshape(field.shape or ())
+    except ValueError as error:
+        raise MRMUnsupportedSchemaError(
+            f"For 'mindrecord', field {field.name!r} must be {field.kind} of shape {list(field.shape or ())}: {error}."
+        ) from error

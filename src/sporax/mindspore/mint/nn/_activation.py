@@ -1,0 +1,65 @@
+"""Activation layers of `sporax.mindspore.mint.nn`."""
+
+from __future__ import annotations
+
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.mint.nn import functional as F
+from sporax.mindspore.mint.nn._layer import REQUIRED, layer
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.cell import Cell
+
+ReLU = layer("ReLU", F.relu, "The input where it is positive, zero elsewhere.")
+ReLU6 = layer("ReLU6", F.relu6, "The input limited to [0, 6].", inplace=False)
+ELU = layer("ELU", F.elu, "The input where positive, ``alpha * (exp(x) - 1)`` elsewhere.", alpha=1.0, inplace=False)
+SELU = layer("SELU", ops.selu, "Scaled exponential linear unit (Klambauer et al. 2017).")
+GELU = layer("GELU", F.gelu, 'Gaussian error linear unit, exact or (``"tanh"``) approximate.', approximate="none")
+GLU = layer("GLU", F.glu, "The first half along `dim` times the sigmoid of the second.", dim=-1)
+SiLU = layer("SiLU", F.silu, "x · sigmoid(x).", inplace=False)
+Mish = layer("Mish", F.mish, "x · tanh(softplus(x)) (Misra 2019).")
+Sigmoid = layer("Sigmoid", F.sigmoid, "1 / (1 + exp(-x)).")
+LogSigmoid = layer("LogSigmoid", F.logsigmoid, "Logarithm of sigmoid, without overflow.")
+Tanh = layer("Tanh", F.tanh, "Hyperbolic tangent.")
+Hardtanh = layer("Hardtanh", F.hardtanh, "The input limited to a range.", min_val=-1.0, max_val=1.0, inplace=False)
+Hardsigmoid = layer("Hardsigmoid", F.hardsigmoid, "(x + 3) / 6 limited to [0, 1].")
+Hardswish = layer("Hardswish", F.hardswish, "x · relu6(x + 3) / 6.")
+Hardshrink = layer("Hardshrink", F.hardshrink, "Zero where \\|x\\| <= lambd, the input elsewhere.", lambd=0.5)
+Softshrink = layer("Softshrink", F.softshrink, "The input moved by lambd towards zero.", lambd=0.5)
+Softmax = layer("Softmax", F.softmax, "Exponentials divided by their sum along `dim`.", dim=None)
+LogSoftmax = layer("LogSoftmax", F.log_softmax, "Logarithm of softmax along `dim`, without overflow.", dim=None)
+Threshold = layer(
+    "Threshold",
+    F.threshold,
+    "The input where it exceeds `threshold`, `value` elsewhere.",
+    threshold=REQUIRED,
+    value=REQUIRED,
+    inplace=False,
+)
+
+
+class PReLU(Cell):
+    """The input where positive, `weight` times the input elsewhere (He et al. 2015).
+
+    Args:
+        num_parameters: 1, or the number of channels (dim 1 of the input).
+        init: first value of `weight`.
+        dtype: its element type; float32 by default.
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DType | None = None) -> None:
+        super().__init__()
+        self.num_parameters = argument.positive_int("PReLU", "num_parameters", num_parameters)
+        start = initializer(argument.number("PReLU", "init", init), (num_parameters,), dtype or dtypes.float32)
+        self.weight = Parameter(start, name="weight")
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input` of any shape; (n, num_parameters, …) when there are several."""
+        return F.prelu(input, *argument.cast_like(self, input, self.weight))
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"num_parameters={self.num_parameters}"

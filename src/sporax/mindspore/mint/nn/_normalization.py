@@ -1,0 +1,270 @@
+"""Normalisation layers of `sporax.mindspore.mint.nn`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.mint.nn import functional as F
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops.nn.normalization import batch_moments, batch_norm_shared, batch_norm_train
+from sporax.runtime.ranks import collectives, groups
+
+
+class LayerNorm(Cell):
+    """Normalises over the last dimensions (Ba et al. 2016).
+
+    Args:
+        normalized_shape: the dimensions: ints, or one int for the last one.
+        eps: added to the variance.
+        elementwise_affine: scale by `weight`.
+        bias: with `elementwise_affine`: add `bias` too.
+        dtype: element type of the Parameters; float32 by default.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such shape.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        if not isinstance(shape, tuple | list):
+            raise SporaxTypeError(
+                f"For 'LayerNorm', 'normalized_shape' must be an int, tuple or list, but got {type(shape).__name__}."
+            )
+        if not shape:
+            raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
+        self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", size) for size in shape)
+        self.eps = argument.number("LayerNorm", "eps", eps)
+        self.elementwise_affine = argument.boolean("LayerNorm", "elementwise_affine", elementwise_affine)
+        scaled, moved = elementwise_affine, elementwise_affine and argument.boolean("LayerNorm", "bias", bias)
+        self.weight = _filled("ones", self.normalized_shape, dtype, "weight") if scaled else None
+        self.bias = _filled("zeros", self.normalized_shape, dtype, "bias") if moved else None
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input` of any shape that ends with normalized_shape."""
+        weight, bias = argument.cast_like(self, input, self.weight, self.bias)
+        return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"normalized_shape={self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(Cell):
+    """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
+
+    Args:
+        num_groups: number of groups.
+        num_channels: number of channels, a multiple of it.
+        eps: added to the variance.
+        affine: whether `weight` and `bias` are trained.
+        dtype: element type of the Parameters; float32 by default.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such numbers, or the groups do not divide the channels.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_groups = argument.positive_int("GroupNorm", "num_groups", num_groups)
+        self.num_channels = argument.positive_int("GroupNorm", "num_channels", num_channels)
+        if num_channels % num_groups:
+            raise SporaxValueError(
+                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {num_channels} and {num_groups}."
+            )
+        self.eps = argument.number("GroupNorm", "eps", eps)
+        self.affine = argument.boolean("GroupNorm", "affine", affine)
+        self.weight = _filled("ones", (num_channels,), dtype, "weight", affine)
+        self.bias = _filled("zeros", (num_channels,), dtype, "bias", affine)
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input`: (n, num_channels, …)."""
+        weight, bias = argument.cast_like(self, input, self.weight, self.bias)
+        return F.group_norm(input, self.num_groups, weight, bias, self.eps)
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"num_groups={self.num_groups}, num_channels={self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class _BatchNorm(Cell):
+    """Normalises each channel: by the batch while training, by the running statistics otherwise (Ioffe & Szegedy 2015).
+
+    Args:
+        num_features: number of channels.
+        eps: added to the variance.
+        momentum: share of the batch in the running statistics; None: they are the mean over all batches.
+        affine: scale and shift by `weight` and `bias`.
+        track_running_stats: keep running statistics; False: always normalise by the batch.
+        dtype: element type of the Parameters; float32 by default.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such numbers, or input of another rank or channel count.
+    """
+
+    ranks: tuple[int, ...] = ()
+    # None where `affine` or `track_running_stats` is False.
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.num_features = argument.positive_int(name, "num_features", num_features)
+        self.eps = argument.number(name, "eps", eps)
+        self.momentum = None if momentum is None else argument.within(name, "momentum", momentum, 0.0, 1.0)
+        self.affine = argument.boolean(name, "affine", affine)
+        self.track_running_stats = argument.boolean(name, "track_running_stats", track_running_stats)
+        shape, tracked = (num_features,), track_running_stats
+        self.weight = _filled("ones", shape, dtype, "weight") if affine else None
+        self.bias = _filled("zeros", shape, dtype, "bias") if affine else None
+        self.running_mean = _filled("zeros", shape, dtype, "running_mean", False) if tracked else None
+        self.running_var = _filled("ones", shape, dtype, "running_var", False) if tracked else None
+        count = Parameter(Tensor(0, dtypes.int64), name="num_batches_tracked", requires_grad=False)
+        self.num_batches_tracked = count if tracked else None
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input` with the channels in dim 1."""
+        if input.ndim not in self.ranks:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {' or '.join(map(str, self.ranks))} dimensions, "
+                f"but got shape {input.shape}."
+            )
+        if not self.training and self.track_running_stats:
+            return F.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
+        weight = ops.ones(self.num_features) if self.weight is None else self.weight
+        bias = ops.zeros(self.num_features) if self.bias is None else self.bias
+        result, mean, variance = self._normalize(input, weight, bias)
+        if self.track_running_stats:
+            self._track(mean, variance)
+        return result
+
+    def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The result, and mean and unbiased variance of each channel."""
+        return batch_norm_train(input, weight, bias, 1, self.eps)
+
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        ops.assign_add(self.num_batches_tracked, Tensor(1, dtypes.int64))
+        share: Any = self.momentum
+        if share is None:
+            share = 1 / self.num_batches_tracked.astype(dtypes.float32)
+        for running, now in ((self.running_mean, mean), (self.running_var, variance)):
+            moved = (1 - share) * running + share * now.astype(running.dtype)
+            ops.assign(running, ops.stop_gradient(moved.astype(running.dtype)))
+
+    def reset_running_stats(self) -> None:
+        """Forget the running statistics."""
+        if self.track_running_stats:
+            for parameter, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
+                parameter.set_data(ops.full_like(parameter, value))
+
+    def reset_parameters(self) -> None:
+        """Start again: statistics forgotten, `weight` ones and `bias` zeros."""
+        self.reset_running_stats()
+        if self.affine:
+            self.weight.set_data(ops.ones_like(self.weight))
+            self.bias.set_data(ops.zeros_like(self.bias))
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return (
+            f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (n, num_features) or (n, num_features, length)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (n, num_features, h, w)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of (n, num_features, d, h, w)."""
+
+    ranks = (5,)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of (n, num_features, …) by the statistics of all ranks' batches together.
+
+    While training, every rank of the group must call it; their batches may differ in size.
+
+    Args: as the other batch normalisations, and
+        process_group: name of the group of ranks; all by default.
+
+    Raises:
+        SporaxRuntimeError: there is no such group when it is called.
+    """
+
+    ranks = (2, 3, 4, 5)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
+        if process_group is not None and not isinstance(process_group, str):
+            raise SporaxTypeError(
+                f"For 'SyncBatchNorm', 'process_group' must be a name, but got {type(process_group).__name__}."
+            )
+        self.process_group = process_group
+
+    def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        group = groups.find(self.process_group)
+        if group.size == 1:
+            return super()._normalize(input, weight, bias)
+        own = batch_moments(input, 1)
+        moments = wrap(collectives.run(collectives.AllGather(group), own.array))
+        return batch_norm_shared(input, moments, weight, bias, 1, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
+
+
+def _filled(init: str, shape: tuple[int, ...], dtype: DType | None, name: str, trained: bool = True) -> Parameter:
+    return Parameter(initializer(init, shape, dtype or dtypes.float32), name=name, requires_grad=trained)

@@ -1,0 +1,321 @@
+"""What the optimizers of `mint.optim` and `experimental.optim` share: groups of Parameters with own settings, and state.
+
+To whoever runs a step they are like any optimizer of `sporax.mindspore.nn`. Unlike those, they keep every setting in
+`param_groups`, where it may be looked up and changed at any time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.mindspore import nn
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.nn.cell import Cell
+from sporax.runtime.state import frames
+
+INITIAL_RATE = "initial_lr"
+"""Where the schedules of `experimental.optim.lr_scheduler` keep the rate that a group started with."""
+
+
+class ParameterGroup(dict[str, Any]):
+    """Settings of one group, by name; ``params`` holds its Parameters and ``lr``, a Parameter, its learning rate.
+
+    Assigning a number to ``lr`` sets that Parameter; compiled steps go on with it. Assigning another setting makes them
+    compile again.
+    """
+
+    def __init__(self, settings: dict[str, Any], optimizer: Optimizer, index: int) -> None:
+        settings = {**settings, "lr": _rate(type(optimizer).__name__, settings["lr"], index)}
+        super().__init__(settings)
+        self._optimizer = optimizer
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        name = type(self._optimizer).__name__
+        # Schedules keep the first rate of a group there.
+        if key not in self and key != INITIAL_RATE and self._optimizer.is_strict:
+            raise SporaxKeyError(f"For '{name}', the settings of a group are {list(self)}, but got '{key}'.")
+        if key == "params":
+            raise SporaxKeyError(f"For '{name}', the Parameters of a group stay; use add_param_group to add others.")
+        if key == "lr":
+            # The Parameter stays, so compiled steps go on with the new value.
+            self["lr"].set_data(_checked_rate(name, value))
+            return
+        # Checked together: some settings limit one another.
+        self._optimizer.check_settings({**self, key: value})
+        super().__setitem__(key, value)
+        self._optimizer.note_settings()
+
+
+class Optimizer(nn.Optimizer):
+    """Base of the optimizers of `mint.optim` and `experimental.optim`.
+
+    A subclass states its state (`slots`) and how one Parameter moves (`step`), or has a `construct` of its own.
+
+    Args:
+        params: Parameters, or dicts with ``params`` and settings of that group.
+        defaults: every setting and its value where a group has none of its own.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxKeyError: bad settings or Parameters; the message names them.
+    """
+
+    slots: tuple[str, ...] = ()
+
+    is_strict = False
+    """Whether groups have no settings but those of `defaults`; else others are kept for whoever asks for them."""
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        # Not nn.Optimizer's: settings live in `param_groups` alone.
+        Cell.__init__(self, auto_prefix=False)
+        self.loss_scale = 1.0
+        self.defaults = defaults
+        self.param_groups: list[ParameterGroup] = []
+        self.group_start_id = [0]
+        self._slots: dict[str, ParameterTuple] = {}
+        self._notes: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        groups = _groups(type(self).__name__, params)
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self._append(group)
+        self._register()
+
+    def __repr__(self) -> str:
+        """The settings of all groups, line by line as MindSpore prints them."""
+        groups = [
+            f"Parameter Group {index}\n"
+            + "".join(
+                f"    {key}: {group[key].value() if key == 'lr' else group[key]}\n"
+                for key in sorted(group)
+                if key != "params"
+            )
+            for index, group in enumerate(self.param_groups)
+        ]
+        return f"{type(self).__name__} (\n" + "\n".join(groups) + ")"
+
+    @property
+    def state(self) -> defaultdict[Any, dict[str, Any]]:
+        """Notes of the program's own by Parameter, empty at first as in MindSpore; arrays such as `exp_avg` are attributes."""
+        return self._notes
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimize more Parameters, with settings of their own; their state starts at zero.
+
+        Args:
+            param_group: ``params``, and settings that differ from the optimizer's.
+
+        Raises:
+            SporaxTypeError, SporaxValueError, SporaxKeyError: as at construction.
+        """
+        self._append(param_group)
+        self._register()
+        frames.touch()
+
+    # Groups may be added later, so each is checked against those before.
+    def _append(self, group: Any) -> None:
+        name = type(self).__name__
+        if not isinstance(group, dict) or "params" not in group:
+            raise SporaxTypeError(f"For '{name}', a parameter group must be a dict with 'params', but got {group!r}.")
+        unknown = [key for key in group if key not in self.defaults and key not in ("params", INITIAL_RATE)]
+        if unknown and self.is_strict:
+            raise SporaxKeyError(f"For '{name}', a group may have {('params', *self.defaults)}, but got {unknown}.")
+        members = [group["params"]] if isinstance(group["params"], Parameter) else list(group["params"])
+        registered = {id(parameter) for owner in self.param_groups for parameter in owner["params"]}
+        for member in members:
+            if not isinstance(member, Parameter):
+                raise SporaxTypeError(f"For '{name}', a group must hold Parameters, but got {type(member).__name__}.")
+            if id(member) in registered:
+                raise SporaxValueError(
+                    f"For '{name}', every parameter must be given once, but '{member.name}' is there twice."
+                )
+            registered.add(id(member))
+        settings = {"weight_decay": 0.0, **self.defaults, **group, "params": members}
+        self.check_settings(settings)
+        self.param_groups.append(ParameterGroup(settings, self, len(self.param_groups)))
+        self.group_start_id.append(self.group_start_id[-1] + len(members))
+
+    def _register(self) -> None:
+        """Make the Parameters and their state known to the Cell; state that is there already stays."""
+        self.parameters = ParameterTuple(p for group in self.param_groups for p in group["params"])
+        self.params = self.parameters
+        self.lrs = [group["lr"] for group in self.param_groups]
+        for slot in self._all_slots():
+            # Groups are only added, so positions stay.
+            old = tuple(self._slots.get(slot, ()))
+            new = (self.new_slot(slot, parameter) for parameter in self.parameters[len(old) :])
+            self._slots[slot] = ParameterTuple((*old, *new))
+            setattr(self, slot, self._slots[slot])
+        self.note_settings()
+
+    def _all_slots(self) -> tuple[str, ...]:
+        """Names of all state arrays that any group needs."""
+        return tuple(dict.fromkeys(slot for group in self.param_groups for slot in self.slots_of(group)))
+
+    def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
+        """The state `slot` of a Parameter before the first step: zeros."""
+        return filled_like(parameter, f"{slot}.{parameter.name}", 0.0)
+
+    def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """Names of the state arrays that `move` takes for the Parameters of a group."""
+        return self.slots
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """Raise unless the settings of a group are allowed; ``lr`` and ``weight_decay`` are looked at here."""
+        name = type(self).__name__
+        _checked_rate(name, settings["lr"])
+        not_negative(name, "weight_decay", settings["weight_decay"])
+        flag(name, "maximize", settings.get("maximize", False))
+
+    def note_settings(self) -> None:
+        """Tell compiled steps what they take as fixed: every setting but the rates."""
+        for slot in self._all_slots():
+            # A setting that was changed, such as `amsgrad`, needs more state.
+            if slot not in self._slots:
+                self._register()
+                return
+        fixed = [
+            f"{key}={value!r}"
+            for group in self.param_groups
+            for key, value in group.items()
+            if key not in ("params", "lr", INITIAL_RATE)
+        ]
+        # A plain attribute, which compiled steps take as fixed.
+        self.fixed_settings = (*fixed, str(self.group_start_id))
+
+    # ---------------------------------------------------------------------------------------------------- one step
+
+    def construct(self, gradients: Any) -> bool:
+        """See `__call__`."""
+        grads = self._checked(gradients)
+        shared = self.prepare()
+        for group, first in zip(self.param_groups, self.group_start_id, strict=False):
+            rate = group["lr"].array
+            for index, parameter in enumerate(group["params"], first):
+                holders = (parameter, *(self._slots[slot][index] for slot in self.slots_of(group)))
+                values = [holder.array for holder in holders]
+                gradient = grads[index].astype(values[0].dtype)
+                # Going up is going down along the negated gradient.
+                gradient = -gradient if group.get("maximize") else gradient
+                moved = self.step(group, rate, shared, gradient, *values)
+                for holder, old, new in zip(holders, values, moved, strict=True):
+                    # A float32 rate must not widen a float16 Parameter.
+                    frames.write(holder, new.astype(old.dtype))
+        return True
+
+    def step(
+        self,
+        group: dict[str, Any],
+        rate: jax.Array,
+        shared: Any,
+        gradient: jax.Array,
+        parameter: jax.Array,
+        *slots: Any,
+    ) -> tuple[jax.Array, ...]:
+        """New values of one Parameter and its state.
+
+        Args:
+            group: settings.
+            rate: learning rate, a scalar.
+            shared: what `prepare` returned.
+            gradient, parameter, slots: arrays of one shape; the gradient points upwards already when maximizing.
+        """
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------------------------------------------- questions
+
+    @property
+    def learning_rate(self) -> Parameter:
+        """The learning rate of the first group."""
+        rate: Parameter = self.param_groups[0]["lr"]
+        return rate
+
+    def get_lr(self) -> Any:
+        """The learning rate; a tuple with one per Parameter when there are several groups."""
+        rates = tuple(wrap(group["lr"].array) for group in self.param_groups for _ in group["params"])
+        return rates if len(self.param_groups) > 1 else rates[0]
+
+    def get_lr_parameter(self, param: Any) -> Any:
+        """The learning rate, a Parameter, of one of the Parameters (or of each of several).
+
+        Raises:
+            SporaxTypeError: not a Parameter of this optimizer.
+        """
+        if isinstance(param, tuple | list):
+            return [self.get_lr_parameter(weight) for weight in param]
+        for group in self.param_groups:
+            if any(parameter is param for parameter in group["params"]):
+                return group["lr"]
+        raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
+
+    def get_weight_decay(self) -> tuple[float, ...]:
+        """Weight decay of each Parameter."""
+        return tuple(float(group["weight_decay"]) for group in self.param_groups for _ in group["params"])
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def filled_like(parameter: Parameter, name: str, value: float) -> Parameter:
+    """State of one Parameter, with one number everywhere; that of a lazy one is lazy, too."""
+    if not parameter.has_init:
+        return Parameter(wrap(jnp.full_like(parameter.array, value)), name=name)
+    with no_init_parameters():
+        return Parameter(initializer(value, parameter.shape, parameter.dtype), name=name)
+
+
+def _groups(name: str, params: Any) -> list[Any]:
+    # Sets have no order, by which gradients come.
+    if params is None or isinstance(params, set | Cell) or not isinstance(params, Iterable):
+        kind = SporaxValueError if params is None else SporaxTypeError
+        raise kind(
+            f"For '{name}', 'params' must be an ordered iterable of Parameters or dicts, but got {type(params).__name__}."
+        )
+    groups = list(params)
+    if not groups:
+        raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
+    return groups
+
+
+def _rate(name: str, value: Any, index: int) -> Parameter:
+    return Parameter(_checked_rate(name, value), name=f"learning_rate_group_{index}", requires_grad=False)
+
+
+def _checked_rate(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise SporaxValueError(
+                f"For '{name}', 'lr' must be a number or a scalar Tensor, but got shape {value.shape}."
+            )
+        return value.astype(dtypes.float32)
+    not_negative(name, "lr", value)
+    return Tensor(float(value), dtypes.float32)
+
+
+def not_negative(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is a number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    if not 0 <= value < math.inf:
+        raise SporaxValueError(f"For '{name}', '{what}' must be >= 0 and finite, but got {value}.")
+
+
+def check_betas(name: str, betas: Any, kinds: Any = float) -> None:
+    """Raise unless `betas` are two numbers of these types in [0, 1)."""
+    if not isinstance(betas, tuple | list) or any(not isinstance(beta, kinds) for beta in betas):
+        raise SporaxTypeError(f"For '{name}', 'betas' must be two floats, but got {betas!r}.")
+    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+        raise SporaxValueError(f"For '{name}', 'betas' must be two floats in [0, 1), but got {betas}.")
+
+
+def flag(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is a bool."""
+    if not isinstance(value, bool):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a bool, but got {type(value).__name__}.")

@@ -1,0 +1,123 @@
+"""Checks of what layers and optimizers are built from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core.primitive import Primitive
+
+
+def positive_int(layer: str, name: str, value: Any) -> int:
+    """`value`, an int above 0.
+
+    Raises:
+        SporaxTypeError: not an int.
+        SporaxValueError: below 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SporaxTypeError(
+            f"For '{layer}', the '{name}' must be int, but got '{value}' with type '{type(value).__name__}'."
+        )
+    if value < 1:
+        raise SporaxValueError(
+            f"For '{layer}', the '{name}' must be int and must > 0, but got '{value}' with type 'int'."
+        )
+    return value
+
+
+def boolean(layer: str, name: str, value: Any) -> bool:
+    """`value`, a bool, else SporaxTypeError."""
+    if not isinstance(value, bool):
+        raise SporaxTypeError(
+            f"For '{layer}', the '{name}' must be bool, but got '{value}' with type '{type(value).__name__}'."
+        )
+    return value
+
+
+def number(layer: str, name: str, value: Any) -> float:
+    """`value` as a float.
+
+    Raises:
+        SporaxTypeError: no number.
+        SporaxValueError: infinite, or not a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(
+            f"For '{layer}', the '{name}' must be float, but got '{value}' with type '{type(value).__name__}'."
+        )
+    if not math.isfinite(value):
+        raise SporaxValueError(f"For '{layer}', the '{name}' must be finite, but got {value}.")
+    return float(value)
+
+
+def initial_shape(layer: str, name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise SporaxValueError when `value` is a Tensor of another shape."""
+    if isinstance(value, Tensor) and value.shape != shape:
+        raise SporaxValueError(f"For '{layer}', the shape of '{name}' must be {shape}, but got {value.shape}.")
+
+
+def cast_like(layer: Any, x: Tensor, *parameters: Any) -> list[Any]:
+    """Parameters in the dtype of `x` when the layer runs in another precision (`Cell.to_float`), else as they are."""
+    # Only in another precision: a cast of each weight would cost in every step.
+    if layer._cast_to is None or x.dtype not in dtypes.float_type:
+        return list(parameters)
+    return [None if parameter is None else parameter.astype(x.dtype) for parameter in parameters]
+
+
+def configured(*primitives: Primitive) -> bool:
+    """Whether the user said something of a layer's primitives: a strategy, or any other mark.
+
+    Layers run composed operators as long as nothing was said of their parts.
+    """
+    # A strategy belongs to one primitive, so a layer with one runs its primitives one by one.
+    return any(primitive.attrs for primitive in primitives)
+
+
+def within(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+    """`value` as a float between `low` and `high`; `ends` says which of both belong to the range, as in ``"(]"``.
+
+    Raises:
+        SporaxTypeError: not a number.
+        SporaxValueError: outside the range.
+    """
+    given = number(layer, name, value)
+    above = given > low if ends[0] == "(" else given >= low
+    below = given < high if ends[1] == ")" else given <= high
+    if not (above and below):
+        raise SporaxValueError(f"For '{layer}', '{name}' must be in {ends[0]}{low}, {high}{ends[1]}, but got {value}.")
+    return given
+
+
+def exactly_float(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+    """Like `within`, but an int is a SporaxTypeError, as it is for MindSpore's optimizers."""
+    if not isinstance(value, float):
+        raise SporaxTypeError(f"For '{layer}', '{name}' must be float, but got {type(value).__name__}.")
+    return within(layer, name, value, low, high, ends)
+
+
+def one_of(layer: str, name: str, value: Any, allowed: Any) -> Any:
+    """`value`, one of `allowed`, else SporaxValueError."""
+    if value not in allowed:
+        raise SporaxValueError(f"For '{layer}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
+    return value
+
+
+def ints(layer: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
+    """`count` ints >= `least`, given as one int for all, a sequence of one, or a sequence of `count`.
+
+    Raises:
+        SporaxTypeError: not ints.
+        SporaxValueError: another number of them, or one that is too small.
+    """
+    # One int stands for all dimensions.
+    values = (value,) * count if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(values, tuple | list) or any(isinstance(v, bool) or not isinstance(v, int) for v in values):
+        raise SporaxTypeError(f"For '{layer}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
+    values = tuple(values) * count if len(values) == 1 else tuple(values)
+    if len(values) != count or min(values) < least:
+        raise SporaxValueError(f"For '{layer}', '{name}' must be one or {count} ints >= {least}, but got {value}.")
+    return values

@@ -1,0 +1,365 @@
+"""Activation layers, each a Cell around a function of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.cell import Cell
+
+
+def _layer(name: str, function: Callable[[Tensor], Tensor], doc: str, primitive: str = "") -> type[Cell]:
+    """A layer without settings; with a primitive ``"ReLU"`` that can have a strategy, it has an attribute ``relu``."""
+    # Only classes whose primitive can have a strategy hold one.
+    attribute = primitive.lower()
+
+    def __init__(self: Cell) -> None:  # noqa: N807 - it becomes the class's own
+        Cell.__init__(self)
+        setattr(self, attribute, getattr(ops, primitive)())
+
+    def construct(self: Cell, x: Tensor) -> Tensor:
+        # Without a strategy the plain function runs.
+        own = self.__dict__.get(attribute)
+        result: Tensor = own(x) if own is not None and argument.configured(own) else function(x)
+        return result
+
+    construct.__doc__ = "`x` of any shape."
+    body = {
+        "construct": construct,
+        "__doc__": doc,
+        "__module__": __name__,
+        **({"__init__": __init__} if primitive else {}),
+    }
+    return type(name, (Cell,), body)
+
+
+ReLU = _layer("ReLU", ops.relu, "The input where it is positive, zero elsewhere.", "ReLU")
+ReLU6 = _layer("ReLU6", ops.relu6, "The input limited to [0, 6].", "ReLU6")
+Sigmoid = _layer("Sigmoid", ops.sigmoid, "1 / (1 + exp(-x)).", "Sigmoid")
+Tanh = _layer("Tanh", ops.tanh, "Hyperbolic tangent.", "Tanh")
+SiLU = _layer("SiLU", ops.silu, "x · sigmoid(x).")
+SeLU = _layer("SeLU", ops.selu, "Scaled exponential linear unit (Klambauer et al. 2017).", "SeLU")
+Mish = _layer("Mish", ops.mish, "x · tanh(softplus(x)) (Misra 2019).", "Mish")
+HSwish = _layer("HSwish", ops.hardswish, "x · relu6(x + 3) / 6.", "HSwish")
+HSigmoid = _layer("HSigmoid", ops.hardsigmoid, "(x + 3) / 6 limited to [0, 1].", "HSigmoid")
+LogSigmoid = _layer("LogSigmoid", ops.logsigmoid, "Logarithm of sigmoid, without overflow.")
+Softsign = _layer("Softsign", ops.softsign, "x / (1 + |x|).", "Softsign")
+Tanhshrink = _layer("Tanhshrink", ops.tanhshrink, "x - tanh(x).")
+FastGelu = _layer("FastGelu", ops.fast_gelu, "x · sigmoid(1.702 x), near to GELU.")
+
+
+class GELU(Cell):
+    """Gaussian error linear unit.
+
+    Args:
+        approximate: by tanh (True) or by the error function.
+    """
+
+    def __init__(self, approximate: bool = True) -> None:
+        super().__init__()
+        if not isinstance(approximate, bool):
+            raise SporaxTypeError(f"For 'GELU', 'approximate' must be a bool, but got {type(approximate).__name__}.")
+        self.approximate = approximate
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.gelu(x, "tanh" if self.approximate else "none")
+
+
+class LeakyReLU(Cell):
+    """The input where it is positive, `alpha` times the input elsewhere."""
+
+    def __init__(self, alpha: float = 0.2) -> None:
+        super().__init__()
+        self.alpha = argument.number("LeakyReLU", "alpha", alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        # As maximum (minimum), so that the derivative at 0 is the mean of both slopes, as in MindSpore.
+        return ops.maximum(x, x * self.alpha) if self.alpha <= 1 else ops.minimum(x, x * self.alpha)
+
+
+class ELU(Cell):
+    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = argument.number("ELU", "alpha", alpha)
+        self.elu = ops.Elu(self.alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return self.elu(x)
+
+
+class CELU(Cell):
+    """The input where it is positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere (Barron 2017).
+
+    Raises:
+        SporaxValueError: `alpha` is 0.
+    """
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = argument.number("CELU", "alpha", alpha)
+        if self.alpha == 0:
+            raise SporaxValueError("For 'CELU', 'alpha' must not be 0.")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.celu(x, self.alpha)
+
+
+class Hardtanh(Cell):
+    """The input limited to [min_val, max_val].
+
+    Raises:
+        SporaxValueError: `min_val` is not below `max_val`.
+    """
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+        super().__init__()
+        self.min_val = argument.number("Hardtanh", "min_val", min_val)
+        self.max_val = argument.number("Hardtanh", "max_val", max_val)
+        if self.min_val >= self.max_val:
+            raise SporaxValueError(f"For 'Hardtanh', 'min_val' {min_val} must be below 'max_val' {max_val}.")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.hardtanh(x, self.min_val, self.max_val)
+
+
+class HShrink(Cell):
+    """Zero on [-lambd, lambd], the input elsewhere."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = argument.number("HShrink", "lambd", lambd)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.hardshrink(x, self.lambd)
+
+
+class SoftShrink(Cell):
+    """The input moved by `lambd` towards zero, and zero on [-lambd, lambd]."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = argument.number("SoftShrink", "lambd", lambd)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.softshrink(x, self.lambd)
+
+
+class Threshold(Cell):
+    """The input where it is above `threshold`, `value` elsewhere."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        super().__init__()
+        self.threshold = argument.number("Threshold", "threshold", threshold)
+        self.value = argument.number("Threshold", "value", value)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.threshold(x, self.threshold, self.value)
+
+
+class RReLU(Cell):
+    """The input where it is positive; elsewhere the input times a number drawn uniformly from [lower, upper].
+
+    Numbers are drawn whether the Cell is training or not, as in MindSpore.
+
+    Raises:
+        SporaxValueError: `lower` is above `upper`.
+    """
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
+        super().__init__()
+        self.lower = argument.number("RReLU", "lower", lower)
+        self.upper = argument.number("RReLU", "upper", upper)
+        if self.lower > self.upper:
+            raise SporaxValueError(f"For 'RReLU', 'lower' {lower} must not be above 'upper' {upper}.")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.rrelu(x, self.lower, self.upper)
+
+
+class PReLU(Cell):
+    """The input where it is positive, `w` times the input elsewhere, with learned `w`.
+
+    Args:
+        channel: 1 for a single slope, or the size of dimension 1 for one per channel.
+        w: first value: a float, a list of floats, or a Tensor (channel,).
+
+    Raises:
+        SporaxTypeError, SporaxValueError: `w` is something else.
+    """
+
+    def __init__(self, channel: int = 1, w: Any = 0.25) -> None:
+        super().__init__()
+        argument.positive_int("PReLU", "channel", channel)
+        if isinstance(w, float):
+            w = Tensor(np.full((channel,), w, np.float32))
+        elif isinstance(w, list):
+            w = Tensor(w, dtypes.float32)
+        elif not isinstance(w, Tensor):
+            raise SporaxTypeError(f"For 'PReLU', 'w' must be a float, list or Tensor, but got {type(w).__name__}.")
+        argument.initial_shape("PReLU", "w", w, (channel,))
+        # "a" is the name in MindSpore's checkpoints.
+        self.w = Parameter(w, name="a")
+        self.prelu = ops.PReLU()
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, …)."""
+        return self.prelu(x, self.w.astype(x.dtype))
+
+
+class Softmax(Cell):
+    """Exponentials divided by their sum along `axis`."""
+
+    def __init__(self, axis: int | tuple[int, ...] = -1) -> None:
+        super().__init__()
+        self.axis = axis
+        self.softmax = ops.Softmax(axis)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return self.softmax(x)
+
+
+class Softmin(Softmax):
+    """Softmax of the negative input along `axis`."""
+
+    axis: Any  # the operator refuses tuples
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.softmin(x, self.axis)
+
+
+class Softmax2d(Cell):
+    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Raises SporaxValueError for another number of dimensions."""
+        if x.ndim not in (3, 4):
+            raise SporaxValueError(f"For 'Softmax2d', the input must have 3 or 4 dimensions, but got shape {x.shape}.")
+        return ops.softmax(x, -3)
+
+
+class LogSoftmax(Cell):
+    """Logarithm of softmax along `axis`."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+        self.log_softmax = ops.LogSoftmax(axis)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return self.log_softmax(x)
+
+
+class GLU(Cell):
+    """One half of the input along `axis` times sigmoid of the other (Dauphin et al. 2016)."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` with an even size along `axis`."""
+        return ops.glu(x, self.axis)
+
+
+class LRN(Cell):
+    """Local response normalisation across channels (Krizhevsky et al. 2012).
+
+    x / (bias + alpha · sum of x² over the 2 · depth_radius + 1 nearest channels) ** beta.
+
+    Args:
+        depth_radius: see above.
+        bias, alpha, beta: see above.
+        norm_region: ``"ACROSS_CHANNELS"``; there is no other.
+    """
+
+    def __init__(
+        self,
+        depth_radius: int = 5,
+        bias: float = 1.0,
+        alpha: float = 1.0,
+        beta: float = 0.5,
+        norm_region: str = "ACROSS_CHANNELS",
+    ) -> None:
+        super().__init__()
+        argument.one_of("LRN", "norm_region", norm_region, ("ACROSS_CHANNELS",))
+        self.depth_radius = argument.ints("LRN", "depth_radius", depth_radius, 1, 0)[0]
+        self.bias, self.alpha, self.beta = bias, alpha, beta
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, H, W)."""
+        if x.ndim != 4:
+            raise SporaxValueError(f"For 'LRN', the input must have 4 dimensions, but got shape {x.shape}.")
+        return ops.lrn(x, self.depth_radius, self.bias, self.alpha, self.beta)
+
+
+_BY_NAME: dict[str, Callable[[], Cell]] = {
+    "softmin": Softmin,
+    "softmax": Softmax,
+    "softmax2d": Softmax2d,
+    "logsoftmax": LogSoftmax,
+    "relu": ReLU,
+    "relu6": ReLU6,
+    "rrelu": RReLU,
+    "silu": SiLU,
+    "tanh": Tanh,
+    "tanhshrink": Tanhshrink,
+    "hardtanh": Hardtanh,
+    "gelu": GELU,
+    "fast_gelu": FastGelu,
+    "elu": ELU,
+    "sigmoid": Sigmoid,
+    "softsign": Softsign,
+    "prelu": PReLU,
+    "leakyrelu": LeakyReLU,
+    "hswish": HSwish,
+    "hsigmoid": HSigmoid,
+    "logsigmoid": LogSigmoid,
+    "softshrink": SoftShrink,
+    "hshrink": HShrink,
+    "mish": Mish,
+    "glu": GLU,
+    "selu": SeLU,
+    "celu": CELU,
+}
+
+
+def get_activation(name: Any, prim_name: str | None = None) -> Cell | None:
+    """The activation layer called `name`; None for None.
+
+    Raises:
+        SporaxTypeError: `name` is not a string.
+        SporaxKeyError: no layer has this name.
+    """
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise SporaxTypeError(
+            f"For '{prim_name or 'get_activation'}', the name must be a string, but got {type(name).__name__}."
+        )
+    if name not in _BY_NAME:
+        raise SporaxKeyError(
+            f"For '{prim_name or 'get_activation'}', the activation must be in {list(_BY_NAME)}, got '{name}'."
+        )
+    return _BY_NAME[name]()

@@ -1,0 +1,228 @@
+"""Basic layers: Dense, Embedding, Dropout, Flatten, Identity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common._padded import without_row
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.activation import get_activation
+from sporax.mindspore.nn.cell import Cell
+
+
+class Dense(Cell):
+    """``activation(x @ weight.T + bias)``.
+
+    Args:
+        in_channels: size of the input's last dimension.
+        out_channels: size of the output's last dimension.
+        weight_init: initializer of `weight`, (out_channels, in_channels); None: He uniform with slope √5.
+        bias_init: initializer of `bias`, (out_channels,); None: uniform on ±1/√in_channels.
+        has_bias: whether there is a bias.
+        activation: Cell, function or name (``"relu"``) applied to the result.
+        dtype: element type of the Parameters.
+
+    Attributes:
+        matmul, bias_add: primitives that can have a strategy: ``layer.matmul.shard(((2, 1), (4, 1)))``. They see the input as
+            a matrix, and the weight is (out_channels, in_channels).
+
+    Raises:
+        SporaxTypeError: channels are not ints, `has_bias` not a bool, …
+        SporaxValueError: channels below 1, or initial values of another shape.
+
+    Example:
+        >>> Dense(3, 4)(Tensor(np.ones((2, 3), np.float32))).shape
+        (2, 4)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        has_bias: bool = True,
+        activation: Any = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in_channels = argument.positive_int("Dense", "in_channels", in_channels)
+        self.out_channels = argument.positive_int("Dense", "out_channels", out_channels)
+        self.has_bias = argument.boolean("Dense", "has_bias", has_bias)
+        argument.initial_shape("Dense", "weight_init", weight_init, (out_channels, in_channels))
+        argument.initial_shape("Dense", "bias_init", bias_init, (out_channels,))
+        # The slope √5 makes it uniform on ±1/√in_channels.
+        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), dtype), name="weight")
+        self.bias = None
+        if has_bias:
+            bias_init = Uniform(1 / math.sqrt(in_channels)) if bias_init is None else bias_init
+            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), name="bias")
+        # Made also if they are not used: a strategy can be set on them later.
+        self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
+        self.activation = get_activation(activation) if isinstance(activation, str) else activation
+        if activation is not None and not callable(self.activation):
+            raise SporaxTypeError(
+                f"For 'Dense', 'activation' must be a name, a Cell or a function, but got {type(activation).__name__}."
+            )
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (…, in_channels); gives (…, out_channels)."""
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        parts = argument.configured(self.matmul, self.bias_add)
+        # The primitives see matrices, as MindSpore's rules for strategies expect.
+        result = self._by_parts(x, weight, bias) if parts else ops.dense(x, weight, bias)
+        return result if self.activation is None else self.activation(result)
+
+    def _by_parts(self, x: Tensor, weight: Any, bias: Any) -> Tensor:
+        # Leading dimensions become rows.
+        rows = x if x.ndim == 2 else ops.reshape(x, (-1, x.shape[-1]))
+        result = self.matmul(rows, weight)
+        if bias is not None:
+            result = self.bias_add(result, bias)
+        return result if x.ndim == 2 else ops.reshape(result, (*x.shape[:-1], self.out_channels))
+
+    def extend_repr(self) -> str:
+        """Channels and bias."""
+        return f"input_channels={self.in_channels}, output_channels={self.out_channels}, has_bias={self.has_bias}"
+
+
+class Embedding(Cell):
+    """Rows of a table, picked by integer ids.
+
+    Args:
+        vocab_size: rows of the table.
+        embedding_size: length of a row.
+        use_one_hot: multiply by one-hot vectors instead of looking up.
+        embedding_table: initializer of the table.
+        dtype: element type of the table.
+        padding_idx: this row starts as zeros.
+
+    Attributes:
+        gather, one_hot, array_mul: primitives that can have a strategy; they see the ids in one row.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that are no positive ints, or `padding_idx` outside the table.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding_size: int,
+        use_one_hot: bool = False,
+        embedding_table: Any = "normal",
+        dtype: DType = dtypes.float32,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.vocab_size = argument.positive_int("Embedding", "vocab_size", vocab_size)
+        self.embedding_size = argument.positive_int("Embedding", "embedding_size", embedding_size)
+        self.use_one_hot = argument.boolean("Embedding", "use_one_hot", use_one_hot)
+        self.padding_idx = padding_idx
+        table = initializer(embedding_table, (vocab_size, embedding_size), dtype)
+        if padding_idx is not None:
+            if not 0 <= padding_idx < vocab_size:
+                raise SporaxValueError(
+                    f"For 'Embedding', 'padding_idx' must be in [0, {vocab_size}), but got {padding_idx}."
+                )
+            table = without_row(table, padding_idx)
+        self.embedding_table = Parameter(table, name="embedding_table")
+        self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()
+
+    def construct(self, ids: Tensor) -> Tensor:
+        """`ids`: integers of any shape; gives that shape with embedding_size added."""
+        if argument.configured(self.gather, self.one_hot, self.array_mul):
+            return self._by_parts(ids)
+        if self.use_one_hot:
+            hot = ops.one_hot(ids, self.vocab_size).astype(self.embedding_table.dtype)
+            return ops.matmul(hot, self.embedding_table)
+        return ops.gather(self.embedding_table, ids, 0)
+
+    def _by_parts(self, ids: Tensor) -> Tensor:
+        row = ops.reshape(ids, (-1,))
+        if self.use_one_hot:
+            # `ops.OneHot` wants its values as Tensors.
+            hot = self.one_hot(row, self.vocab_size, Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32))
+            rows = self.array_mul(hot.astype(self.embedding_table.dtype), self.embedding_table)
+        else:
+            rows = self.gather(self.embedding_table, row, 0)
+        return ops.reshape(rows, (*ids.shape, self.embedding_size))
+
+    def extend_repr(self) -> str:
+        """Sizes."""
+        return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, padding_idx={self.padding_idx}"
+
+
+class Dropout(Cell):
+    """Zeroes elements at random while training, and scales the others so that the mean stays.
+
+    Args:
+        keep_prob: probability of an element to be kept, in (0, 1]; counts only when `p` is None.
+        p: probability of an element to be zeroed, in [0, 1).
+        dtype: accepted for compatibility; the result has the dtype of the input.
+
+    Raises:
+        SporaxValueError, SporaxTypeError: no such probability.
+    """
+
+    def __init__(self, keep_prob: float = 0.5, p: float | None = None, dtype: DType = dtypes.float32) -> None:
+        super().__init__()
+        if p is None:
+            keep = argument.number("Dropout", "keep_prob", keep_prob)
+            if not 0 < keep <= 1:
+                raise SporaxValueError(f"For 'Dropout', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
+            p = 1 - keep
+        self.p = argument.number("Dropout", "p", p)
+        if not 0 <= self.p < 1:
+            raise SporaxValueError(f"For 'Dropout', 'p' must be in [0, 1), but got {self.p}.")
+        self.dropout = ops.Dropout(1 - self.p)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        # Without dropout the primitive would only cost.
+        if self.training and self.p and argument.configured(self.dropout):
+            kept: Tensor = self.dropout(x)[0]
+            return kept
+        return ops.dropout(x, self.p, self.training)
+
+    def extend_repr(self) -> str:
+        """Probability."""
+        return f"p={self.p}"
+
+
+class Flatten(Cell):
+    """Dimensions `start_dim` to `end_dim` made into one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        for name, value in (("start_dim", start_dim), ("end_dim", end_dim)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise SporaxTypeError(f"For 'Flatten', '{name}' must be an int, but got {type(value).__name__}.")
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` with at least as many dimensions as the settings name."""
+        for name, value in (("start_dim", self.start_dim), ("end_dim", self.end_dim)):
+            if not -x.ndim <= value < x.ndim:
+                raise SporaxValueError(
+                    f"For 'Flatten', '{name}' must be in [{-x.ndim}, {x.ndim}) for an input of shape {x.shape}, "
+                    f"but got {value}."
+                )
+        return ops.flatten(x, start_dim=self.start_dim, end_dim=self.end_dim)
+
+
+class Identity(Cell):
+    """Gives its input back."""
+
+    def construct(self, x: Any) -> Any:
+        """Anything."""
+        return x

@@ -1,0 +1,166 @@
+"""Layers of layers: convolution or Dense with normalisation and activation, and a layer at every time step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn._choices import PadMode
+from sporax.mindspore.nn.activation import LeakyReLU, get_activation
+from sporax.mindspore.nn.basic import Dense
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.convolution import Conv2d
+from sporax.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
+from sporax.mindspore.ops._core.operator import Primitive
+
+
+def _activation(layer: str, activation: Any, alpha: float) -> Any:
+    """The activation a layer ends with, or None; `alpha` is the slope of ``"leakyrelu"``."""
+    # The slope is an argument of its own, which `get_activation` does not take.
+    if activation == "leakyrelu":
+        return LeakyReLU(alpha)
+    cell = get_activation(activation) if isinstance(activation, str) else activation
+    if cell is not None and not isinstance(cell, Cell | Primitive):
+        raise SporaxTypeError(
+            f"For '{layer}', the 'activation' must be a string, a Cell or a Primitive, but got {type(activation).__name__}."
+        )
+    return cell
+
+
+class Conv2dBnAct(Cell):
+    """Convolution, then (with `has_bn`) normalisation over the batch, then an activation.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias, weight_init, bias_init:
+            as for `Conv2d`.
+        has_bn: normalise.
+        momentum, eps: of `BatchNorm2d`.
+        activation: name, Cell or Primitive; None for none.
+        alpha: slope of the activation ``"leakyrelu"``.
+        after_fake: belongs to quantised training, which is not offered; without meaning here, as in MindSpore 2.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        pad_mode: PadMode = "same",
+        padding: Any = 0,
+        dilation: Any = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = "normal",
+        bias_init: Any = "zeros",
+        has_bn: bool = False,
+        momentum: float = 0.997,
+        eps: float = 1e-5,
+        activation: Any = None,
+        alpha: float = 0.2,
+        after_fake: bool = True,
+    ) -> None:
+        super().__init__()
+        window = (kernel_size, stride)
+        settings = (padding, dilation, group, has_bias, weight_init, bias_init)
+        self.conv = Conv2d(in_channels, out_channels, *window, pad_mode, *settings)
+        self.has_bn = argument.boolean("Conv2dBnAct", "has_bn", has_bn)
+        argument.boolean("Conv2dBnAct", "after_fake", after_fake)
+        if has_bn:
+            self.batchnorm = BatchNorm2d(out_channels, eps, momentum)
+        self.activation = _activation("Conv2dBnAct", activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, H, W)."""
+        x = self.conv(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+class DenseBnAct(Cell):
+    """`Dense`, then (with `has_bn`) normalisation over the batch, then an activation.
+
+    Args:
+        in_channels, out_channels, weight_init, bias_init, has_bias: as for `Dense`.
+        has_bn: normalise.
+        momentum, eps: of `BatchNorm1d`.
+        activation, alpha, after_fake: as for `Conv2dBnAct`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        weight_init: Any = "normal",
+        bias_init: Any = "zeros",
+        has_bias: bool = True,
+        has_bn: bool = False,
+        momentum: float = 0.9,
+        eps: float = 1e-5,
+        activation: Any = None,
+        alpha: float = 0.2,
+        after_fake: bool = True,
+    ) -> None:
+        super().__init__()
+        self.dense = Dense(in_channels, out_channels, weight_init, bias_init, has_bias)
+        self.has_bn = argument.boolean("DenseBnAct", "has_bn", has_bn)
+        argument.boolean("DenseBnAct", "after_fake", after_fake)
+        if has_bn:
+            self.batchnorm = BatchNorm1d(out_channels, eps, momentum)
+        self.activation = _activation("DenseBnAct", activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels)."""
+        x = self.dense(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+class TimeDistributed(Cell):
+    """A layer applied to every time step of a sequence.
+
+    Args:
+        layer: Cell or Primitive.
+        time_axis: dimension of the time steps.
+        reshape_with_axis: dimension the time steps are merged with, so that the layer runs once; None: it runs once a step,
+            on inputs without the dimension (which batch normalisation needs).
+
+    Raises:
+        SporaxTypeError: `layer` is something else, or an axis is not an int.
+    """
+
+    def __init__(self, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> None:
+        super().__init__()
+        if not isinstance(layer, Cell | Primitive):
+            raise SporaxTypeError(
+                f"For 'TimeDistributed', the 'layer' must be a Cell or a Primitive, but got {type(layer).__name__}."
+            )
+        for name, value in (("time_axis", time_axis), ("reshape_with_axis", reshape_with_axis)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise SporaxTypeError(f"For 'TimeDistributed', '{name}' must be an int, but got {value!r}.")
+        self.layer = layer
+        self.time_axis = time_axis
+        self.reshape_with_axis = reshape_with_axis
+
+    def construct(self, inputs: Tensor) -> Tensor:
+        """`inputs` of at least three dimensions; the result has the time steps in the same place."""
+        if inputs.ndim < 3:
+            raise SporaxValueError(
+                f"For 'TimeDistributed', the input must have at least 3 dimensions, but got shape {inputs.shape}."
+            )
+        time = self.time_axis % inputs.ndim
+        # Step by step, for layers that look at the whole batch.
+        if self.reshape_with_axis is None:
+            return ops.stack([self.layer(part) for part in ops.unbind(inputs, time)], time)
+        other = self.reshape_with_axis % inputs.ndim
+        # The place of the other dimension after the time steps were taken out.
+        merged = other - (time < other)
+        # The time steps next to the other dimension, so that both can be merged.
+        adjacent = ops.movedim(inputs, time, merged + 1)
+        steps = adjacent.shape[merged : merged + 2]
+        result = self.layer(adjacent.reshape((*adjacent.shape[:merged], -1, *adjacent.shape[merged + 2 :])))
+        apart = result.reshape((*result.shape[:merged], *steps, *result.shape[merged + 1 :]))
+        return ops.movedim(apart, merged + 1, time)

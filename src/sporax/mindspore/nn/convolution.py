@@ -1,0 +1,323 @@
+"""Convolution layers over signals, images and volumes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn._choices import ImageFormat, PadMode
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops._core.spatial_settings import pair
+
+
+class _Convolution(Cell):
+    """Settings, weight and bias of a convolution.
+
+    Attributes:
+        spatial: number of spatial dimensions.
+        bias_add: primitive that adds the bias; like the convolution's own one, it can have a strategy.
+        transposed: the weight is (in_channels, out_channels / group, kernel…) instead of (out_channels, in_channels / group, …).
+    """
+
+    spatial = 2
+    transposed = False
+
+    def _take_settings(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        pad_mode: PadMode,
+        padding: Any,
+        dilation: Any,
+        group: int,
+        has_bias: bool,
+    ) -> None:
+        name = type(self).__name__
+        self.in_channels = argument.positive_int(name, "in_channels", in_channels)
+        self.out_channels = argument.positive_int(name, "out_channels", out_channels)
+        self.kernel_size = self._sizes("kernel_size", kernel_size)
+        self.stride = self._sizes("stride", stride)
+        self.dilation = self._sizes("dilation", dilation)
+        self.group = argument.positive_int(name, "group", group)
+        self.has_bias = argument.boolean(name, "has_bias", has_bias)
+        self.pad_mode, self.padding = checked_padding(name, pad_mode, padding, self.spatial)
+        if in_channels % group or out_channels % group:
+            raise SporaxValueError(
+                f"For '{name}', 'group' {group} must divide 'in_channels' {in_channels} and 'out_channels' {out_channels}."
+            )
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        # A tuple of one is no int to MindSpore, either.
+        if self.spatial == 1 and not isinstance(value, int):
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', '{what}' must be an int, but got {type(value).__name__}."
+            )
+        return argument.ints(type(self).__name__, what, value, self.spatial)
+
+    def _make_parameters(
+        self, weight_init: Any, bias_init: Any, dtype: DType, extra: tuple[int, ...] = (), channels_last: bool = False
+    ) -> None:
+        """`extra`: dimensions of size 1 before those of the kernel."""
+        # A transposed convolution swaps the roles of the channels.
+        outer, inner = (
+            (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
+        )
+        kernel = (*extra, *self.kernel_size)
+        shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
+        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        # A Tensor may be given without the dimension of size 1.
+        if isinstance(weight_init, Tensor) and extra:
+            weight_init = ops.expand_dims(weight_init, 2)
+        argument.initial_shape(type(self).__name__, "weight_init", weight_init, shape)
+        self.weight = Parameter(initializer(weight_init, shape, dtype), name="weight")
+        self.bias = None
+        self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
+        if self.has_bias:
+            # Inputs that one output value depends on.
+            fan_in = math.prod(shape[1:])
+            bias_init = Uniform(1 / math.sqrt(fan_in)) if bias_init is None else bias_init
+            self.bias = Parameter(initializer(bias_init, (self.out_channels,), dtype), name="bias")
+
+    @property
+    def _sides(self) -> tuple[tuple[int, int], ...]:
+        """Padding before and after each spatial dimension, where `pad_mode` is ``"pad"``."""
+        # (before, after) for each dimension, in MindSpore's flat order.
+        sides = self.padding if isinstance(self.padding, tuple) else (self.padding,) * (2 * self.spatial)
+        return tuple(zip(sides[::2], sides[1::2], strict=True))
+
+    def _check_rank(self, x: Tensor) -> None:
+        if x.ndim != self.spatial + 2:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {self.spatial + 2} dimensions, but got shape {x.shape}."
+            )
+
+    def _biased(self, result: Tensor, bias: Any) -> Tensor:
+        if bias is None:
+            return result
+        if argument.configured(self.bias_add):
+            biased: Tensor = self.bias_add(result, bias)
+            return biased
+        return result + bias.reshape((1, -1) + (1,) * self.spatial)
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return (
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
+            f"group={self.group}, has_bias={self.has_bias}"
+        )
+
+
+class Conv1d(_Convolution):
+    """One-dimensional convolution (cross-correlation) with learned kernels over (N, C, L).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: number of kernels.
+        kernel_size: length of the kernels.
+        stride: step of the kernel.
+        pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
+        padding: cells on both sides; only with ``"pad"``.
+        dilation: distance between the cells the kernel looks at.
+        group: number of independent groups of channels.
+        has_bias: add one bias per kernel.
+        weight_init: initializer of `weight`, (out_channels, in_channels / group, 1, kernel_size), or a Tensor without the 1.
+        bias_init: initializer of `bias`, (out_channels,); None: uniform on ±1/√fan_in.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together; the message names both.
+    """
+
+    spatial = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        pad_mode: PadMode = "same",
+        padding: int = 0,
+        dilation: int = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
+        (sides,) = self._sides
+        # A signal is an image of height 1, as in MindSpore, so weights have four dimensions.
+        self.conv2d = ops.Conv2D(
+            out_channel=out_channels,
+            kernel_size=(1, self.kernel_size[0]),
+            pad_mode=pad_mode,
+            pad=(0, 0, *sides),
+            stride=(1, *self.stride),
+            dilation=(1, *self.dilation),
+            group=group,
+        )
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, L)."""
+        self._check_rank(x)
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        result = self.conv2d(ops.expand_dims(x, 2), weight)
+        if bias is not None and argument.configured(self.bias_add):
+            # With four dimensions, as plans expect.
+            result, bias = self.bias_add(result, bias), None
+        return self._biased(ops.squeeze(result, 2), bias)
+
+
+class Conv2d(_Convolution):
+    """Two-dimensional convolution (cross-correlation) with learned kernels.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: number of kernels.
+        kernel_size: height and width.
+        stride: step of the kernel.
+        pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
+        padding: cells on all sides, or (top, bottom, left, right); only with ``"pad"``.
+        dilation: distance between the cells the kernel looks at.
+        group: number of independent groups of channels.
+        has_bias: add one bias per kernel.
+        weight_init: initializer of `weight`, (out_channels, in_channels / group, h, w); None: He uniform, slope √5.
+        bias_init: initializer of `bias`, (out_channels,); None: uniform on ±1/√fan_in.
+        data_format: ``"NCHW"`` or ``"NHWC"``.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together; the message names both.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "same",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        data_format: ImageFormat = "NCHW",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self.data_format = argument.one_of("Conv2d", "data_format", data_format, ("NCHW", "NHWC"))
+        self._make_parameters(weight_init, bias_init, dtype, channels_last=data_format == "NHWC")
+        height, width = self.kernel_size
+        self.conv2d = ops.Conv2D(
+            out_channel=out_channels,
+            kernel_size=(height, width),
+            pad_mode=pad_mode,
+            pad=padding,
+            stride=self.stride,
+            dilation=self.dilation,
+            group=group,
+            data_format=data_format,
+        )
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        if what == "kernel_size" and isinstance(value, tuple) and len(value) != 2:
+            raise SporaxTypeError(
+                f"For 'Conv2d', 'kernel_size' must be an int or a tuple of two ints, but got {value}."
+            )
+        return pair("Conv2d", value, what)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, H, W)."""
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        result = self.conv2d(x, weight)
+        return result if bias is None else self.bias_add(result, bias)
+
+
+class Conv3d(_Convolution):
+    """Three-dimensional convolution over (N, C, D, H, W); as `Conv2d`.
+
+    Args:
+        padding: cells on all sides, or (head, tail, top, bottom, left, right); only with the pad_mode ``"pad"``.
+        data_format: ``"NCDHW"``; there is no other.
+    """
+
+    spatial = 3
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int, int],
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "same",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        data_format: str = "NCDHW",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        argument.one_of("Conv3d", "data_format", data_format, ("NCDHW",))
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self._make_parameters(weight_init, bias_init, dtype)
+        self.conv3d = ops.Conv3D(
+            out_channel=out_channels,
+            kernel_size=self.kernel_size,
+            pad_mode=pad_mode,
+            pad=padding,
+            stride=self.stride,
+            dilation=self.dilation,
+            group=group,
+        )
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, D, H, W)."""
+        self._check_rank(x)
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        return self._biased(self.conv3d(x, weight), bias)
+
+
+def checked_padding(layer: str, pad_mode: PadMode, padding: Any, spatial: int) -> tuple[PadMode, Any]:
+    """Both settings, if they fit together.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: they do not.
+    """
+    argument.one_of(layer, "pad_mode", pad_mode, ("same", "valid", "pad"))
+    sides = (padding,) if isinstance(padding, int) else padding
+    if not isinstance(sides, tuple) or any(not isinstance(side, int) for side in sides):
+        raise SporaxTypeError(f"For '{layer}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
+    if min(sides) < 0 or len(sides) not in (1, 2 * spatial):
+        raise SporaxValueError(f"For '{layer}', 'padding' must be one or {2 * spatial} ints >= 0, but got {padding}.")
+    # Padding is computed in the other modes, so a number would be ignored.
+    if pad_mode != "pad" and any(sides):
+        raise SporaxValueError(
+            f"For '{layer}', 'padding' must be 0 when 'pad_mode' is '{pad_mode}', but got {padding}."
+        )
+    return pad_mode, padding

@@ -1,0 +1,183 @@
+"""Learning rates as lists, one number per step, computed before training starts.
+
+Where a `decay_epoch` is given, progress counts whole epochs: the rate changes only when an epoch ends.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.nn import _arguments as argument
+
+_ANY = math.inf
+
+
+def piecewise_constant_lr(milestone: Any, learning_rates: Any) -> list[float]:
+    """Constant rates between milestones: ``learning_rates[i]`` for the steps from ``milestone[i-1]`` to ``milestone[i]``.
+
+    Args:
+        milestone: ascending step numbers, each where a rate ends.
+        learning_rates: as many rates.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: not two sequences of one length, or milestones that do not ascend.
+
+    Example:
+        >>> piecewise_constant_lr([2, 3], [0.1, 0.05])
+        [0.1, 0.1, 0.05]
+    """
+    name = "piecewise_constant_lr"
+    for what, value in (("milestone", milestone), ("learning_rates", learning_rates)):
+        if not isinstance(value, tuple | list):
+            raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple or list, but got {type(value).__name__}.")
+    if len(milestone) != len(learning_rates):
+        raise SporaxValueError(
+            f"For '{name}', 'milestone' and 'learning_rates' must have one length, "
+            f"but got {len(milestone)} and {len(learning_rates)}."
+        )
+    rates: list[float] = []
+    for end, rate in zip(milestone, learning_rates, strict=True):
+        argument.positive_int(name, "milestone", end)
+        if not isinstance(rate, float):
+            raise SporaxTypeError(f"For '{name}', 'learning_rates' must hold floats, but got {type(rate).__name__}.")
+        # Equal milestones give a rate that is never used; falling ones are a mistake.
+        if end < len(rates):
+            raise SporaxValueError(f"For '{name}', 'milestone' must ascend, but got {milestone}.")
+        rates += [rate] * (end - len(rates))
+    return rates
+
+
+def _epochs(name: str, total_step: Any, step_per_epoch: Any, **others: Any) -> list[int]:
+    """The number of epochs done before each step."""
+    argument.positive_int(name, "total_step", total_step)
+    argument.positive_int(name, "step_per_epoch", step_per_epoch)
+    for what, value in others.items():
+        argument.positive_int(name, what, value)
+    return [step // step_per_epoch for step in range(total_step)]
+
+
+def _decaying(
+    name: str,
+    learning_rate: Any,
+    decay_rate: Any,
+    total_step: Any,
+    step_per_epoch: Any,
+    decay_epoch: Any,
+    is_stair: Any,
+) -> list[float]:
+    """Progress at each step, in units of `decay_epoch`."""
+    epochs = _epochs(name, total_step, step_per_epoch, decay_epoch=decay_epoch)
+    argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
+    argument.exactly_float(name, "decay_rate", decay_rate, 0.0, _ANY, "()")
+    argument.boolean(name, "is_stair", is_stair)
+    return [epoch // decay_epoch if is_stair else epoch / decay_epoch for epoch in epochs]
+
+
+def exponential_decay_lr(
+    learning_rate: float,
+    decay_rate: float,
+    total_step: int,
+    step_per_epoch: int,
+    decay_epoch: int,
+    is_stair: bool = False,
+) -> list[float]:
+    """``learning_rate * decay_rate ** (epoch / decay_epoch)``; `is_stair` rounds the exponent down."""
+    name = "exponential_decay_lr"
+    progress = _decaying(name, learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair)
+    return [learning_rate * decay_rate**share for share in progress]
+
+
+def natural_exp_decay_lr(
+    learning_rate: float,
+    decay_rate: float,
+    total_step: int,
+    step_per_epoch: int,
+    decay_epoch: int,
+    is_stair: bool = False,
+) -> list[float]:
+    """``learning_rate * exp(-decay_rate * epoch)``; `is_stair` rounds the epoch down to a multiple of `decay_epoch`."""
+    name = "natural_exp_decay_lr"
+    # Called for its checks.
+    _decaying(name, learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair)
+    epochs = _epochs(name, total_step, step_per_epoch)
+    unit = decay_epoch if is_stair else 1
+    return [learning_rate * math.exp(-decay_rate * (epoch // unit * unit)) for epoch in epochs]
+
+
+def inverse_decay_lr(
+    learning_rate: float,
+    decay_rate: float,
+    total_step: int,
+    step_per_epoch: int,
+    decay_epoch: int,
+    is_stair: bool = False,
+) -> list[float]:
+    """``learning_rate / (1 + decay_rate * epoch / decay_epoch)``; `is_stair` rounds the quotient down."""
+    name = "inverse_decay_lr"
+    progress = _decaying(name, learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair)
+    return [learning_rate / (1 + decay_rate * share) for share in progress]
+
+
+def cosine_decay_lr(
+    min_lr: float, max_lr: float, total_step: int, step_per_epoch: int, decay_epoch: int
+) -> list[float]:
+    """From `max_lr` to `min_lr` along half a cosine over `decay_epoch` epochs, then `min_lr`."""
+    name = "cosine_decay_lr"
+    epochs = _epochs(name, total_step, step_per_epoch, decay_epoch=decay_epoch)
+    argument.exactly_float(name, "min_lr", min_lr, 0.0, _ANY)
+    argument.exactly_float(name, "max_lr", max_lr, 0.0, _ANY, "()")
+    if min_lr >= max_lr:
+        raise SporaxValueError(f"For '{name}', 'min_lr' {min_lr} must be below 'max_lr' {max_lr}.")
+    # After `decay_epoch` the wave stays at its lowest point.
+    waves = (math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch) for epoch in epochs)
+    return [min_lr + 0.5 * (max_lr - min_lr) * (1 + wave) for wave in waves]
+
+
+def polynomial_decay_lr(
+    learning_rate: float,
+    end_learning_rate: float,
+    total_step: int,
+    step_per_epoch: int,
+    decay_epoch: int,
+    power: float,
+    update_decay_epoch: bool = False,
+) -> list[float]:
+    """From `learning_rate` to `end_learning_rate` along a power of the remaining share of `decay_epoch`.
+
+    With `update_decay_epoch` a longer decay starts whenever `decay_epoch` is reached; else the rate stays at its end.
+    """
+    name = "polynomial_decay_lr"
+    epochs = _epochs(name, total_step, step_per_epoch, decay_epoch=decay_epoch)
+    argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
+    argument.exactly_float(name, "end_learning_rate", end_learning_rate, 0.0, _ANY)
+    argument.exactly_float(name, "power", power, 0.0, _ANY, "()")
+    argument.boolean(name, "update_decay_epoch", update_decay_epoch)
+
+    def rate(epoch: int) -> float:
+        # At least one whole decay, also in epoch 0.
+        length = decay_epoch * max(math.ceil(epoch / decay_epoch), 1) if update_decay_epoch else decay_epoch
+        rest = 1 - min(epoch, length) / length
+        return (learning_rate - end_learning_rate) * rest**power + end_learning_rate
+
+    return [rate(epoch) for epoch in epochs]
+
+
+def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup_epoch: int) -> list[float]:
+    """Rises linearly to `learning_rate` within `warmup_epoch` epochs, then stays.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such numbers.
+    """
+    name = "warmup_lr"
+    argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
+    epochs = _epochs(name, total_step, step_per_epoch)
+    if isinstance(warmup_epoch, bool) or not isinstance(warmup_epoch, int):
+        raise SporaxTypeError(f"For '{name}', 'warmup_epoch' must be an int, but got {type(warmup_epoch).__name__}.")
+    if warmup_epoch < 0:
+        raise SporaxValueError(f"For '{name}', 'warmup_epoch' must be >= 0, but got {warmup_epoch}.")
+    # Without a warm-up there is nothing to divide by.
+    if warmup_epoch == 0:
+        return [learning_rate] * total_step
+    return [learning_rate * min(epoch / warmup_epoch, 1.0) for epoch in epochs]

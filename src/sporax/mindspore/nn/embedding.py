@@ -1,0 +1,310 @@
+"""Lookup of rows in tables that may be sharded over devices or kept on the host."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore import context, ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import Initializer, by_name, initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.seed import get_seed
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.cell import Cell
+from sporax.ps.worker import row_cache
+from sporax.runtime.ranks import server_exchange
+
+_SLICE_MODES = ("field_slice", "table_row_slice", "table_column_slice", "batch_slice")
+
+
+class EmbeddingLookup(Cell):
+    """Rows of a table, picked by integer ids; an id outside the table gives zeros.
+
+    Args:
+        vocab_size: rows of the table.
+        embedding_size: length of a row.
+        param_init: initializer of the table.
+        target: ``"CPU"``: the table and its lookup belong on the host; ``"DEVICE"``: on the accelerator. Kept as a mark.
+        slice_mode: how semi-automatic and automatic parallelism cut table and ids: ``"batch_slice"`` (ids by batch),
+            ``"table_row_slice"``, ``"table_column_slice"``, or ``"field_slice"`` (rows by `manual_shapes`, ids by field).
+        manual_shapes: rows of each part of the table; only with ``"field_slice"``.
+        max_norm: rows with a larger Euclidean norm are shortened to it.
+        sparse: optimizers that know lazy rows (`LazyAdam`, `FTRL`, …) leave rows alone that were not looked up. True where
+            `target` is ``"CPU"``.
+        vocab_cache_size: with parameter servers and `target` ``"DEVICE"``: servers keep the table, the worker this many
+            rows of it; at least the different ids of a step. 0: the table is a Parameter like others. MindSpore allows
+            several workers in (semi-)automatic parallelism only, here every mode may have them.
+        dtype: element type of the table.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: settings that do not fit together.
+    """
+
+    BATCH_SLICE = "batch_slice"
+    FIELD_SLICE = "field_slice"
+    TABLE_ROW_SLICE = "table_row_slice"
+    TABLE_COLUMN_SLICE = "table_column_slice"
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding_size: int,
+        param_init: Any = "normal",
+        target: str = "CPU",
+        slice_mode: str = "batch_slice",
+        manual_shapes: Any = None,
+        max_norm: float | None = None,
+        sparse: bool = True,
+        vocab_cache_size: int = 0,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.vocab_size = argument.positive_int(name, "vocab_size", vocab_size)
+        self.embedding_size = argument.positive_int(name, "embedding_size", embedding_size)
+        self.target = argument.one_of(name, "target", target, ("CPU", "DEVICE"))
+        self.sparse = argument.boolean(name, "sparse", sparse)
+        # A lookup on the host is always sparse in MindSpore.
+        if target == "CPU" and not sparse:
+            raise SporaxValueError(f"For '{name}', 'sparse' must be True when 'target' is 'CPU', but got {sparse}.")
+        self.slice_mode = argument.one_of(name, "slice_mode", slice_mode, _SLICE_MODES)
+        if max_norm is not None and argument.number(name, "max_norm", max_norm) <= 0:
+            raise SporaxValueError(f"For '{name}', 'max_norm' must be positive, but got {max_norm}.")
+        self.max_norm = max_norm
+        self.vocab_cache_size = _checked_cache(name, vocab_cache_size, target)
+        # With a cache the Parameter holds only the rows of the cache.
+        rows = self.vocab_cache_size or vocab_size
+        self.embedding_table = Parameter(initializer(param_init, (rows, embedding_size), dtype), name="embedding_table")
+        # By this mark optimizers know that rows without a gradient may stay as they are.
+        setattr(self.embedding_table, "unique", sparse)  # noqa: B010  # shadows the method of Tensors, as in MindSpore
+        if context.ps_snapshot().enable_ps:
+            first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
+            self.embedding_table.server_rows = row_cache.RowCache(
+                "embedding_table", embedding_size, rows, num_rows=vocab_size, seed=get_seed() or 0, **first_rows
+            )
+            self.embedding_table.is_param_ps = self.embedding_table.cache_enable = self.vocab_cache_size > 0
+        self.embeddinglookup = ops.EmbeddingLookup()
+        if target == "CPU":
+            self.embeddinglookup.set_device("CPU")
+            self.embedding_table.on_host = True
+        self._manual_shapes = manual_shapes
+        self._own_strategy: Any = None
+        # Said here where the settings are known already; else when a step is compiled.
+        self._mark_slices()
+
+    def _mark_slices(self) -> None:
+        """Tell plans how the lookup is sharded, by the parallel settings as they are now."""
+        # Only a plan shards lookups.
+        config = context.snapshot()
+        if not config.in_global_view:
+            return
+        manual_shapes = _checked_shapes(type(self).__name__, self.slice_mode, self._manual_shapes)
+        given = self.embeddinglookup.attrs.get("in_strategy")
+        # What the user has said of the operator itself stays.
+        if given is not None and given != self._own_strategy:
+            return
+        # Inside a pipeline a lookup runs on the devices of its stage.
+        parts = config.num_stage_devices
+        cuts = {
+            "field_slice": ((parts, 1), (1, parts)),
+            "table_row_slice": ((parts, 1), (1, 1)),
+            "table_column_slice": ((1, parts), (1, 1)),
+            "batch_slice": ((1, 1), (parts, 1)),
+        }
+        if given != cuts[self.slice_mode]:
+            object.__setattr__(self, "_own_strategy", cuts[self.slice_mode])
+            self.embeddinglookup.shard(cuts[self.slice_mode])
+        if manual_shapes is not None and self.embeddinglookup.attrs.get("manual_split") != manual_shapes:
+            self.embeddinglookup.add_prim_attr("manual_split", manual_shapes)
+
+    def construct(self, indices: Tensor) -> Tensor:
+        """`indices`: integers of any shape; gives that shape with embedding_size added."""
+        self._mark_slices()
+        # An id outside of the table gives zeros, as MindSpore's operator does.
+        rows = self._served(indices) if self._is_served else self.embeddinglookup(self.embedding_table, indices, 0)
+        return rows if self.max_norm is None else _limited(rows, self.max_norm)
+
+    @property
+    def _is_served(self) -> bool:
+        """Whether rows are looked up on parameter servers."""
+        table = self.embedding_table
+        return table.cache_enable or (table.is_param_ps and table.init_in_server)
+
+    def _served(self, indices: Tensor) -> Tensor:
+        """Rows of a table that servers keep; an id outside the table gives zeros."""
+        servers = server_exchange.connection()
+        if servers is None or self.embedding_table.server_rows is None or self.embedding_table.server_rows.key < 0:
+            raise SporaxRuntimeError(
+                "For 'EmbeddingLookup', a table on parameter servers must belong to an optimizer before it is looked up: "
+                "call init(), then make the optimizer with its parameter."
+            )
+        context.check_with_servers()
+        ids = indices.array
+        # Ids outside are looked up as 0, and their rows dropped.
+        inside = (ids >= 0) & (ids < self.vocab_size)
+        rows = server_exchange.lookup_in_program(
+            servers, self.embedding_table.server_rows, self.embedding_table.array, jnp.where(inside, ids, 0)
+        )
+        return wrap(jnp.where(inside[..., None], rows, 0))
+
+    def prefetch(self, indices: Any) -> None:
+        """Ask the servers for rows that the next step will look up, while the device still works on this one.
+
+        Args:
+            indices: ids of the next batch, a Tensor or numpy array.
+
+        Raises:
+            SporaxRuntimeError: the table is not on parameter servers.
+        """
+        servers = server_exchange.connection()
+        if servers is None or not self._is_served or self.embedding_table.server_rows is None:
+            raise SporaxRuntimeError(
+                "For 'EmbeddingLookup.prefetch', the table must be on parameter servers, but is not."
+            )
+        ids = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices, np.int64)
+        # Clipped: rows outside are never used.
+        self.embedding_table.server_rows.prefetch(servers, np.clip(ids, 0, self.vocab_size - 1))
+
+    def extend_repr(self) -> str:
+        """Sizes and place."""
+        return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, target={self.target}"
+
+
+def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:
+    """`vocab_cache_size`, or 0 with a warning where it has no effect."""
+    if isinstance(vocab_cache_size, bool) or not isinstance(vocab_cache_size, int):
+        raise SporaxTypeError(
+            f"For '{name}', 'vocab_cache_size' must be an int, but got {type(vocab_cache_size).__name__}."
+        )
+    if vocab_cache_size < 0:
+        raise SporaxValueError(f"For '{name}', 'vocab_cache_size' must be >= 0, but got {vocab_cache_size}.")
+    if vocab_cache_size and not (context.ps_snapshot().enable_ps and target == "DEVICE"):
+        warnings.warn(
+            f"For '{name}', 'vocab_cache_size' needs set_ps_context(enable_ps=True) and target 'DEVICE'; it is ignored.",
+            stacklevel=3,
+        )
+        return 0
+    return vocab_cache_size
+
+
+def _first_rows(name: str, param_init: Any) -> dict[str, Any]:
+    """How servers make first rows: the same distribution, from (seed, table, id)."""
+    if isinstance(param_init, int | float):
+        return {"distribution": "constant", "sigma": float(param_init)}
+    recipe = by_name(param_init) if isinstance(param_init, str) else param_init
+    settings = vars(recipe) if isinstance(recipe, Initializer) else {}
+    kind = type(recipe).__name__
+    # Servers draw rows when they are first asked for, so they must know the distribution.
+    if kind == "Normal" and settings["mean"] == 0:
+        return {"distribution": "normal", "sigma": float(settings["sigma"])}
+    if kind == "Uniform":
+        return {"distribution": "uniform", "sigma": float(settings["scale"])}
+    if kind in ("Zero", "One", "Constant"):
+        return {"distribution": "constant", "sigma": float({"Zero": 0, "One": 1}.get(kind, settings.get("value", 0)))}
+    raise SporaxValueError(
+        f"For '{name}', 'param_init' of a table on parameter servers must be normal (mean 0), uniform or constant, "
+        f"but got {param_init!r}."
+    )
+
+
+def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int, ...] | None:
+    if slice_mode != "field_slice":
+        return None
+    if not manual_shapes:
+        raise SporaxValueError(
+            f"For '{name}', the slice_mode 'field_slice' needs 'manual_shapes', but got {manual_shapes!r}."
+        )
+    if not isinstance(manual_shapes, tuple):
+        raise SporaxTypeError(f"For '{name}', 'manual_shapes' must be a tuple, but got {type(manual_shapes).__name__}.")
+    return tuple(argument.positive_int(name, "manual_shapes", rows) for rows in manual_shapes)
+
+
+def _limited(rows: Tensor, max_norm: float) -> Tensor:
+    """`rows` with norms of at most `max_norm`."""
+    # The norm of each row.
+    norms = ops.sqrt(ops.reduce_sum(ops.square(rows), -1).expand_dims(-1))
+    # Shorter rows are divided by the limit, and keep their length.
+    return rows * (max_norm / ops.maximum(norms, max_norm))
+
+
+class MultiFieldEmbeddingLookup(EmbeddingLookup):
+    """Weighted rows of a table, merged field by field: (N, ids) to (N, field_size, embedding_size).
+
+    Args:
+        vocab_size, embedding_size: of the table.
+        field_size: number of fields.
+        param_init, target, slice_mode, max_norm, sparse, dtype: as in `EmbeddingLookup`; in semi-automatic and automatic
+            parallelism `slice_mode` is not ``"field_slice"``.
+        feature_num_list: rows of each part of the table, as `manual_shapes` there.
+        operator: ``"SUM"``, ``"MEAN"`` (by the sum of absolute weights) or ``"MAX"`` (over ids with weights other than 0).
+    """
+
+    OPERATOR_SUM = "SUM"
+    OPERATOR_MEAN = "MEAN"
+    OPERATOR_MAX = "MAX"
+
+    def _mark_slices(self) -> None:
+        config = context.snapshot()
+        if self.slice_mode == "field_slice" and config.in_global_view:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', 'slice_mode' must not be 'field_slice' in {config.parallel_mode}."
+            )
+        super()._mark_slices()
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding_size: int,
+        field_size: int,
+        param_init: Any = "normal",
+        target: str = "CPU",
+        slice_mode: str = "batch_slice",
+        feature_num_list: Any = None,
+        max_norm: float | None = None,
+        sparse: bool = True,
+        operator: str = "SUM",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__(
+            vocab_size, embedding_size, param_init, target, slice_mode, feature_num_list, max_norm, sparse, dtype=dtype
+        )
+        name = type(self).__name__
+        self.field_size = argument.positive_int(name, "field_size", field_size)
+        self.operator = argument.one_of(name, "operator", operator, ("SUM", "MEAN", "MAX"))
+
+    def construct(self, input_indices: Tensor, input_values: Tensor, field_ids: Tensor) -> Tensor:
+        """`input_indices`, `input_values` (weights) and `field_ids`: (N, ids).
+
+        Raises:
+            SporaxValueError: other shapes.
+        """
+        shape = input_indices.shape
+        if len(shape) != 2 or input_values.shape != shape or field_ids.shape != shape:
+            raise SporaxValueError(
+                "For 'MultiFieldEmbeddingLookup', the three inputs must have one shape (N, ids), "
+                f"but got {shape}, {input_values.shape} and {field_ids.shape}."
+            )
+        rows = super().construct(input_indices)
+        weights = input_values.expand_dims(-1).astype(rows.dtype)
+        # (N, fields, ids, 1): which id belongs to which field.
+        members = (field_ids.expand_dims(1) == ops.arange(self.field_size).reshape((1, -1, 1))).expand_dims(-1)
+        weighted = (rows * weights).expand_dims(1)
+        if self.operator == "MAX":
+            counts = ops.logical_and(members, (weights != 0).expand_dims(1))
+            # The least float32, so that ids of other fields never win.
+            lowest = ops.where(counts, weighted, ops.zeros_like(weighted) - 3.402823466e38)
+            # A field without an id is 0.
+            return ops.reduce_max(lowest, 2) * ops.reduce_any(counts, 2).astype(rows.dtype)
+        total = ops.reduce_sum(ops.where(members, weighted, ops.zeros_like(weighted)), 2)
+        if self.operator == "SUM":
+            return total
+        share = ops.reduce_sum(members.astype(rows.dtype) * ops.abs(weights).expand_dims(1), 2)
+        # A field without weights: 0 instead of a division by 0.
+        return ops.where(share == 0, total * 0, total / ops.where(share == 0, share + 1, share))

@@ -1,0 +1,267 @@
+"""Small layers around single functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import Uniform, initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.cell import Cell
+
+
+class BiDense(Cell):
+    """``x1ᵀ · weight · x2 + bias`` for each output channel.
+
+    Args:
+        in1_channels, in2_channels: sizes of the inputs' last dimensions.
+        out_channels: size of the output's last dimension.
+        weight_init: initializer of `weight`, (out_channels, in1_channels, in2_channels); None: uniform on ±1/√in1_channels.
+        bias_init: initializer of `bias`, (out_channels,); None: as the weight.
+        has_bias: whether there is a bias.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit.
+    """
+
+    def __init__(
+        self,
+        in1_channels: int,
+        in2_channels: int,
+        out_channels: int,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        has_bias: bool = True,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in1_channels = argument.positive_int("BiDense", "in1_channels", in1_channels)
+        self.in2_channels = argument.positive_int("BiDense", "in2_channels", in2_channels)
+        self.out_channels = argument.positive_int("BiDense", "out_channels", out_channels)
+        self.has_bias = argument.boolean("BiDense", "has_bias", has_bias)
+        shape = (out_channels, in1_channels, in2_channels)
+        argument.initial_shape("BiDense", "weight_init", weight_init, shape)
+        argument.initial_shape("BiDense", "bias_init", bias_init, (out_channels,))
+        standard = Uniform(1 / math.sqrt(in1_channels))
+        self.weight = Parameter(initializer(standard if weight_init is None else weight_init, shape, dtype), "weight")
+        self.bias = None
+        if has_bias:
+            value = initializer(standard if bias_init is None else bias_init, (out_channels,), dtype)
+            self.bias = Parameter(value, name="bias")
+
+    def construct(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """`input1`: (…, in1_channels), `input2`: (…, in2_channels), alike in the other dimensions."""
+        if input1.shape != (*input2.shape[:-1], self.in1_channels) or input2.shape[-1] != self.in2_channels:
+            raise SporaxValueError(
+                f"For 'BiDense', the inputs must be (…, {self.in1_channels}) and (…, {self.in2_channels}), "
+                f"but got shapes {input1.shape} and {input2.shape}."
+            )
+        weight, bias = argument.cast_like(self, input1, self.weight, self.bias)
+        result = ops.einsum("...i,oij,...j->...o", input1, weight, input2)
+        return result if bias is None else result + bias
+
+
+class OneHot(Cell):
+    """Vectors with `on_value` at the given indices and `off_value` elsewhere.
+
+    Args:
+        axis: where the new dimension goes.
+        depth: its size.
+        on_value, off_value: see above.
+        dtype: element type.
+    """
+
+    def __init__(
+        self,
+        axis: int = -1,
+        depth: int = 1,
+        on_value: float = 1.0,
+        off_value: float = 0.0,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.axis = axis
+        self.depth = argument.positive_int("OneHot", "depth", depth)
+        self.on_value, self.off_value, self.dtype = on_value, off_value, dtype
+
+    def construct(self, indices: Tensor) -> Tensor:
+        """`indices`: integers of any shape."""
+        on, off = (Tensor(value, self.dtype) for value in (self.on_value, self.off_value))
+        return ops.one_hot(indices, self.depth, on, off, self.axis)
+
+
+class Norm(Cell):
+    """Euclidean norm along `axis` (all of them by default)."""
+
+    def __init__(self, axis: int | tuple[int, ...] = (), keep_dims: bool = False) -> None:
+        super().__init__()
+        self.axis = axis
+        self.keep_dims = argument.boolean("Norm", "keep_dims", keep_dims)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.sqrt(ops.reduce_sum(ops.square(x), self.axis, self.keep_dims))
+
+
+class L1Regularizer(Cell):
+    """`scale` times the sum of absolute values.
+
+    Raises:
+        SporaxValueError: `scale` is not positive and finite.
+    """
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = argument.within("L1Regularizer", "scale", scale, 0.0, math.inf, "()")
+
+    def construct(self, weights: Tensor) -> Tensor:
+        """`weights` of any shape."""
+        return self.scale * ops.reduce_sum(ops.abs(weights))
+
+
+class ClipByNorm(Cell):
+    """The input, shortened to `clip_norm` where its norm along `axis` is larger."""
+
+    def __init__(self, axis: int | tuple[int, ...] | None = None) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor, clip_norm: Any) -> Tensor:
+        """`x` of any shape; `clip_norm`: a positive number or scalar Tensor."""
+        norm = ops.sqrt(ops.reduce_sum(ops.square(x), () if self.axis is None else self.axis, True))
+        limit = clip_norm if isinstance(clip_norm, Tensor) else Tensor(clip_norm, x.dtype)
+        # Norms below the limit are divided by it, so the factor is 1.
+        return x * (limit / ops.maximum(norm, limit))
+
+
+class Tril(Cell):
+    """The input with zeros above the `k`-th diagonal."""
+
+    def construct(self, x: Tensor, k: int = 0) -> Tensor:
+        """`x`: (…, M, N)."""
+        return ops.tril(x, k)
+
+
+class Triu(Cell):
+    """The input with zeros below the `k`-th diagonal."""
+
+    def construct(self, x: Tensor, k: int = 0) -> Tensor:
+        """`x`: (…, M, N)."""
+        return ops.triu(x, k)
+
+
+class Unflatten(Cell):
+    """Dimension `axis` split into several of the sizes `unflattened_size`."""
+
+    def __init__(self, axis: int, unflattened_size: tuple[int, ...] | list[int]) -> None:
+        super().__init__()
+        self.axis = axis
+        self.unflattened_size = tuple(unflattened_size)
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input` whose size along `axis` is the product."""
+        axis = self.axis % input.ndim
+        return input.reshape((*input.shape[:axis], *self.unflattened_size, *input.shape[axis + 1 :]))
+
+
+class LGamma(Cell):
+    """Logarithm of the absolute value of the gamma function."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: floating."""
+        return ops.lgamma(x)
+
+
+class DiGamma(Cell):
+    """Derivative of `LGamma`."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: floating."""
+        return ops.digamma(x)
+
+
+class IGamma(Cell):
+    """Regularised lower incomplete gamma function P(a, x)."""
+
+    def construct(self, a: Tensor, x: Tensor) -> Tensor:
+        """`a` and `x`: floating, of shapes that broadcast."""
+        return ops.igamma(a, x)
+
+
+class LBeta(Cell):
+    """Logarithm of the beta function: lgamma(x) + lgamma(y) - lgamma(x + y)."""
+
+    def construct(self, x: Tensor, y: Tensor) -> Tensor:
+        """`x` and `y`: floating, of shapes that broadcast."""
+        return ops.lgamma(x) + ops.lgamma(y) - ops.lgamma(x + y)
+
+
+class MatDet(Cell):
+    """Determinant of symmetric positive definite matrices, through their Cholesky factors."""
+
+    def construct(self, a: Tensor) -> Tensor:
+        """`a`: (…, M, M)."""
+        factor = ops.cholesky(a)
+        # The determinant is the square of the product on the diagonal of the factor.
+        return ops.square(ops.reduce_prod(ops.diagonal(factor, 0, -2, -1), -1))
+
+
+class MatInverse(Cell):
+    """Inverse of symmetric positive definite matrices."""
+
+    def construct(self, a: Tensor) -> Tensor:
+        """`a`: (…, M, M)."""
+        return ops.inverse(a)
+
+
+class MatrixSetDiag(Cell):
+    """Matrices with other values on their diagonals."""
+
+    def construct(self, input_x: Tensor, diagonal: Tensor) -> Tensor:
+        """`input_x`: (…, M, N); `diagonal`: (…, min(M, N))."""
+        return ops.matrix_set_diag(input_x, diagonal)
+
+
+class ReduceLogSumExp(Cell):
+    """Logarithm of the sum of exponentials along `axis`, computed without overflow."""
+
+    def __init__(self, axis: int | tuple[int, ...] | list[int], keep_dims: bool = False) -> None:
+        super().__init__()
+        self.axis = tuple(axis) if isinstance(axis, list) else axis
+        self.keep_dims = argument.boolean("ReduceLogSumExp", "keep_dims", keep_dims)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.logsumexp(x, self.axis, self.keep_dims)
+
+
+class MatMul(Cell):
+    """Product of matrices, or of vectors, with leading dimensions broadcast. Vectors are not transposed.
+
+    Args:
+        transpose_x1, transpose_x2: whether the last two dimensions of an input are exchanged first.
+
+    Raises:
+        SporaxTypeError: they are not bools.
+    """
+
+    def __init__(self, transpose_x1: bool = False, transpose_x2: bool = False) -> None:
+        super().__init__()
+        self.transpose_x1 = argument.boolean("MatMul", "transpose_x1", transpose_x1)
+        self.transpose_x2 = argument.boolean("MatMul", "transpose_x2", transpose_x2)
+
+    def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The product of two Tensors."""
+        # A vector has nothing to exchange.
+        if self.transpose_x1 and x1.ndim > 1:
+            x1 = x1.swapaxes(-1, -2)
+        if self.transpose_x2 and x2.ndim > 1:
+            x2 = x2.swapaxes(-1, -2)
+        return ops.matmul(x1, x2)

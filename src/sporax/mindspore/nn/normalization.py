@@ -1,0 +1,489 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn._choices import ImageFormat
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops.nn.normalization import (
+    batch_moments,
+    batch_norm_eval,
+    batch_norm_shared,
+    batch_norm_train,
+    standardized,
+)
+from sporax.runtime.ranks import collectives, groups
+from sporax.runtime.ranks.groups import Group
+
+
+class LayerNorm(Cell):
+    """Normalises over the dimensions from `begin_norm_axis` on.
+
+    Args:
+        normalized_shape: shape of `gamma` and `beta`, which cover the dimensions from `begin_params_axis` on.
+        begin_norm_axis, begin_params_axis: first dimensions.
+        gamma_init, beta_init: initializers.
+        epsilon: added to the variance.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError: `normalized_shape` is not a tuple or list.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: tuple[int, ...] | list[int],
+        begin_norm_axis: int = -1,
+        begin_params_axis: int = -1,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        epsilon: float = 1e-7,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        if not isinstance(normalized_shape, tuple | list):
+            raise SporaxTypeError(
+                f"For 'LayerNorm', 'normalized_shape' must be a tuple or list, but got {type(normalized_shape).__name__}."
+            )
+        if not normalized_shape:
+            raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
+        self.normalized_shape = tuple(normalized_shape)
+        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
+        self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), name="beta")
+        # The primitive can have a strategy.
+        self.layer_norm = ops.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """`input_x` of any shape that ends with normalized_shape."""
+        gamma, beta = argument.cast_like(self, input_x, self.gamma, self.beta)
+        return self.layer_norm(input_x, gamma, beta)[0]
+
+    def extend_repr(self) -> str:
+        """Shape."""
+        return f"normalized_shape={self.normalized_shape}"
+
+
+class RMSNorm(Cell):
+    """Divides by the root mean square over the last dimensions (Zhang & Sennrich 2019); not among MindSpore 2.10's layers.
+
+    Args:
+        normalized_shape: shape of `gamma`: the last dimensions; an int for one.
+        gamma_init: initializer.
+        epsilon: added to the mean square.
+        dtype: element type of the Parameter.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        gamma_init: Any = "ones",
+        epsilon: float = 1e-6,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        if not isinstance(shape, tuple | list):
+            raise SporaxTypeError(
+                f"For 'RMSNorm', 'normalized_shape' must be an int, tuple or list, but got {type(shape).__name__}."
+            )
+        self.normalized_shape = tuple(argument.positive_int("RMSNorm", "normalized_shape", size) for size in shape)
+        self.epsilon = argument.number("RMSNorm", "epsilon", epsilon)
+        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape that ends with normalized_shape."""
+        if x.shape[x.ndim - len(self.normalized_shape) :] != self.normalized_shape:
+            raise SporaxValueError(
+                f"For 'RMSNorm', the input must end with {self.normalized_shape}, but its shape is {x.shape}."
+            )
+        # A tuple of one.
+        (gamma,) = argument.cast_like(self, x, self.gamma)
+        return ops.rms_norm(x, gamma, self.epsilon)[0]
+
+    def extend_repr(self) -> str:
+        """Shape."""
+        return f"normalized_shape={self.normalized_shape}"
+
+
+class GroupNorm(Cell):
+    """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
+
+    Args:
+        num_groups: number of groups.
+        num_channels: number of channels, a multiple of it.
+        eps: added to the variance.
+        affine: whether `gamma` and `beta` are trained.
+        gamma_init, beta_init: initializers.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxValueError: the groups do not divide the channels, or the input has other channels.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.num_groups = argument.positive_int("GroupNorm", "num_groups", num_groups)
+        self.num_channels = argument.positive_int("GroupNorm", "num_channels", num_channels)
+        if num_channels % num_groups:
+            raise SporaxValueError(
+                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {num_channels} and {num_groups}."
+            )
+        self.eps = argument.number("GroupNorm", "eps", eps)
+        self.affine = argument.boolean("GroupNorm", "affine", affine)
+        # Parameters in any case: MindSpore's checkpoints have them also without `affine`.
+        self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), name="gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), name="beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, num_channels, …)."""
+        return normalize_groups(x, self.gamma, self.beta, self.num_groups, self.eps, "GroupNorm")[0]
+
+    def extend_repr(self) -> str:
+        """Sizes."""
+        return f"num_groups={self.num_groups}, num_channels={self.num_channels}"
+
+
+@operator(function="")
+def normalize_groups(
+    x: Array, gamma: Array, beta: Array, groups: int, epsilon: float, layer: str
+) -> tuple[Array, Array, Array]:
+    """`x` (N, C, …) normalised over each of `groups` groups of channels of each sample.
+
+    Also gives mean and unbiased variance of each group, averaged over the samples.
+    """
+    check.floating(layer, x=x)
+    if x.ndim < 2 or x.shape[1] != gamma.shape[0]:
+        raise SporaxValueError(
+            f"For '{layer}', the input must have {gamma.shape[0]} channels, but its shape is {x.shape}."
+        )
+    # In float32 at least: the variance of float16 numbers loses too much.
+    values = x.astype(jnp.promote_types(x.dtype, jnp.float32)).reshape(x.shape[0], groups, -1)
+    normed, mean, variance = standardized(values, (-1,), epsilon)
+    normed = normed.reshape(x.shape)
+    spread = (-1,) + (1,) * (x.ndim - 2)
+    scaled = normed * gamma.reshape(spread) + beta.reshape(spread)
+    count = values.shape[-1]
+    # Unbiased (count - 1), as MindSpore's moving statistics are.
+    return scaled.astype(x.dtype), jnp.mean(mean, (0, 2)), jnp.mean(variance, (0, 2)) * (count / max(count - 1, 1))
+
+
+class _BatchNorm(Cell):
+    """Normalises each channel: by the batch while training, by moving statistics otherwise.
+
+    Args:
+        num_features: number of channels.
+        eps: added to the variance.
+        momentum: share of the old moving statistics that a step keeps.
+        affine: scale and shift by `gamma` and `beta`.
+        gamma_init, beta_init, moving_mean_init, moving_var_init: initializers.
+        use_batch_statistics: True, False, or None to follow ``training``.
+        data_format: ``"NCHW"``, or ``"NHWC"`` with channels last.
+        dtype: element type of the Parameters.
+
+    Attributes:
+        bn_train, bn_infer: primitives that can have a strategy, used while training and otherwise.
+
+    Raises:
+        SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
+    """
+
+    ranks: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        moving_mean_init: Any = "zeros",
+        moving_var_init: Any = "ones",
+        use_batch_statistics: bool | None = None,
+        data_format: ImageFormat = "NCHW",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        argument.one_of(name, "data_format", data_format, ("NCHW", "NHWC"))
+        self.num_features = argument.positive_int(name, "num_features", num_features)
+        self.eps = argument.number(name, "eps", eps)
+        self.momentum = argument.number(name, "momentum", momentum)
+        if not 0 <= self.momentum <= 1:
+            raise SporaxValueError(
+                f"For '{name}', the 'momentum' must be a number in range [0, 1], but got {momentum}."
+            )
+        self.use_batch_statistics = use_batch_statistics
+        self.channels_last = data_format == "NHWC"
+
+        def statistic(init: Any, attribute: str, trained: bool) -> Parameter:
+            return Parameter(initializer(init, (num_features,), dtype), name=attribute, requires_grad=trained)
+
+        # "mean" and "variance" get the layer's path in front.
+        self.moving_mean = statistic(moving_mean_init, "mean", False)
+        self.moving_variance = statistic(moving_var_init, "variance", False)
+        self.gamma = statistic(gamma_init, "gamma", affine)
+        self.beta = statistic(beta_init, "beta", affine)
+        self.bn_train = ops.BatchNorm(True, self.eps, 1 - self.momentum, data_format)
+        self.bn_infer = ops.BatchNorm(False, self.eps, 1 - self.momentum, data_format)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` with the channels in dim 1 (last for NHWC)."""
+        if x.ndim not in self.ranks:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {' or '.join(map(str, self.ranks))} dimensions, "
+                f"but got shape {x.shape}."
+            )
+        channel = x.ndim - 1 if self.channels_last else 1
+        by_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        # A strategy belongs to one of both primitives.
+        primitive = self.bn_train if by_batch else self.bn_infer
+        if argument.configured(primitive):
+            whole: Tensor = primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
+            return whole
+        if not by_batch:
+            return batch_norm_eval(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, channel, self.eps)
+        result, mean, variance = self._by_batch(x, channel)
+        kept = self.momentum
+        for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            # Statistics are no part of the loss.
+            ops.assign(moving, ops.stop_gradient(kept * moving + (1 - kept) * now.astype(moving.dtype)))
+        return result
+
+    def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch normalised by its own statistics, and these: mean and unbiased variance of each channel."""
+        return batch_norm_train(x, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (N, C) or (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (N, C, H, W)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(Cell):
+    """Batch normalisation of (N, C, D, H, W), by a `BatchNorm2d` that sees depth and height as one.
+
+    Args: as `BatchNorm2d`, without `data_format`.
+
+    Attributes:
+        bn2d: the `BatchNorm2d`, which holds the Parameters, so that checkpoints have MindSpore's names.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        moving_mean_init: Any = "zeros",
+        moving_var_init: Any = "ones",
+        use_batch_statistics: bool | None = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        initial = (gamma_init, beta_init, moving_mean_init, moving_var_init)
+        self.bn2d = BatchNorm2d(num_features, eps, momentum, affine, *initial, use_batch_statistics, dtype=dtype)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, D, H, W)."""
+        if x.ndim != 5:
+            raise SporaxValueError(f"For 'BatchNorm3d', the input must have 5 dimensions, but got shape {x.shape}.")
+        # Depth and height together: the statistics are the same.
+        n, c, depth, height, width = x.shape
+        flat: Tensor = self.bn2d(x.reshape((n, c, depth * height, width)))
+        return flat.reshape(x.shape)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of (N, C) or (N, C, H, W) with the statistics of all ranks' batches together.
+
+    While training, every rank of a group must call it; their batches may differ in size.
+
+    Args:
+        num_features, eps, momentum, affine, use_batch_statistics, dtype: as in `BatchNorm2d`.
+        gamma_init, beta_init, moving_mean_init, moving_var_init: initializers.
+        process_groups: lists of ranks that share statistics; None for all. A rank in none of them uses its own.
+
+    Raises:
+        SporaxTypeError: `process_groups` is not a list of lists of ints.
+        SporaxValueError: it names a rank twice.
+    """
+
+    ranks = (2, 4)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        moving_mean_init: Any = "zeros",
+        moving_var_init: Any = "ones",
+        use_batch_statistics: bool | None = None,
+        process_groups: list[list[int]] | None = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__(
+            num_features,
+            eps,
+            momentum,
+            affine,
+            gamma_init,
+            beta_init,
+            moving_mean_init,
+            moving_var_init,
+            use_batch_statistics,
+            dtype=dtype,
+        )
+        self.process_groups = _checked_groups(process_groups)
+
+    def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
+        group = self._group()
+        # Alone the rank has all that there is.
+        if group.size == 1:
+            return super()._by_batch(x, channel)
+        own = batch_moments(x, channel)
+        moments = wrap(collectives.run(collectives.AllGather(group), own.array))
+        return batch_norm_shared(x, moments, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _group(self) -> Group:
+        """The ranks this one shares statistics with."""
+        if self.process_groups is None:
+            return groups.find(None)
+        rank = groups.this_rank()
+        return Group("SyncBatchNorm", next((ranks for ranks in self.process_groups if rank in ranks), (rank,)))
+
+
+def _checked_groups(process_groups: Any) -> tuple[tuple[int, ...], ...] | None:
+    """`process_groups` of `SyncBatchNorm` as tuples."""
+    if process_groups is None:
+        return None
+    lists: list[Any] = process_groups if isinstance(process_groups, list) else [None]
+    if any(not isinstance(ranks, list) or any(type(rank) is not int for rank in ranks) for ranks in lists):
+        raise SporaxTypeError(
+            f"For 'SyncBatchNorm', 'process_groups' must be a list of lists of ints, but got {process_groups!r}."
+        )
+    every = [rank for ranks in lists for rank in ranks]
+    # A rank in two groups would wait in both.
+    if len(set(every)) < len(every):
+        raise SporaxValueError(
+            f"For 'SyncBatchNorm', 'process_groups' must name each rank at most once, but got {process_groups}."
+        )
+    return tuple(map(tuple, lists))
+
+
+class _InstanceNorm(Cell):
+    """Normalises each channel of each sample over space (Ulyanov et al. 2016).
+
+    The moving statistics are kept for checkpoints, as MindSpore does; the result never depends on them. They move while
+    training.
+
+    Args:
+        num_features: number of channels.
+        eps: added to the variance.
+        momentum: share of the new statistics in the moving ones.
+        affine: whether `gamma` and `beta` are trained.
+        gamma_init, beta_init: initializers.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
+    """
+
+    rank = 0
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.num_features = argument.positive_int(name, "num_features", num_features)
+        self.eps = argument.number(name, "eps", eps)
+        self.momentum = argument.within(name, "momentum", momentum, 0.0, 1.0)
+        argument.boolean(name, "affine", affine)
+        shape = (num_features,)
+        # MindSpore keeps them for checkpoints; the result never depends on them.
+        self.moving_mean = Parameter(initializer("zeros", shape, dtype), name="mean", requires_grad=False)
+        self.moving_variance = Parameter(initializer("ones", shape, dtype), name="variance", requires_grad=False)
+        self.gamma = Parameter(initializer(gamma_init, shape, dtype), name="gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, shape, dtype), name="beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, num_features, spatial…)."""
+        name = type(self).__name__
+        if x.ndim != self.rank:
+            raise SporaxValueError(
+                f"For '{name}', the input must have {self.rank} dimensions, but got shape {x.shape}."
+            )
+        result, mean, variance = normalize_groups(x, self.gamma, self.beta, self.num_features, self.eps, name)
+        if self.training:
+            for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
+                kept = (1 - self.momentum) * moving + self.momentum * now.astype(moving.dtype)
+                ops.assign(moving, ops.stop_gradient(kept))
+        return result
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalisation of (N, C, L)."""
+
+    rank = 3
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalisation of (N, C, H, W)."""
+
+    rank = 4
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalisation of (N, C, D, H, W)."""
+
+    rank = 5

@@ -1,0 +1,225 @@
+"""What optimizers written by users take from their base class: flags, maps and helpers with MindSpore's names.
+
+An optimizer derived from `Optimizer` may define `construct` itself, of ``self.get_lr()``, ``self.decay_weight(gradients)``,
+``self.hyper_map(function, …)`` and assignments to its Parameters. All of it is plain code on Tensors, so a step with such an
+optimizer compiles, and is cut over devices, as one with ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.parameter import ParameterTuple
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn.optim import _dealt
+from sporax.runtime.ranks import groups
+
+
+def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
+    """Decorator for ``__init__`` of an optimizer: keeps its arguments as ``init_params``, ``init_learning_rate`` and
+    ``init_args``.
+    """
+    signature = inspect.signature(fn)
+
+    @functools.wraps(fn)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        # Parameters may come from a generator, which can be read once.
+        arguments = read_once(signature.bind(self, *args, **kwargs))
+        fn(*arguments.args, **arguments.kwargs)
+        keep_arguments(self, arguments)
+
+    return init
+
+
+def read_once(arguments: inspect.BoundArguments) -> inspect.BoundArguments:
+    """The arguments with lists in place of generators of Parameters."""
+    given = arguments.arguments.get("params")
+    if isinstance(given, Iterator):
+        arguments.arguments["params"] = list(given)
+    return arguments
+
+
+def keep_arguments(optimizer: Any, given: inspect.BoundArguments) -> None:
+    """Set ``init_params``, ``init_learning_rate`` and ``init_args`` of an optimizer from the call that made it."""
+    # Defaults count as given.
+    given.apply_defaults()
+    arguments = dict(given.arguments)
+    arguments.pop(next(iter(given.signature.parameters)))
+    put = functools.partial(object.__setattr__, optimizer)
+    if "params" in arguments:
+        put("init_params", {"params": arguments.pop("params")})
+    if "optimizer" in arguments:
+        put("init_params", {"params": getattr(arguments.pop("optimizer"), "init_params", {}).get("params")})
+    if "learning_rate" in arguments:
+        rate = arguments.pop("learning_rate")
+        rate = rate.asnumpy().tolist() if isinstance(rate, Tensor) else rate
+        # A schedule cannot be shown as a number.
+        put("init_learning_rate", None if hasattr(rate, "construct") else rate)
+    put("init_args", arguments)
+
+
+class OptimizerHelpers:
+    """The part of `Optimizer` that users derive from; see there for the settings it reads."""
+
+    parameters: ParameterTuple
+
+    def _describe_settings(self: Any, weight_decay: Any, ordered: bool) -> None:
+        """Set MindSpore's attributes from the settings of the Parameters; `ordered`: the groups say their order."""
+        # Past `__setattr__`: these are no plain settings of the compiled step.
+        put = functools.partial(object.__setattr__, self)
+        settings = self.settings
+        scheduled = tuple(hasattr(setting.decay, "construct") for setting in settings)
+        values = tuple(
+            setting.decay if hasattr(setting.decay, "construct") else setting.decay * self.loss_scale
+            for setting in settings
+        )
+        flags = tuple(moves or value > 0 for moves, value in zip(scheduled, values, strict=True))
+        # Without groups the names decide.
+        if not self.is_group:
+            flags = tuple(not self._exempt_from_decay(parameter) for parameter in self.parameters)
+        put("_parameters", self.parameters)
+        put("group_params", list(self.parameters) if self.is_group else [])
+        put("group_lr", [self.rates[setting.rate] for setting in settings] if self.is_group else [])
+        put("group_weight_decay", list(values) if self.is_group else [])
+        put("group_grad_centralization", [setting.centralize for setting in settings] if self.is_group else [])
+        put("is_group_lr", self.is_group and len(self.rates) > 1)
+        put("is_group_params_ordered", ordered)
+        if self.is_group_lr:
+            put("learning_rate", tuple(self.group_lr))
+        put("dynamic_lr", any(hasattr(rate, "construct") for rate in self.rates))
+        put("dynamic_weight_decay", any(scheduled))
+        put("decay_flags", flags)
+        put("dynamic_decay_flags", scheduled if self.is_group else any(scheduled))
+        put(
+            "exec_weight_decay", any(flags) if self.is_group else hasattr(weight_decay, "construct") or weight_decay > 0
+        )
+        put("weight_decay", self._weight_decay_attribute(values, weight_decay))
+        put("grad_centralization", any(setting.centralize for setting in settings))
+        put("grad_centralization_flags", tuple(setting.centralize for setting in settings))
+        put("reciprocal_scale", Tensor(1.0 / self.loss_scale, dtypes.float32))
+        put("need_scale", self.loss_scale != 1.0)
+        put("global_step_increase_tensor", Tensor([1], dtypes.int32))
+        put("assignadd", ops.AssignAdd())
+        put("param_length", len(self.parameters))
+        put("map_", ops.Map())
+        put("map_reverse", ops.Map(None, True))
+        put("hyper_map", ops.HyperMap())
+        put("hyper_map_reverse", ops.HyperMap(None, True))
+        put("_unique", True)
+
+    # As the parallel settings are when they are asked for.
+
+    @property
+    def use_parallel(self: Any) -> bool:
+        """Whether Parameters are dealt to the ranks."""
+        return self._owners is not None
+
+    @property
+    def dev_num(self: Any) -> int:
+        """Number of ranks that Parameters are dealt to."""
+        return 1 if self._owners is None else len(groups.find(None).ranks)
+
+    @property
+    def param_rank(self: Any) -> tuple[int | None, ...] | None:
+        """For each Parameter the rank that updates it; None where every rank updates all."""
+        return None if self._owners is None else tuple(self._owners)
+
+    @property
+    def optim_filter(self: Any) -> tuple[bool, ...]:
+        """For each Parameter whether this rank updates it."""
+        owners = self._owners
+        return tuple(_dealt.is_mine(owners, index) for index in range(len(self.parameters)))
+
+    def _weight_decay_attribute(self: Any, values: tuple[Any, ...], weight_decay: Any) -> Any:
+        if self.is_group:
+            return tuple(value if hasattr(value, "construct") else Tensor(value, dtypes.float32) for value in values)
+        if hasattr(weight_decay, "construct"):
+            return weight_decay
+        return Tensor(float(weight_decay) * self.loss_scale, dtypes.float32)
+
+    # -------------------------------------------------------------------------------------------- what construct calls
+
+    def get_weight_decay(self: Any) -> Any:
+        """Weight decay of the present step, times the loss scale: a Tensor, or one per Parameter where there are groups."""
+        if self.is_group:
+            return tuple(self._decay_now(decay) for decay in self.weight_decay)
+        return self._decay_now(self.weight_decay)
+
+    def _decay_now(self: Any, decay: Any) -> Any:
+        return decay(self.global_step).reshape(()) * self.loss_scale if hasattr(decay, "construct") else decay
+
+    def decay_weight(self: Any, gradients: Any) -> Any:
+        """The gradients with weight decay added, where it applies."""
+        if not self.exec_weight_decay:
+            return gradients
+        decay = self.get_weight_decay()
+        decays = decay if isinstance(decay, tuple) else (decay,) * len(self.parameters)
+        rows = zip(decays, self.decay_flags, self.parameters, gradients, strict=True)
+        return tuple(
+            ops.add(parameter * decay.astype(parameter.dtype), gradient) if applies else gradient
+            for decay, applies, parameter, gradient in rows
+        )
+
+    def gradients_centralization(self: Any, gradients: Any) -> Any:
+        """The gradients less their means over all dimensions but the first, in groups that ask for it.
+
+        As in MindSpore, gradients whose second dimension is no multiple of 16 stay as they are.
+        """
+
+        def centred(gradient: Tensor) -> Tensor:
+            axes = tuple(range(1, gradient.ndim))
+            return gradient - gradient.mean(axes, True) if axes and gradient.shape[1] % 16 == 0 else gradient
+
+        pairs = zip(self.grad_centralization_flags, gradients, strict=True)
+        return tuple(centred(gradient) if applies else gradient for applies, gradient in pairs)
+
+    def scale_grad(self: Any, gradients: Any) -> Any:
+        """The gradients divided by the loss scale."""
+        if not self.need_scale:
+            return gradients
+        return tuple(gradient * self.reciprocal_scale.astype(gradient.dtype) for gradient in gradients)
+
+    def flatten_gradients(self, gradients: Any) -> Any:
+        """The gradients: memory is laid out by XLA, so there is nothing to flatten."""
+        return gradients
+
+    def _grad_sparse_indices_deduplicate(self, gradients: Any) -> Any:
+        """The gradients: those of lookups are dense here."""
+        return gradients
+
+    def _is_dynamic_lr_or_weight_decay(self: Any) -> bool:
+        return bool(self.dynamic_lr or self.dynamic_weight_decay)
+
+    def broadcast_params(self: Any, optim_result: Any) -> list[tuple[Any, ...]]:
+        """Give every rank the Parameters that other ranks have updated, under optimizer parallelism between ranks.
+
+        Args:
+            optim_result: what the update gave; there is nothing to wait for here.
+
+        Returns:
+            The Parameters of each rank.
+        """
+        if self._owners is not None:
+            _dealt.take_over(self._owners, self.parameters)
+            owned = list(zip(self.parameters, self._owners, strict=True))
+            return [tuple(parameter for parameter, owner in owned if owner == rank) for rank in groups.find(None).ranks]
+        return [tuple(self.parameters)]
+
+    @property
+    def unique(self: Any) -> bool:
+        """Whether sparse gradients have rows once; they are dense here, so it changes nothing."""
+        return bool(self._unique)
+
+    @unique.setter
+    def unique(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise SporaxTypeError(
+                f"For 'Optimizer', the property 'unique' must be a bool, but got {type(value).__name__}."
+            )
+        object.__setattr__(self, "_unique", value)

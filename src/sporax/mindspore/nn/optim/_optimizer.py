@@ -1,0 +1,572 @@
+"""What all optimizers share: groups of Parameters, learning rates, weight decay, gradient scaling, state.
+
+An optimizer class states its state (`slots`) and how one Parameter moves (`move`), in plain array arithmetic. Calling it
+with gradients is always one compiled program, also in PYNATIVE_MODE, and part of the step's program inside one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.marks.host_transfer import place_of_work, run_on_host
+from sporax.lowering.passes.host.row_updates import row_update
+from sporax.mindspore import context
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
+from sporax.mindspore.nn.optim import _dealt, _served
+from sporax.mindspore.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
+from sporax.runtime.program import postponed
+from sporax.runtime.ranks import first_values
+from sporax.runtime.state import frames
+
+GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How one Parameter is treated.
+
+    Attributes:
+        rate: which learning rate of `Optimizer.rates` it uses.
+        decay: weight decay, 0 for none: a number or a schedule.
+        centralize: subtract the mean of the gradient over all dimensions but the first.
+    """
+
+    rate: int
+    decay: Any
+    centralize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What `Optimizer.move` may use besides gradient, Parameter and state.
+
+    Attributes:
+        rate: learning rate, a scalar array.
+        decay: weight decay, scalar array or number; 0.0 where it is part of the gradient already.
+        number: how many steps were done before, an int32 scalar.
+        shared: what `Optimizer.prepare` returned.
+    """
+
+    rate: Any
+    decay: Any
+    number: jax.Array
+    shared: Any
+
+
+class _RateList(LearningRateSchedule):
+    """One learning rate per step; the last one stays."""
+
+    def __init__(self, values: np.ndarray[Any, Any], name: str) -> None:
+        super().__init__()
+        self.learning_rate = Parameter(Tensor(values, dtypes.float32), name=name)
+
+    def construct(self, global_step: Tensor) -> Tensor:
+        """The rate."""
+        values = self.learning_rate.array
+        # After the last rate it stays.
+        return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
+
+
+class Optimizer(OptimizerHelpers, Cell):
+    """Base of all optimizers.
+
+    Before `move` sees it, a gradient has L2 weight decay added (unless `decoupled_decay`), its mean subtracted where the
+    group asks for it, and has been divided by the loss scale: MindSpore's order.
+
+    Args:
+        learning_rate: number, list or 1-D Tensor with one rate per step, or a LearningRateSchedule.
+        parameters: Parameters, or dicts with ``params`` and settings of that group, and at most one ``order_params``.
+        weight_decay: number or schedule; Parameters named like ``gamma`` or ``beta`` are not decayed unless grouped.
+        loss_scale: gradients are divided by it.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxKeyError, SporaxRuntimeError: bad settings; the message names them.
+    """
+
+    slots: tuple[str, ...] = ()
+    """Names of the state arrays of one Parameter; state Parameters are called ``slot.parameter``."""
+
+    _is_optimizer = True
+
+    decoupled_decay = False
+    """Whether `move` applies weight decay itself, instead of finding it in the gradient."""
+
+    lazy_rows = False
+    """Whether rows without gradient stay as they are in Parameters marked ``unique`` (tables of sparse lookups)."""
+
+    may_be_dealt = False
+    """Whether ``enable_parallel_optimizer`` works with it in data-parallel mode."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let servers take over their Parameters as soon as an optimizer of this class is complete."""
+        super().__init_subclass__(**options)
+        # A class without `__init__` uses that of its base, which is wrapped already.
+        if "__init__" in vars(cls):
+            cls.__init__ = _then_serve(cls, cls.__init__)  # type: ignore[method-assign]  # wraps what a derived class wrote
+
+    def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
+        super().__init__(auto_prefix=False)
+        self._served: _served.ServedParameters | None = None
+        name = type(self).__name__
+        self.loss_scale = _positive(name, "loss_scale", loss_scale)
+        decay = _decay(name, weight_decay)
+        groups = _groups(name, parameters)
+        self.is_group = isinstance(groups[0], dict)
+        self.rates: list[Any] = []
+        self.global_step = Parameter(Tensor([0], dtypes.int32), name="global_step")
+        # Rates of groups come before the main one: the order decides their positions.
+        group_rates = [
+            self._add_rate(f"learning_rate_group_{index}", group["lr"]) if self.is_group and "lr" in group else None
+            for index, group in enumerate(groups)
+        ]
+        main_rate = self._add_rate("learning_rate", learning_rate)
+        settings: dict[int, Setting] = {}
+        for group, rate in zip(groups if self.is_group else [{"params": groups}], group_rates, strict=False):
+            for parameter in group["params"]:
+                if id(parameter) in settings:
+                    # MindSpore raises different errors for the two cases.
+                    raise (SporaxRuntimeError if self.is_group else SporaxValueError)(
+                        f"For '{name}', every parameter must be given once, but '{parameter.name}' is there twice."
+                    )
+                own = _decay(name, group["weight_decay"]) if "weight_decay" in group else decay
+                # Norms and their shifts are not decayed.
+                if not self.is_group and self._exempt_from_decay(parameter):
+                    own = 0.0
+                centralize = bool(group.get("grad_centralization", False))
+                settings[id(parameter)] = Setting(main_rate if rate is None else rate, own, centralize)
+        ordered = [p for group in groups for p in group["params"]] if self.is_group else groups
+        self.parameters = ParameterTuple(_reordered(name, groups, ordered) if self.is_group else ordered)
+        self.settings = tuple(settings[id(parameter)] for parameter in self.parameters)
+        self.params = self.parameters
+        # Asked here, too, so that settings that do not fit are refused at this line.
+        _ = self._owners
+        self._slots: dict[str, ParameterTuple] = {}
+        self._describe_settings(weight_decay, self.is_group and any("order_params" in entry for entry in groups))
+        # None: the kind of device that is there.
+        self._target: str | None = None
+        self._updates_on_host = False
+
+    @property
+    def _owners(self) -> _dealt.Owners | None:
+        """Who updates which Parameter, by the parallel settings as they are when a step is compiled."""
+        return _dealt.owners(type(self).__name__, self.may_be_dealt, self.parameters)
+
+    @property
+    def target(self) -> str:
+        """Where the update runs: ``"CPU"`` is the host, ``"Ascend"`` and ``"GPU"`` the accelerator.
+
+        Set to ``"CPU"``, Parameters and state live in host memory between steps, and compiled steps update them on
+        the host; in a step that a plan cuts, every device's host holds and updates its part, of its pipeline stage.
+
+        Raises:
+            SporaxTypeError: when set: not a string.
+            SporaxValueError: when set: another name, or an accelerator that is not the one of this process.
+        """
+        return str(self._target or context.get_context("device_target"))
+
+    @target.setter
+    def target(self, value: str) -> None:
+        name = type(self).__name__
+        if not isinstance(value, str):
+            raise SporaxTypeError(f"For '{name}', 'target' must be a string, but got {type(value).__name__}.")
+        if value not in ("CPU", "Ascend", "GPU"):
+            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU', 'Ascend' or 'GPU', but got '{value}'.")
+        if value != "CPU" and value != self.target:
+            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self.target}', but got '{value}'.")
+        self._target = value
+        self._updates_on_host = value == "CPU"
+        # The state must be where the update runs.
+        for holder in (*self.parameters, *(parameter for slot in self._slots.values() for parameter in slot)):
+            holder.on_host = self._updates_on_host
+        # Compiled steps were made for the other place.
+        frames.touch()
+
+    def _moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
+        """What `move` gives, computed where `target` says; the gradient is prepared where it is."""
+        gradient = self._prepared(gradient, values[0], at.decay, centralize)
+        # It is part of the gradient by now.
+        if not self.decoupled_decay:
+            at = replace(at, decay=0.0)
+        # Eagerly there is no place to choose.
+        if not self._updates_on_host or not frames.compiling():
+            return self.move(gradient, *values, at=at)
+        frames.note_tag("host")
+        return run_on_host(lambda *arrays: self.move(*arrays, at=at), gradient, *values)
+
+    def _rows_moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
+        """What `move` gives in rows that have a gradient; the others stay."""
+        # Scalars are traced arguments of the rule, which may run elsewhere.
+        numbers, tree = jax.tree.flatten((at.rate, at.decay, at.number, at.shared))
+        places = [place for place, number in enumerate(numbers) if isinstance(number, jax.Array)]
+
+        def rule(gradient: Any, values: Sequence[Any], scalars: Sequence[Any]) -> Sequence[Any]:
+            for place, scalar in zip(places, scalars, strict=True):
+                numbers[place] = scalar
+            moved = self._moved(gradient, values, Step(*jax.tree.unflatten(tree, numbers)), centralize)
+            return _only_touched_rows(gradient, values, moved)
+
+        scalars = [numbers[place] for place in places]
+        # Eagerly, and in plans, all rows are computed, and untouched ones keep their old values.
+        if not frames.compiling() or (frames.planning() and not self._updates_on_host):
+            return rule(gradient, values, scalars)
+        with place_of_work(self._updates_on_host):
+            return row_update(rule, gradient, values, scalars)
+
+    def _exempt_from_decay(self, parameter: Parameter) -> bool:
+        """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
+        return "beta" in parameter.name or "gamma" in parameter.name
+
+    def _add_rate(self, name: str, value: Any) -> int:
+        """Keep a learning rate, as a Parameter that users may set unless it varies; gives its position."""
+        if not isinstance(value, LearningRateSchedule):
+            # A single rate is a Parameter, so that users can change it between steps.
+            array = _rate_array(type(self).__name__, value)
+            value = Parameter(Tensor(array, dtypes.float32), name=name) if array.ndim == 0 else _RateList(array, name)
+        self.rates.append(value)
+        setattr(self, name, value)
+        return len(self.rates) - 1
+
+    def add_slot(self, slot: str, value: Any = 0.0, joint: str = ".") -> None:
+        """Make one state array per Parameter, named ``slot.parameter``.
+
+        Args:
+            slot: name of the state.
+            value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array, or what
+                `initializer` gives.
+            joint: what is between both names.
+        """
+
+        def make(parameter: Parameter) -> Parameter:
+            name = f"{slot}{joint}{parameter.name}"
+            made = value(parameter) if callable(value) else initializer(value, parameter.shape, parameter.dtype)
+            # A lazy Parameter's state is lazy, too.
+            with no_init_parameters() if parameter.has_init else nullcontext():
+                return Parameter(made if isinstance(made, Tensor) else wrap(made), name)
+
+        self._slots[slot] = ParameterTuple(make(parameter) for parameter in self.parameters)
+        setattr(self, slot.replace(".", "_"), self._slots[slot])
+
+    # ---------------------------------------------------------------------------------------------------- one step
+
+    def __call__(self, gradients: Any, *others: Any) -> Any:
+        """Update all Parameters. An optimizer with a `construct` of its own may take more, and runs as other Cells do.
+
+        Args:
+            gradients: tuple of Tensors, one per Parameter in the order of `parameters`.
+
+        Raises:
+            SporaxRuntimeError: another number of gradients.
+            SporaxValueError: a gradient has another shape than its Parameter.
+        """
+        if context.plans_only() and frames.current_frame() is None:
+            # One step with what has computed the gradients, which is not planned yet.
+            results = postponed.with_update(self._run, (gradients, *others), context.plan_settings)
+            if results is not None:
+                return results[0]
+        if type(self).construct is not Optimizer.construct and not type(self).__module__.startswith("sporax."):
+            return super().__call__(gradients, *others)
+        # Eagerly too the update is one compiled program.
+        if frames.current_frame() is None:
+            return self.program(gradients)
+        return self._run(gradients)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if frames.compiling():
+            context.tell_unused(self.parameters)
+        # Parameters may have been marked for servers after this optimizer was made.
+        # Optimizers of other packages that derive from this class make their state themselves.
+        if _served.is_outdated(getattr(self, "_served", None), self.parameters):
+            object.__setattr__(self, "_served", _served.served(self))
+            # Their values are others now, so a trace that has read them begins again.
+            if frames.compiling():
+                raise frames.Retrace
+        return super()._run(*args, **kwargs)
+
+    def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
+        """See `__call__`."""
+        grads = self._checked(gradients)
+        if context.starts_from_first_rank():
+            first_values.request(self.get_parameters())
+        number = self.global_step.array[0]
+        rates = [_rate_at(rate, number) for rate in self.rates]
+        shared, owners = self.prepare(), self._owners
+        # Servers move their Parameters; the others are moved here.
+        if self._served is not None:
+            self._served.step(grads, rates)
+        for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
+            if self._served is not None and index in self._served.indices:
+                continue
+            if not _dealt.is_mine(owners, index):
+                continue
+            parameter.moved_here = True
+            holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
+            values = [holder.array for holder in holders]
+            decay = _decay_at(setting.decay, number)
+            at = Step(rates[setting.rate], decay, number, shared)
+            if self.lazy_rows and getattr(parameter, "unique", False):
+                moved = self._rows_moved(grads[index], values, at, setting.centralize)
+            else:
+                moved = self._moved(grads[index], values, at, setting.centralize)
+            for holder, old, new in zip(holders, values, moved, strict=True):
+                # A rate in float32 must not widen a float16 Parameter.
+                frames.write(holder, new.astype(old.dtype))
+        if owners is not None:
+            _dealt.take_over(owners, self.parameters)
+        frames.write(self.global_step, self.global_step.array + 1)
+        return (True,) * len(self.parameters)
+
+    def prepare(self) -> Any:
+        """What all Parameters of a step share, e.g. powers of decay rates; updates it."""
+        return None
+
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+        """New values of one Parameter and its state.
+
+        Args:
+            gradient, parameter, slots: arrays; gradient and Parameter have one shape.
+            at: learning rate and the like.
+        """
+        raise NotImplementedError
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """The rule by which parameter servers move Parameters in its place, with its constants; see `sporax.ps.slots.update`.
+
+        Raises:
+            SporaxRuntimeError: servers do not know this optimizer.
+        """
+        raise SporaxRuntimeError(
+            f"For '{type(self).__name__}', parameters must not be on parameter servers, which offer SGD, Momentum, "
+            "Adagrad, Adam, LazyAdam and FTRL."
+        )
+
+    def _prepared(self, gradient: jax.Array, value: jax.Array, decay: Any, centralize: bool) -> jax.Array:
+        # Gradients come in the precision of the loss.
+        gradient = gradient.astype(value.dtype)
+        # The same as MindSpore's order, which adds the decay times the loss scale, and divides last.
+        if self.loss_scale != 1.0:
+            gradient = gradient * jnp.asarray(1.0 / self.loss_scale, gradient.dtype)
+        if not self.decoupled_decay and not is_zero(decay):
+            gradient = (gradient + decay * value).astype(value.dtype)
+        # MindSpore centralizes only where the second dimension is a multiple of 16; so do we, for equal numbers.
+        if centralize and gradient.ndim > 1 and gradient.shape[1] % 16 == 0:
+            gradient = gradient - jnp.mean(gradient, tuple(range(1, gradient.ndim)), keepdims=True)
+        return gradient
+
+    def _checked(self, gradients: Any) -> list[jax.Array]:
+        name = type(self).__name__
+        if not isinstance(gradients, tuple | list):
+            gradients = (gradients,)
+        if len(gradients) != len(self.parameters):
+            raise SporaxRuntimeError(
+                f"For '{name}', there must be one gradient per parameter ({len(self.parameters)}), but got {len(gradients)}."
+            )
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            if not isinstance(gradient, Tensor):
+                raise SporaxTypeError(
+                    f"For '{name}', the gradient of '{parameter.name}' must be a Tensor, but got {type(gradient).__name__}."
+                )
+            if gradient.shape != parameter.shape:
+                raise SporaxValueError(
+                    f"For '{name}', the gradient of '{parameter.name}' has shape {gradient.shape}, "
+                    f"but the parameter has shape {parameter.shape}."
+                )
+        return [gradient.array for gradient in gradients]
+
+    # ---------------------------------------------------------------------------------------------------- questions
+
+    def get_lr(self) -> Any:
+        """The learning rate of the present step; a tuple with one per Parameter when groups differ."""
+        step = self.global_step.array[0]
+        rates = tuple(wrap(_rate_at(self.rates[setting.rate], step)) for setting in self.settings)
+        return rates if len(self.rates) > 1 else rates[0]
+
+    def get_lr_parameter(self, param: Any) -> Any:
+        """The holder of the learning rate of a Parameter (or of each of several).
+
+        Raises:
+            SporaxTypeError: not a Parameter of this optimizer.
+        """
+        if isinstance(param, tuple | list):
+            return [self.get_lr_parameter(weight) for weight in param]
+        for parameter, setting in zip(self.parameters, self.settings, strict=True):
+            if parameter is param:
+                return self.rates[setting.rate]
+        raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
+
+
+def _then_serve(cls: type[Optimizer], make: Any) -> Any:
+    """`cls.__init__`, followed by the hand-over of Parameters to servers when the whole object is made."""
+
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def init(self: Optimizer, *args: Any, **options: Any) -> None:
+        # A derived class calls this too, and the object is complete only in the last one.
+        if type(self) is not cls:
+            make(self, *args, **options)
+            return
+        given = _bound(signature, self, *args, **options)
+        if given is None:
+            make(self, *args, **options)  # which says what is wrong
+        else:
+            make(*given.args, **given.kwargs)
+            if "init_args" not in self.__dict__:
+                keep_arguments(self, given)
+        self._served = _served.served(self)
+
+    return init
+
+
+def _bound(signature: inspect.Signature, *args: Any, **options: Any) -> inspect.BoundArguments | None:
+    """The arguments of a call by name; None if they do not fit."""
+    try:
+        return read_once(signature.bind(*args, **options))
+    except TypeError:
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------------ settings
+
+
+def _groups(name: str, parameters: Any) -> list[Any]:
+    if parameters is None or isinstance(parameters, Cell) or not isinstance(parameters, Iterable):
+        # None and a wrong type raise different errors in MindSpore.
+        kind = SporaxValueError if parameters is None else SporaxTypeError
+        raise kind(
+            f"For '{name}', 'params' must be an iterable of Parameters or dicts, but got {type(parameters).__name__}."
+        )
+    groups = list(parameters)
+    if not groups:
+        raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
+    for entry in groups:
+        # Either all dicts or all Parameters.
+        if isinstance(entry, dict) != isinstance(groups[0], dict) or not isinstance(entry, dict | Parameter):
+            raise SporaxTypeError(
+                f"For '{name}', 'params' must hold either Parameters or dicts, but got {type(entry).__name__} among them."
+            )
+    return (
+        [_checked_group(name, group) for group in groups if _is_parameter_group(name, group)]
+        if isinstance(groups[0], dict)
+        else groups
+    )
+
+
+def _is_parameter_group(name: str, group: dict[str, Any]) -> bool:
+    unknown = [key for key in group if key not in GROUP_KEYS]
+    if unknown:
+        raise SporaxKeyError(f"For '{name}', the keys of a parameter group must be in {GROUP_KEYS}, but got {unknown}.")
+    if "order_params" in group:
+        if len(group) > 1:
+            raise SporaxValueError(
+                f"For '{name}', the group with 'order_params' must have no other key, got {list(group)}."
+            )
+        return True
+    if "params" not in group:
+        raise SporaxKeyError(f"For '{name}', a parameter group needs the key 'params', but got {list(group)}.")
+    return True
+
+
+def _checked_group(name: str, group: dict[str, Any]) -> dict[str, Any]:
+    if "order_params" in group:
+        return {"params": [], "order_params": list(group["order_params"])}
+    members = list(group["params"])
+    if not members:
+        raise SporaxValueError(f"For '{name}', a parameter group must not be empty.")
+    for member in members:
+        if not isinstance(member, Parameter):
+            raise SporaxTypeError(f"For '{name}', a group must hold Parameters, but got {type(member).__name__}.")
+    return {**group, "params": members}
+
+
+def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]) -> list[Parameter]:
+    order = next((group["order_params"] for group in groups if "order_params" in group), None)
+    if order is None:
+        return ordered
+    # A Parameter that is missing there would never be updated.
+    if {id(parameter) for parameter in order} != {id(parameter) for parameter in ordered}:
+        raise SporaxValueError(f"For '{name}', 'order_params' must hold exactly the parameters of the groups.")
+    return list(order)
+
+
+def _positive(name: str, what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    if not 0 < value < math.inf:
+        raise SporaxValueError(f"For '{name}', '{what}' must be positive and finite, but got {value}.")
+    return float(value)
+
+
+def _decay(name: str, value: Any) -> Any:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(
+            f"For '{name}', 'weight_decay' must be a number or a Cell, but got {type(value).__name__}."
+        )
+    if not 0 <= value < math.inf:
+        raise SporaxValueError(f"For '{name}', 'weight_decay' must be >= 0 and finite, but got {value}.")
+    return float(value)
+
+
+def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, Tensor):
+        value = value.asnumpy()
+    if isinstance(value, str):
+        raise SporaxValueError(f"For '{name}', the 'learning rate' must be float and must >= 0, but got '{value}'.")
+    if not isinstance(value, int | float | np.ndarray | list | tuple | Iterable):
+        raise SporaxTypeError(
+            f"For '{name}', the 'learning_rate' must be a number, list, 1-D Tensor or schedule, but got {type(value).__name__}."
+        )
+    array = np.asarray(value if isinstance(value, int | float | np.ndarray) else list(value), np.float32)
+    if array.ndim > 1:
+        raise SporaxValueError(
+            f"For '{name}', the 'learning_rate' must have at most 1 dimension, but got {array.ndim}."
+        )
+    if array.size == 0 or float(array.min()) < 0:
+        raise SporaxValueError(
+            f"For '{name}', the 'learning rate' must be float and must >= 0, but got '{value}' "
+            f"with type '{type(value).__name__}'."
+        )
+    if not np.isfinite(array).all():
+        raise SporaxValueError(f"For '{name}', the 'learning rate' must be finite, but got '{value}'.")
+    return array
+
+
+def _rate_at(rate: Any, step: jax.Array) -> jax.Array:
+    """The learning rate at a step (0 for the first)."""
+    result: jax.Array = (rate(wrap(step)) if isinstance(rate, LearningRateSchedule) else rate).array
+    return result
+
+
+def _decay_at(decay: Any, step: jax.Array) -> Any:
+    return decay(wrap(step)).array if isinstance(decay, Cell) else decay
+
+
+def is_zero(decay: Any) -> bool:
+    """Whether weight decay is off for good, so that its arithmetic can be left out."""
+    return isinstance(decay, float) and decay == 0.0
+
+
+def _only_touched_rows(
+    gradient: jax.Array, old: Sequence[jax.Array], new: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
+    """`new` in the rows that have a gradient, `old` in the others."""
+    # A row without any gradient was not looked up.
+    touched = jnp.any(gradient != 0, tuple(range(1, gradient.ndim)), keepdims=True)
+    return tuple(jnp.where(touched, after, before) for before, after in zip(old, new, strict=True))

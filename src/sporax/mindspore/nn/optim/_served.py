@@ -1,0 +1,162 @@
+"""The part of an optimizer that parameter servers do: which Parameters, by which rule, and the exchange of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore import context
+from sporax.mindspore.common.parameter import Parameter
+from sporax.ps.worker import row_cache, server_connection
+from sporax.runtime.ranks import server_exchange
+from sporax.runtime.state import frames
+
+
+class ParameterSetting(Protocol):
+    """How an optimizer treats one Parameter."""
+
+    @property
+    def rate(self) -> int:
+        """The position of its learning rate."""
+        ...
+
+    @property
+    def decay(self) -> Any:
+        """Weight decay: a number or a schedule."""
+        ...
+
+    @property
+    def centralize(self) -> bool:
+        """Whether the mean is subtracted from the gradient."""
+        ...
+
+
+class ServedOptimizer(Protocol):
+    """What servers need to know of an optimizer."""
+
+    loss_scale: float
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """What it moves."""
+        ...
+
+    @property
+    def settings(self) -> Sequence[ParameterSetting]:
+        """Of each of them."""
+        ...
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """The rule by which servers move Parameters in its place, with its constants."""
+        ...
+
+
+class ServedParameters:
+    """Parameters of one optimizer that servers keep.
+
+    Args:
+        optimizer: whose rule the servers follow; complete.
+        servers: this worker's.
+
+    Raises:
+        SporaxRuntimeError: an optimizer, or a setting of it, that servers do not offer.
+    """
+
+    def __init__(self, optimizer: ServedOptimizer, servers: server_connection.ServerConnection) -> None:
+        self._servers = servers
+        # Whole Parameters and tables travel differently.
+        self.dense = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is None]
+        self.tables = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is not None]
+        self.indices = frozenset((*self.dense, *self.tables))
+        kinds: list[tuple[int, float]] = []
+        for index in (*self.dense, *self.tables):
+            # Servers update by groups of one rule, rate and decay.
+            kind = _kind(optimizer, index)
+            if kind not in kinds:
+                kinds.append(kind)
+        self._rates = [rate for rate, _ in kinds]
+        specs = [_spec(optimizer, decay) for _, decay in kinds]
+        parameters = [optimizer.parameters[index] for index in self.dense]
+        self._parameters = parameters
+        self._table_parameters = [optimizer.parameters[index] for index in self.tables]
+        groups = [kinds.index(_kind(optimizer, index)) for index in self.dense]
+        caches = [
+            (_cache_of(optimizer.parameters[index]), kinds.index(_kind(optimizer, index))) for index in self.tables
+        ]
+        # Servers compute in float32.
+        values = [np.asarray(parameter.raw, np.float32) for parameter in parameters]
+        names = [parameter.name for parameter in parameters]
+        self._part = servers.attach(names, values, groups, specs, [(cache, group) for cache, group in caches if cache])
+        # The servers' values: another worker may have brought them first.
+        for parameter, value in zip(parameters, servers.values(self._part), strict=True):
+            frames.put(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
+
+    def step(self, gradients: Sequence[jax.Array], rates: Sequence[jax.Array]) -> None:
+        """Exchange gradients for values, as part of the running program."""
+        # Again, as settings may have changed since the optimizer was made.
+        context.check_with_servers()
+        pushed = [gradients[index].astype(jnp.float32) for index in (*self.dense, *self.tables)]
+        by_group = jnp.stack([jnp.asarray(rates[rate], jnp.float32).reshape(()) for rate in self._rates])
+        *values, number = server_exchange.exchange_in_program(self._servers, self._part, by_group, pushed)
+        for parameter, value in zip(self._parameters, values, strict=True):
+            frames.write(parameter, value.astype(parameter.dtype.np_dtype))
+        # The next lookup reads this, so it comes after the exchange.
+        for parameter in self._table_parameters:
+            frames.write(parameter, parameter.array.at[0, 0].set(number.astype(parameter.dtype.np_dtype)))
+
+
+def is_outdated(part: ServedParameters | None, parameters: Sequence[Parameter]) -> bool:
+    """Whether other Parameters are marked for servers than those that were handed over."""
+    marked = sum(parameter.is_param_ps for parameter in parameters)
+    return marked != (0 if part is None else len(part.indices))
+
+
+def served(optimizer: ServedOptimizer) -> ServedParameters | None:
+    """What of an optimizer is done by servers; None without such Parameters."""
+    if not any(parameter.is_param_ps for parameter in optimizer.parameters):
+        return None
+    context.check_with_servers()
+    servers = server_exchange.connection()
+    if servers is None:
+        raise SporaxRuntimeError(
+            f"For '{type(optimizer).__name__}', some parameters are marked by 'set_param_ps', but this process is not a "
+            "worker of a job with parameter servers: call init() after set_ps_context(enable_ps=True)."
+        )
+    # A step that is being traced meets a Parameter that was marked after the optimizer was made: its values are there.
+    with jax.ensure_compile_time_eval():
+        part = ServedParameters(optimizer, servers)
+    for index, parameter in enumerate(optimizer.parameters):
+        # From now on the servers know which Parameters of this optimizer are theirs.
+        parameter.moved_here = index not in part.indices
+    return part
+
+
+def _cache_of(parameter: Parameter) -> row_cache.RowCache | None:
+    """The rows that are looked up on servers; None for a Parameter that is served as a whole."""
+    cache = parameter.server_rows if parameter.cache_enable or parameter.init_in_server else None
+    if cache is not None:
+        cache.name = parameter.name
+    return cache
+
+
+def _kind(optimizer: ServedOptimizer, index: int) -> tuple[int, float]:
+    """Which learning rate a Parameter has, and its weight decay."""
+    name, setting = type(optimizer).__name__, optimizer.settings[index]
+    if not isinstance(setting.decay, float):
+        raise SporaxRuntimeError(f"For '{name}', servers need a 'weight_decay' that is a number, but got a schedule.")
+    if setting.centralize:
+        raise SporaxRuntimeError(f"For '{name}', 'grad_centralization' is not offered for parameters on servers.")
+    return setting.rate, setting.decay
+
+
+def _spec(optimizer: ServedOptimizer, decay: float) -> Any:
+    from sporax.ps.protocol.messages import OptimizerSpec
+
+    rule, constants = optimizer.server_rule()
+    # Rounded as the device would, so that both compute the same.
+    return OptimizerSpec(rule, constants, decay, float(np.float32(1.0 / optimizer.loss_scale)))

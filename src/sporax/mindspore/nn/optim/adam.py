@@ -1,0 +1,226 @@
+"""Adam and its relatives."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base import update_rules
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.runtime.state import frames
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2014) as MindSpore computes it: the bias correction goes into the learning rate.
+
+    m = beta1 · m + (1 - beta1) · g;  v = beta2 · v + (1 - beta2) · g²;
+    p = p - learning_rate · √(1 - beta2ᵗ) / (1 - beta1ᵗ) · m / (√v + eps).
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        beta1, beta2: decay rates of the moments, floats in (0, 1).
+        eps: added to √v.
+        use_locking: accepted for compatibility; steps never overlap.
+        use_nesterov: use beta1 · m + (1 - beta1) · g in place of m.
+        weight_decay: L2 penalty.
+        loss_scale: gradients are divided by it.
+        use_amsgrad: use the largest v so far (Reddi et al. 2018).
+        use_lazy: rows of sparse tables without gradient stay as they are; see `LazyAdam`. Not with `use_amsgrad`.
+        use_offload: refused; there is no state on the host yet.
+    """
+
+    slots: tuple[str, ...] = ("moment1", "moment2")
+    power_shape: tuple[int, ...] = ()
+    """Shape of the powers of beta, which checkpoints hold."""
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        use_locking: bool = False,
+        use_nesterov: bool = False,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+        use_amsgrad: bool = False,
+        **kwargs: bool,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        for name, value in kwargs.items():
+            if name not in ("use_lazy", "use_offload"):
+                raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.")
+            # MindSpore refuses both together.
+            if value and use_amsgrad:
+                raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")
+        if kwargs.get("use_offload", False):
+            raise SporaxNotImplementedError("For 'Adam', 'use_offload' is not offered; the state stays on the device.")
+        self.lazy_rows = argument.boolean("Adam", "use_lazy", kwargs.get("use_lazy", type(self).lazy_rows))
+        check_betas("Adam", beta1, beta2, eps)
+        argument.boolean("Adam", "use_locking", use_locking)
+        self.use_nesterov = argument.boolean("Adam", "use_nesterov", use_nesterov)
+        self.use_amsgrad = argument.boolean("Adam", "use_amsgrad", use_amsgrad)
+        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        # As float32 gives it, see `complement`.
+        self.rest1, self.rest2 = complement(beta1), complement(beta2)
+        # They begin at 1 and are raised before their first use.
+        for name in ("beta1_power", "beta2_power"):
+            setattr(self, name, Parameter(Tensor(np.ones(self.power_shape, np.float32)), name=name))
+        self.slots = ("moment1", "moment2", "vhat") if use_amsgrad else Adam.slots
+        for slot in self.slots:
+            self.add_slot(slot)
+
+    def prepare(self) -> Any:
+        """Raise the powers of beta; gives the factor of the learning rate."""
+        first = self.beta1_power.array * self.beta1
+        second = self.beta2_power.array * self.beta2
+        frames.write(self.beta1_power, first)
+        frames.write(self.beta2_power, second)
+        factor: jax.Array = update_rules.adam_factor(jnp, first, second)
+        return factor.reshape(())
+
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+        """See the class."""
+        return update_rules.adam(
+            jnp,
+            gradient,
+            parameter,
+            *slots,
+            rate=at.rate,
+            factor=at.shared,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            rest1=self.rest1,
+            rest2=self.rest2,
+            eps=self.eps,
+            nesterov=self.use_nesterov,
+        )
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        constants = {"beta1": self.beta1, "beta2": self.beta2, "eps": self.eps, "nesterov": float(self.use_nesterov)}
+        return "amsgrad" if self.use_amsgrad else "lazy_adam" if self.lazy_rows else "adam", constants
+
+
+class LazyAdam(Adam):
+    """Adam that leaves rows without gradient alone, moments included, in tables of sparse lookups.
+
+    A table is one whose layer was made with ``sparse=True`` (`EmbeddingLookup`). MindSpore gets the indices of the rows
+    with the gradient; here a row counts as looked up when its gradient is not zero throughout. Gradients of tables on the
+    host are ids and rows (`docs/memory.md`), others are dense.
+
+    Args: as `Adam`, without `use_amsgrad`.
+    """
+
+    lazy_rows = True
+    power_shape = (1,)
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        use_locking: bool = False,
+        use_nesterov: bool = False,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+    ) -> None:
+        super().__init__(params, learning_rate, beta1, beta2, eps, use_locking, use_nesterov, weight_decay, loss_scale)
+
+
+class AdamOffload(Adam):
+    """`Adam`, whose state MindSpore keeps and updates on the host. Here it stays on the device, and a warning says so.
+
+    MindSpore has deprecated it in favour of `Adam`. To keep less state on each device, cut it (`enable_parallel_optimizer`).
+
+    Args: as `Adam`, without `use_amsgrad`.
+    """
+
+    power_shape = (1,)
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        use_locking: bool = False,
+        use_nesterov: bool = False,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+    ) -> None:
+        warnings.warn(
+            "For 'AdamOffload', the state of the optimizer is kept on the device, not on the host: it works like 'Adam'.",
+            stacklevel=2,
+        )
+        super().__init__(params, learning_rate, beta1, beta2, eps, use_locking, use_nesterov, weight_decay, loss_scale)
+
+
+class AdamWeightDecay(Optimizer):
+    """Adam with decoupled weight decay and without bias correction, as BERT was trained (Devlin et al. 2018).
+
+    m = beta1 · m + (1 - beta1) · g;  v = beta2 · v + (1 - beta2) · g²;
+    p = p - learning_rate · (m / (√v + eps) + weight_decay · p).
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        beta1, beta2: decay rates of the moments, floats in (0, 1).
+        eps: added to √v.
+        weight_decay: decoupled decay.
+    """
+
+    may_be_dealt = True
+    slots = ("adam_m", "adam_v")
+    decoupled_decay = True
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-6,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay)
+        check_betas("AdamWeightDecay", beta1, beta2, eps)
+        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        self.rest1, self.rest2 = complement(beta1), complement(beta2)
+        self.add_slot("adam_m")
+        self.add_slot("adam_v")
+
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+        """See the class."""
+        first, second = slots
+        first = self.beta1 * first + self.rest1 * gradient
+        second = self.beta2 * second + self.rest2 * jnp.square(gradient)
+        # Without bias correction, as in BERT's own optimizer.
+        direction = first / (jnp.sqrt(second) + self.eps)
+        return parameter - at.rate * (direction + at.decay * parameter), first, second
+
+
+def check_betas(name: str, beta1: Any, beta2: Any, eps: Any) -> None:
+    """Raise unless both decay rates are floats in (0, 1) and eps is positive."""
+    argument.exactly_float(name, "beta1", beta1, 0.0, 1.0, "()")
+    argument.exactly_float(name, "beta2", beta2, 0.0, 1.0, "()")
+    argument.within(name, "eps", eps, 0.0, math.inf, "()")
+
+
+def complement(beta: float) -> float:
+    """``1 - beta`` as float32 arithmetic gives it: the powers of beta are float32, and both must cancel."""
+    return float(np.float32(1) - np.float32(beta))

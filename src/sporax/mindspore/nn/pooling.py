@@ -1,0 +1,480 @@
+"""Pooling layers. Inputs are (N, C, spatial…), or (C, spatial…) for a single image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn import _windows as windows
+from sporax.mindspore.nn._choices import ImageFormat, PadMode
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops._core.spatial_settings import pair
+
+
+class _Windowed(Cell):
+    """What pooling layers share: window, stride and padding.
+
+    Args:
+        kernel_size: size of the window.
+        stride: step of the window.
+        pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
+    """
+
+    spatial = 2
+
+    def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
+        name = type(self).__name__
+        self.kernel_size = self._sizes("kernel_size", kernel_size)
+        self.stride = self._sizes("stride", stride)
+        if not isinstance(pad_mode, str) or pad_mode.lower() not in ("same", "valid", "pad"):
+            raise SporaxValueError(f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'.")
+        self.pad_mode: Any = pad_mode.lower()
+        self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
+        if self.pad_mode != "pad" and any(self.padding):
+            raise SporaxValueError(
+                f"For '{name}', 'padding' must be 0 unless 'pad_mode' is 'pad', but got {padding} with '{pad_mode}'."
+            )
+        # A wider padding would give windows without a real cell.
+        too_wide = [2 * pad > size for pad, size in zip(self.padding, self.kernel_size, strict=True)]
+        if any(too_wide):
+            raise SporaxValueError(
+                f"For '{name}', 'padding' must be at most half of 'kernel_size' {self.kernel_size}, but got {padding}."
+            )
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        return argument.ints(type(self).__name__, what, value, self.spatial)
+
+    @property
+    def _pads(self) -> Any:
+        return tuple((pad, pad) for pad in self.padding) if self.pad_mode == "pad" else self.pad_mode.upper()
+
+    def _check_rank(self, x: Tensor) -> None:
+        if x.ndim not in (self.spatial + 1, self.spatial + 2):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
+                f"but got shape {x.shape}."
+            )
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.pad_mode}"
+
+
+class _MaxPool(_Windowed):
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "valid",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self._take_window(kernel_size, stride, pad_mode, padding)
+        self.dilation = self._sizes("dilation", dilation)
+        self.return_indices = argument.boolean(name, "return_indices", return_indices)
+        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+        # The other modes compute their padding for dense windows.
+        if self.pad_mode != "pad" and (max(self.dilation) > 1 or return_indices or ceil_mode):
+            raise SporaxValueError(
+                f"For '{name}', 'dilation', 'return_indices' and 'ceil_mode' need the pad_mode 'pad', but got '{pad_mode}'."
+            )
+
+    def construct(self, x: Tensor) -> Any:
+        """The maxima; with `return_indices` also where they are in the flattened image (int64)."""
+        self._check_rank(x)
+        settings = (self.kernel_size, self.stride, self._pads, self.dilation, self.ceil_mode)
+        largest = windows.max_window(x, *settings, type(self).__name__)
+        # The places are found in a second pass.
+        return (
+            (largest, windows.max_window_places(x, *settings, type(self).__name__)) if self.return_indices else largest
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """Largest value in each window of (N, C, L).
+
+    Args:
+        kernel_size, stride: size and step of the window.
+        pad_mode: ``"same"``, ``"valid"``, or ``"pad"`` for `padding` cells on both sides.
+        padding: at most half the window.
+        dilation: distance between the cells of a window.
+        return_indices: also give the places of the maxima.
+        ceil_mode: let the last window reach over the end.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together.
+    """
+
+    spatial = 1
+
+
+class MaxPool3d(_MaxPool):
+    """Largest value in each window of (N, C, D, H, W); arguments as `MaxPool1d`."""
+
+    spatial = 3
+
+
+class MaxPool2d(_MaxPool):
+    """Largest value in each window of (N, C, H, W); arguments as `MaxPool1d`.
+
+    Args:
+        data_format: ``"NCHW"``, or ``"NHWC"`` where `pad_mode` is not ``"pad"``.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "valid",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+        data_format: ImageFormat = "NCHW",
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
+        self.data_format = _image_format("MaxPool2d", data_format, self.pad_mode)
+        if self.pad_mode != "pad":
+            self.max_pool = ops.MaxPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        return pair(type(self).__name__, value, what)
+
+    def construct(self, x: Tensor) -> Any:
+        """As `MaxPool1d`."""
+        return super().construct(x) if self.pad_mode == "pad" else _batched(self.max_pool, x)
+
+
+class _AvgPool(_Windowed):
+    counts_same_padding = False
+    """Whether the padding of ``"same"`` counts like any other."""
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "valid",
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self._take_window(kernel_size, stride, pad_mode, padding)
+        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+        self.count_include_pad = argument.boolean(name, "count_include_pad", count_include_pad)
+        if divisor_override is not None:
+            argument.positive_int(name, "divisor_override", divisor_override)
+        self.divisor_override = divisor_override
+
+    def construct(self, x: Tensor) -> Tensor:
+        """The means."""
+        self._check_rank(x)
+        return windows.mean_window(
+            x,
+            self.kernel_size,
+            self.stride,
+            # "valid" is no padding, written out.
+            self._pads if self.pad_mode != "valid" else ((0, 0),) * self.spatial,
+            self.ceil_mode,
+            self.count_include_pad and (self.pad_mode != "same" or self.counts_same_padding),
+            self.divisor_override,
+            type(self).__name__,
+        )
+
+
+class AvgPool1d(_AvgPool):
+    """Mean of each window of (N, C, L).
+
+    Args:
+        kernel_size, stride: size and step of the window.
+        pad_mode: ``"same"``, ``"valid"``, or ``"pad"`` for `padding` cells on both sides.
+        padding: at most half the window.
+        ceil_mode: let the last window reach over the end.
+        count_include_pad: whether padding counts as zeros (``"same"`` never counts it).
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together.
+    """
+
+    spatial = 1
+
+    def __init__(
+        self,
+        kernel_size: int = 1,
+        stride: int = 1,
+        pad_mode: PadMode = "valid",
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
+
+
+class AvgPool3d(_AvgPool):
+    """Mean of each window of (N, C, D, H, W); as `AvgPool1d`, and `divisor_override` divides the sum by that instead.
+
+    Other than in one and two dimensions, the padding of ``"same"`` counts too, as in MindSpore.
+    """
+
+    spatial = 3
+    counts_same_padding = True
+
+
+class AvgPool2d(_AvgPool):
+    """Mean of each window of (N, C, H, W); as `AvgPool3d`.
+
+    Args:
+        data_format: ``"NCHW"``, or ``"NHWC"`` where `pad_mode` is not ``"pad"``.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "valid",
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+        data_format: ImageFormat = "NCHW",
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
+        self.data_format = _image_format("AvgPool2d", data_format, self.pad_mode)
+        # The primitive has no other settings, and can have a strategy.
+        self._plain_window = self.pad_mode != "pad" and not ceil_mode and divisor_override is None
+        if self._plain_window:
+            self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        return pair(type(self).__name__, value, what)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """The means."""
+        return _batched(self.avg_pool, x) if self._plain_window else super().construct(x)
+
+
+def _image_format(layer: str, data_format: ImageFormat, pad_mode: str) -> ImageFormat:
+    if argument.one_of(layer, "data_format", data_format, ("NCHW", "NHWC")) == "NHWC" and pad_mode == "pad":
+        raise SporaxValueError(f"For '{layer}', 'pad_mode' must not be 'pad' with the data_format 'NHWC'.")
+    return data_format
+
+
+def _batched(pool: Any, x: Tensor) -> Tensor:
+    """`pool` on a batch, or on a single image taken as one."""
+    # A single image becomes a batch of one.
+    return ops.squeeze(pool(ops.expand_dims(x, 0)), 0) if x.ndim == 3 else pool(x)
+
+
+class _Adaptive(Cell):
+    spatial = 2
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * self.spatial
+        name = type(self).__name__
+        if len(sizes) != self.spatial:
+            raise SporaxValueError(
+                f"For '{name}', 'output_size' must have {self.spatial} elements, but got {output_size}."
+            )
+        for size in sizes:
+            if size is not None:
+                argument.positive_int(name, "output_size", size)
+        self.output_size = tuple(sizes)
+
+    def construct(self, x: Tensor) -> Any:
+        """`x`: (N, C, spatial…) or (C, spatial…)."""
+        return self.pool(x, self.output_size)
+
+    pool: Any = None
+
+    def extend_repr(self) -> str:
+        """Output size."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_Adaptive):
+    """Means that bring the last dimension to `output_size`."""
+
+    spatial = 1
+    pool = staticmethod(ops.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """Means that bring height and width to `output_size`; None keeps a size."""
+
+    pool = staticmethod(ops.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_Adaptive):
+    """Means that bring depth, height and width to `output_size`; None keeps a size."""
+
+    spatial = 3
+    pool = staticmethod(ops.adaptive_avg_pool3d)
+
+
+class AdaptiveMaxPool1d(_Adaptive):
+    """Maxima that bring the last dimension to `output_size`."""
+
+    spatial = 1
+    pool = staticmethod(ops.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_Adaptive):
+    """Maxima that bring height and width to `output_size`; None keeps a size.
+
+    Args:
+        output_size: an int, or one for each dimension.
+        return_indices: also give the places of the maxima in the flattened image (int64).
+    """
+
+    pool = staticmethod(ops.adaptive_max_pool2d)
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = argument.boolean(type(self).__name__, "return_indices", return_indices)
+
+    def construct(self, x: Tensor) -> Any:
+        """`x`: (N, C, spatial…) or (C, spatial…)."""
+        return self.pool(x, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
+    """Maxima that bring depth, height and width to `output_size`; arguments as `AdaptiveMaxPool2d`."""
+
+    spatial = 3
+    pool = staticmethod(ops.adaptive_max_pool3d)
+
+
+class _LPPool(Cell):
+    spatial = 1
+
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.norm_type = argument.number(name, "norm_type", norm_type)
+        if norm_type == 0:
+            raise SporaxValueError(f"For '{name}', 'norm_type' must not be 0.")
+        self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
+        # Windows side by side by default.
+        self.stride = argument.ints(name, "stride", self.kernel_size if stride is None else stride, self.spatial)
+        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, spatial…) or (C, spatial…)."""
+        pool = ops.lp_pool1d if self.spatial == 1 else ops.lp_pool2d
+        one = self.spatial == 1
+        window, stride = (self.kernel_size[0], self.stride[0]) if one else (self.kernel_size, self.stride)
+        return pool(x, self.norm_type, window, stride, self.ceil_mode)
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class LPPool1d(_LPPool):
+    """``(sum of x ** norm_type) ** (1 / norm_type)`` over each window of (N, C, L).
+
+    Args:
+        norm_type: the power.
+        kernel_size, stride: size and step of the window; the step is the size by default.
+        ceil_mode: let the last window reach over the end.
+    """
+
+
+class LPPool2d(_LPPool):
+    """As `LPPool1d`, over windows of (N, C, H, W)."""
+
+    spatial = 2
+
+
+class _MaxUnpool(Cell):
+    spatial = 1
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
+        # 0 stands for the default, as in MindSpore.
+        self.stride = argument.ints(name, "stride", self.kernel_size if stride in (None, 0) else stride, self.spatial)
+        self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
+
+    def construct(self, x: Tensor, indices: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
+        """`x` and `indices` as a max pool gave them; `output_size`: shape before pooling, computed when None."""
+        pool = (ops.max_unpool1d, ops.max_unpool2d, ops.max_unpool3d)[self.spatial - 1]
+        return pool(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Puts maxima back where `MaxPool1d` (with indices) found them; zeros elsewhere.
+
+    Args:
+        kernel_size, stride, padding: those of the pooling.
+    """
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """As `MaxUnpool1d` for `MaxPool2d`."""
+
+    spatial = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """As `MaxUnpool1d` for `MaxPool3d`."""
+
+    spatial = 3
+
+
+class _FractionalMaxPool(Cell):
+    """What the layers for two and for three dims share."""
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.output_size = output_size
+        self.output_ratio = output_ratio
+        self.return_indices = argument.boolean(type(self).__name__, "return_indices", return_indices)
+        self._random_samples = _random_samples
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Largest values over windows at random places of images (Graham 2014).
+
+    Args:
+        kernel_size: size of a window, an int or one for each dimension.
+        output_size: number of windows, likewise.
+        output_ratio: number of windows as a share of the input's size, in (0, 1), instead.
+        return_indices: give the places of the values too, counted through the image.
+        _random_samples: (N, C, 2), numbers in [0, 1) that say where the windows are; None: drawn at every call.
+    """
+
+    def construct(self, input: Tensor) -> Any:
+        """`input`: (N, C, H, W) or (C, H, W)."""
+        return ops.fractional_max_pool2d(input, *self._settings)
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Largest values over windows at random places of volumes. Arguments as for `FractionalMaxPool2d`."""
+
+    def construct(self, input: Tensor) -> Any:
+        """`input`: (N, C, D, H, W) or (C, D, H, W)."""
+        return ops.fractional_max_pool3d(input, *self._settings)

@@ -1,0 +1,506 @@
+"""Continuous distributions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive
+
+Pair = tuple[Tensor, Tensor]
+_LOG_2PI = math.log(2 * math.pi)
+
+
+def _lbeta(x: Tensor, y: Tensor) -> Tensor:
+    result: Tensor = ops.lgamma(x) + ops.lgamma(y) - ops.lgamma(x + y)
+    return result
+
+
+def _where_inside(inside: Tensor, value: Tensor, outside: float) -> Tensor:
+    result: Tensor = ops.where(inside, value, ops.full_like(value, outside))
+    return result
+
+
+class _LocationScale(Distribution):
+    """A distribution with a place and a positive width, whose default names are ``mean`` and ``sd``."""
+
+    def __init__(
+        self,
+        mean: Any = None,
+        sd: Any = None,
+        seed: int | None = None,
+        dtype: DType = dtypes.float32,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(seed, dtype, type(self).__name__ if name is None else name, {"mean": mean, "sd": sd})
+        self._mean_value = self._add_parameter(mean, "mean")
+        self._sd_value = self._add_parameter(sd, "sd")
+        check_positive(self._sd_value, "Standard deviation")
+
+
+class Normal(_LocationScale):
+    """The normal distribution.
+
+    Args:
+        mean, sd: mean and standard deviation, which must be positive; None: to be given at every call.
+        seed, dtype, name: see `Distribution`.
+
+    Example:
+        >>> Normal(0.0, 1.0).log_prob(Tensor([0.0]))
+    """
+
+    def _mean(self, mean: Tensor, sd: Tensor) -> Tensor:
+        return mean
+
+    def _mode(self, mean: Tensor, sd: Tensor) -> Tensor:
+        return mean
+
+    def _sd(self, mean: Tensor, sd: Tensor) -> Tensor:
+        return sd
+
+    def _entropy(self, mean: Tensor, sd: Tensor) -> Tensor:
+        return 0.5 * (_LOG_2PI + 1.0) + ops.log(sd)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+        return -0.5 * ops.square((value - mean) / sd) - 0.5 * _LOG_2PI - ops.log(sd)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _cdf(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+        return 0.5 * (1.0 + ops.erf((value - mean) / (sd * math.sqrt(2.0))))  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _divergence(self, own: Pair, other: Pair) -> Tensor:
+        (mean_a, sd_a), (mean_b, sd_b) = own, other
+        wider = ops.log(sd_a) - ops.log(sd_b)
+        apart = ops.square((mean_a - mean_b) / sd_b)
+        # expm1, since both deviations are usually close.
+        return 0.5 * apart + 0.5 * ops.expm1(2.0 * wider) - wider  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _draw(self, shape: tuple[int, ...], mean: Tensor, sd: Tensor) -> Tensor:
+        return self._noise("normal", shape) * sd + mean
+
+
+class HalfNormal(_LocationScale):
+    """The right half of a normal distribution; densities only, as in MindSpore.
+
+    Args:
+        mean, sd: of the whole distribution.
+        seed, dtype, name: see `Distribution`.
+    """
+
+    def _prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+        density = math.sqrt(2.0 / math.pi) / sd * ops.exp(-0.5 * ops.square((value - mean) / sd))
+        # Below the place there is no half.
+        return _where_inside(value >= 0, density, 0.0)
+
+
+class Laplace(_LocationScale):
+    """The Laplace distribution; densities only, as in MindSpore.
+
+    Args:
+        mean, sd: place and scale.
+        seed, dtype, name: see `Distribution`.
+    """
+
+    def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+        return -ops.abs((value - mean) / sd) - ops.log(2.0 * sd)  # type: ignore[no-any-return]  # operators are made at run time
+
+
+class StudentT(Distribution):
+    """Student's t-distribution; densities only, as in MindSpore.
+
+    Args:
+        df: degrees of freedom, positive.
+        mean, sd: place and scale, which must be positive.
+        seed, dtype, name: see `Distribution`.
+    """
+
+    def __init__(
+        self,
+        df: Any = None,
+        mean: Any = None,
+        sd: Any = None,
+        seed: int | None = None,
+        dtype: DType = dtypes.float32,
+        name: str = "StudentT",
+    ) -> None:
+        super().__init__(seed, dtype, name, {"df": df, "mean": mean, "sd": sd})
+        self._df_value = self._add_parameter(df, "df")
+        self._mean_value = self._add_parameter(mean, "mean")
+        self._sd_value = self._add_parameter(sd, "sd")
+        check_positive(self._sd_value, "Standard deviation")
+        check_positive(self._df_value, "Degrees of freedom")
+
+    def _log_prob(self, value: Tensor, df: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+        weight = -0.5 * (df + 1.0) * ops.log1p(ops.square((value - mean) / sd) / df)
+        norm = ops.log(sd) + 0.5 * ops.log(df) + 0.5 * math.log(math.pi)
+        return weight - norm - ops.lgamma(0.5 * df) + ops.lgamma(0.5 * (df + 1.0))  # type: ignore[no-any-return]  # operators are made at run time
+
+
+class Uniform(Distribution):
+    """The uniform distribution between two bounds.
+
+    Args:
+        low, high: the bounds.
+        seed, dtype, name: see `Distribution`.
+    """
+
+    def __init__(
+        self,
+        low: Any = None,
+        high: Any = None,
+        seed: int | None = None,
+        dtype: DType = dtypes.float32,
+        name: str = "Uniform",
+    ) -> None:
+        super().__init__(seed, dtype, name, {"low": low, "high": high})
+        self._low, self._high = self._add_parameter(low, "low"), self._add_parameter(high, "high")
+        bounds = (self._low, self._high)
+        # Parameters may change, so only fixed bounds are compared.
+        if all(isinstance(bound, Tensor) and not isinstance(bound, Parameter) for bound in bounds):
+            lower, upper = (np.asarray(bound) for bound in bounds)
+            if not (lower < upper).all():
+                raise SporaxValueError(f"For '{name}', 'low' must be less than 'high', but got {low} and {high}.")
+
+    @property
+    def low(self) -> Tensor | None:
+        """The lower bound."""
+        return self._low
+
+    @property
+    def high(self) -> Tensor | None:
+        """The upper bound."""
+        return self._high
+
+    def _mean(self, low: Tensor, high: Tensor) -> Tensor:
+        return (low + high) / 2.0
+
+    def _var(self, low: Tensor, high: Tensor) -> Tensor:
+        return ops.square(high - low) / 12.0  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _entropy(self, low: Tensor, high: Tensor) -> Tensor:
+        return ops.log(high - low)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _prob(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        inside = ops.logical_and(value >= low, value <= high)
+        return ops.where(inside, 1.0 / (high - low), ops.zeros_like(value))  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _cdf(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return ops.clip_by_value((value - low) / (high - low), 0.0, 1.0)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _divergence(self, own: Pair, other: Pair) -> Tensor:
+        (low_a, high_a), (low_b, high_b) = own, other
+        wider = ops.log(high_b - low_b) - ops.log(high_a - low_a)
+        # Infinite where this one has values that the other cannot have.
+        return _where_inside(ops.logical_and(low_b <= low_a, high_a <= high_b), wider, math.inf)
+
+    def _draw(self, shape: tuple[int, ...], low: Tensor, high: Tensor) -> Tensor:
+        return (high - low) * self._noise("uniform", shape) + low
+
+
+class Exponential(Distribution):
+    """The exponential distribution.
+
+    Args:
+        rate: one over the mean, positive.
+        seed, dtype, name: see `Distribution`.
+    """
+
+    def __init__(
+        self, rate: Any = None, seed: int | None = None, dtype: DType = dtypes.float32, name: str = "Exponential"
+    ) -> None:
+        super().__init__(seed, dtype, name, {"rate": rate})
+        self._rate = self._add_parameter(rate, "rate")
+        check_positive(self._rate, "rate")
+
+    @property
+    def rate(self) -> Tensor | None:
+        """One over the mean."""
+        return self._rate
+
+    def _mean(self, rate: Tensor) -> Tensor:
+        return 1.0 / rate
+
+    def _mode(self, rate: Tensor) -> Tensor:
+        return ops.zeros_like(rate)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _sd(self, rate: Tensor) -> Tensor:
+        return 1.0 / rate
+
+    def _entropy(self, rate: Tensor) -> Tensor:
+        return 1.0 - ops.log(rate)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_prob(self, value: Tensor, rate: Tensor) -> Tensor:
+        return _where_inside(value >= 0, ops.log(rate) - rate * value, -math.inf)
+
+    def _cdf(self, value: Tensor, rate: Tensor) -> Tensor:
+        return _where_inside(value >= 0, 1.0 - ops.exp(-rate * value), 0.0)
+
+    def _log_survival(self, value: Tensor, rate: Tensor) -> Tensor:
+        return _where_inside(value >= 0, -rate * value, 0.0)
+
+    def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
+        (a,), (b,) = own, other
+        return ops.log(a) - ops.log(b) + b / a - 1.0  # type: ignore[no-any-return]  # operators are made at run time
+
+    # Minus the logarithm of a uniform number is exponential.
+    def _draw(self, shape: tuple[int, ...], rate: Tensor) -> Tensor:
+        return -ops.log(self._noise("uniform", shape)) / rate  # type: ignore[no-any-return]  # operators are made at run time
+
+
+class Gamma(Distribution):
+    """The gamma distribution.
+
+    Args:
+        concentration, rate: shape and one over the scale, positive; lists, arrays or Tensors.
+        seed, dtype, name: see `Distribution`.
+
+    Raises:
+        SporaxTypeError: a parameter is a Python number.
+    """
+
+    def __init__(
+        self,
+        concentration: Any = None,
+        rate: Any = None,
+        seed: int | None = None,
+        dtype: DType = dtypes.float32,
+        name: str = "Gamma",
+    ) -> None:
+        _no_numbers(name, concentration=concentration, rate=rate)
+        super().__init__(seed, dtype, name, {"concentration": concentration, "rate": rate})
+        self._concentration = self._add_parameter(concentration, "concentration")
+        self._rate = self._add_parameter(rate, "rate")
+        check_positive(self._concentration, "concentration")
+        check_positive(self._rate, "rate")
+
+    @property
+    def concentration(self) -> Tensor | None:
+        """The shape of the distribution."""
+        return self._concentration
+
+    @property
+    def rate(self) -> Tensor | None:
+        """One over the scale."""
+        return self._rate
+
+    def _mean(self, concentration: Tensor, rate: Tensor) -> Tensor:
+        return concentration / rate
+
+    def _var(self, concentration: Tensor, rate: Tensor) -> Tensor:
+        return concentration / ops.square(rate)  # type: ignore[no-any-return]  # operators are made at run time
+
+    # Below 1 the density has no largest value.
+    def _mode(self, concentration: Tensor, rate: Tensor) -> Tensor:
+        return _where_inside(concentration > 1.0, (concentration - 1.0) / rate, math.nan)
+
+    def _entropy(self, concentration: Tensor, rate: Tensor) -> Tensor:
+        spread = ops.lgamma(concentration) + (1.0 - concentration) * ops.digamma(concentration)
+        return concentration - ops.log(rate) + spread  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_prob(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
+        weight = (concentration - 1.0) * ops.log(value) - rate * value
+        return weight - ops.lgamma(concentration) + concentration * ops.log(rate)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _cdf(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
+        return ops.igamma(concentration, rate * value)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _divergence(self, own: Pair, other: Pair) -> Tensor:
+        (shape_a, rate_a), (shape_b, rate_b) = own, other
+        shapes = (shape_a - shape_b) * ops.digamma(shape_a) + ops.lgamma(shape_b) - ops.lgamma(shape_a)
+        rates = shape_b * (ops.log(rate_a) - ops.log(rate_b)) + shape_a * (rate_b / rate_a - 1.0)
+        return shapes + rates  # type: ignore[no-any-return]  # operators are made at run time
+
+    # Drawn with rate 1, and scaled.
+    def _draw(self, shape: tuple[int, ...], concentration: Tensor, rate: Tensor) -> Tensor:
+        return self._noise("gamma", shape, concentration) / rate
+
+
+class Beta(Distribution):
+    """The beta distribution.
+
+    Args:
+        concentration1, concentration0: of ones and of zeros, positive; lists, arrays or Tensors.
+        seed, dtype, name: see `Distribution`.
+
+    Raises:
+        SporaxTypeError: a parameter is a float.
+    """
+
+    def __init__(
+        self,
+        concentration1: Any = None,
+        concentration0: Any = None,
+        seed: int | None = None,
+        dtype: DType = dtypes.float32,
+        name: str = "Beta",
+    ) -> None:
+        _no_numbers(name, concentration1=concentration1, concentration0=concentration0)
+        super().__init__(seed, dtype, name, {"concentration1": concentration1, "concentration0": concentration0})
+        self._concentration1 = self._add_parameter(concentration1, "concentration1")
+        self._concentration0 = self._add_parameter(concentration0, "concentration0")
+        check_positive(self._concentration1, "concentration1")
+        check_positive(self._concentration0, "concentration0")
+
+    @property
+    def concentration1(self) -> Tensor | None:
+        """The concentration of ones."""
+        return self._concentration1
+
+    @property
+    def concentration0(self) -> Tensor | None:
+        """The concentration of zeros."""
+        return self._concentration0
+
+    def _mean(self, ones: Tensor, zeros: Tensor) -> Tensor:
+        return ones / (ones + zeros)
+
+    def _var(self, ones: Tensor, zeros: Tensor) -> Tensor:
+        total = ones + zeros
+        return ones * zeros / (ops.square(total) * (total + 1.0))  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _mode(self, ones: Tensor, zeros: Tensor) -> Tensor:
+        return _where_inside(ops.logical_and(ones > 1.0, zeros > 1.0), (ones - 1.0) / (ones + zeros - 2.0), math.nan)
+
+    def _entropy(self, ones: Tensor, zeros: Tensor) -> Tensor:
+        apart = (ones - 1.0) * ops.digamma(ones) + (zeros - 1.0) * ops.digamma(zeros)
+        return _lbeta(ones, zeros) - apart + (ones + zeros - 2.0) * ops.digamma(ones + zeros)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_prob(self, value: Tensor, ones: Tensor, zeros: Tensor) -> Tensor:
+        weight = (ones - 1.0) * ops.log(value) + (zeros - 1.0) * ops.log1p(-value)
+        return weight - _lbeta(ones, zeros)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _divergence(self, own: Pair, other: Pair) -> Tensor:
+        (ones_a, zeros_a), (ones_b, zeros_b) = own, other
+        more = ops.digamma(ones_a) * (ones_b - ones_a) + ops.digamma(zeros_a) * (zeros_b - zeros_a)
+        total = ops.digamma(ones_a + zeros_a) * (ones_b + zeros_b - ones_a - zeros_a)
+        return _lbeta(ones_b, zeros_b) - _lbeta(ones_a, zeros_a) - more + total  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _draw(self, shape: tuple[int, ...], ones: Tensor, zeros: Tensor) -> Tensor:
+        # Two gamma numbers give a beta number.
+        first, second = self._noise("gamma", shape, ones), self._noise("gamma", shape, zeros)
+        return first / (first + second)
+
+
+class _LocScale(Distribution):
+    """A distribution with a place and a positive width that are called ``loc`` and ``scale``."""
+
+    def __init__(
+        self,
+        loc: Any = None,
+        scale: Any = None,
+        seed: int | None = None,
+        dtype: DType = dtypes.float32,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(seed, dtype, type(self).__name__ if name is None else name, {"loc": loc, "scale": scale})
+        self._loc, self._scale = self._add_parameter(loc, "loc"), self._add_parameter(scale, "scale")
+        check_positive(self._scale, "scale")
+
+    @property
+    def loc(self) -> Tensor | None:
+        """The place."""
+        return self._loc
+
+    @property
+    def scale(self) -> Tensor | None:
+        """The width."""
+        return self._scale
+
+
+class Cauchy(_LocScale):
+    """The Cauchy distribution, which has no mean and no variance.
+
+    Args:
+        loc, scale: place and width, which must be positive.
+        seed, dtype, name: see `Distribution`.
+    """
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise SporaxValueError(f"For '{self.name}', the {what} is undefined.")
+
+    def _mean(self, loc: Tensor, scale: Tensor) -> Tensor:
+        self._refuse("mean")
+
+    def _sd(self, loc: Tensor, scale: Tensor) -> Tensor:
+        self._refuse("standard deviation")
+
+    def _var(self, loc: Tensor, scale: Tensor) -> Tensor:
+        self._refuse("variance")
+
+    def _mode(self, loc: Tensor, scale: Tensor) -> Tensor:
+        return loc
+
+    def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.log(scale) + math.log(4 * math.pi)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        return -ops.log1p(ops.square((value - loc) / scale)) - ops.log(math.pi * scale)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.atan((value - loc) / scale) / math.pi + 0.5  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.log1p(2.0 * ops.atan((value - loc) / scale) / math.pi) - math.log(2.0)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _divergence(self, own: Pair, other: Pair) -> Tensor:
+        (loc_a, scale_a), (loc_b, scale_b) = own, other
+        apart = ops.square(scale_a + scale_b) + ops.square(loc_a - loc_b)
+        return ops.log(apart) - math.log(4.0) - ops.log(scale_a) - ops.log(scale_b)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
+        # The inverse of the distribution function.
+        return loc + scale * ops.tan(math.pi * (self._noise("uniform", shape) - 0.5))  # type: ignore[no-any-return]  # operators are made at run time
+
+
+class Logistic(_LocScale):
+    """The logistic distribution.
+
+    Args:
+        loc, scale: place and width, which must be positive.
+        seed, dtype, name: see `Distribution`.
+    """
+
+    def _mean(self, loc: Tensor, scale: Tensor) -> Tensor:
+        return loc
+
+    def _mode(self, loc: Tensor, scale: Tensor) -> Tensor:
+        return loc
+
+    def _sd(self, loc: Tensor, scale: Tensor) -> Tensor:
+        return scale * (math.pi / math.sqrt(3.0))
+
+    def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.log(scale) + 2.0  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        z = (value - loc) / scale
+        return -z + 2.0 * ops.logsigmoid(z) - ops.log(scale)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.sigmoid((value - loc) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.logsigmoid((value - loc) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _survival_function(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.sigmoid((loc - value) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _log_survival(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        return ops.logsigmoid((loc - value) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
+        drawn = self._noise("uniform", shape)
+        return (ops.log(drawn) - ops.log1p(-drawn)) * scale + loc  # type: ignore[no-any-return]  # operators are made at run time
+
+
+def _no_numbers(name: str, **parameters: Any) -> None:
+    for parameter, value in parameters.items():
+        if isinstance(value, float) or (name == "Gamma" and isinstance(value, int)):
+            raise SporaxTypeError(f"For '{name}', '{parameter}' must not be a scalar, but got {value}.")

@@ -1,0 +1,443 @@
+"""What all distributions share: their parameters, and how functions follow from each other.
+
+A distribution has parameters, given when it is made or at each call. A subclass writes the formulas it has closed forms
+for, as methods whose name begins with an underscore (`_log_prob`, `_mean`, `_draw`, …); they get values and parameters as
+Tensors of one dtype. What has no formula follows from one that has (`_DERIVED`) or is refused.
+
+`_kl_loss` and `_cross_entropy` follow from `_divergence` and `_entropy`; `sample` from `_draw`, which is given the whole
+shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.runtime.random.random_streams import Generator
+
+Formula = Callable[..., Any]
+# The least positive float32.
+_TINY = np.finfo(np.float32).tiny
+
+
+def _without(x: Tensor) -> Tensor:
+    return 1.0 - x
+
+
+_DERIVED: Mapping[str, tuple[tuple[str, Formula], ...]] = {
+    "prob": (("log_prob", ops.exp),),
+    "log_prob": (("prob", ops.log),),
+    "sd": (("var", ops.sqrt),),
+    "var": (("sd", ops.square),),
+    "cdf": (
+        ("log_cdf", ops.exp),
+        ("survival_function", _without),
+        ("log_survival", lambda x: 1.0 - ops.exp(x)),
+    ),
+    "survival_function": (
+        ("log_survival", ops.exp),
+        ("cdf", _without),
+        ("log_cdf", lambda x: 1.0 - ops.exp(x)),
+    ),
+    "log_cdf": (
+        ("cdf", ops.log),
+        ("survival_function", lambda x: ops.log(1.0 - x)),
+        ("log_survival", lambda x: ops.log(1.0 - ops.exp(x))),
+    ),
+    "log_survival": (
+        ("survival_function", ops.log),
+        ("cdf", lambda x: ops.log(1.0 - x)),
+        ("log_cdf", lambda x: ops.log(1.0 - ops.exp(x))),
+    ),
+}
+"""For each function of MindSpore's what it follows from, best first."""
+
+_OF_VALUES = ("log_prob", "prob", "cdf", "log_cdf", "survival_function", "log_survival")
+_OF_PARAMETERS = ("mean", "mode", "sd", "var", "entropy")
+_OTHERS = ("kl_loss", "cross_entropy", "sample", "get_dist_args", "get_dist_type")
+
+
+@operator(function="")
+def noise(
+    key: Array,
+    parameters: tuple[Array, ...],
+    kind: Literal["normal", "uniform", "gamma", "poisson", "categorical"],
+    shape: tuple[int, ...],
+) -> Array:
+    """Float32 numbers of a simple distribution; `parameters` are those that cannot be applied to the numbers afterwards."""
+    if kind == "normal":
+        return jax.random.normal(key, shape, jnp.float32)
+    if kind == "uniform":
+        # Not 0, of which samplers take the logarithm.
+        return jax.random.uniform(key, shape, jnp.float32, minval=_TINY)
+    (parameter,) = parameters
+    if kind == "gamma":
+        return jax.random.gamma(key, parameter.astype(jnp.float32), shape)
+    if kind == "poisson":
+        return jax.random.poisson(key, parameter.astype(jnp.float32), shape).astype(jnp.float32)
+    return jax.random.categorical(key, jnp.log(parameter), shape=shape).astype(jnp.float32)
+
+
+class Distribution(Cell):
+    """Base of distributions.
+
+    Args:
+        seed: of a stream of its own; None or 0: the one of all random operators.
+        dtype: of samples and, where it is floating, of values.
+        name: of the distribution, in messages.
+        param: parameters by name, or a dict that has them as ``"param_dict"``.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: `seed` is no whole number, or negative; parameters of different dtypes.
+    """
+
+    is_discrete = False
+
+    def __init__(self, seed: int | None, dtype: DType, name: str, param: Mapping[str, Any]) -> None:
+        super().__init__()
+        if not isinstance(name, str):
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', 'name' must be a string, but got {type(name).__name__}."
+            )
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise SporaxTypeError(f"For '{name}', 'seed' must be an int, but got {type(seed).__name__}.")
+        if seed is not None and seed < 0:
+            raise SporaxValueError(f"For '{name}', 'seed' must be >= 0, but got {seed}.")
+        allowed = dtypes.float_type if not self.is_discrete else dtypes.number_type
+        if dtype not in allowed:
+            raise SporaxTypeError(f"For '{name}', 'dtype' must be one of {list(allowed)}, but got {dtype!r}.")
+        self._name, self._seed, self._dtype = name, seed or 0, dtype
+        # Seed 0 is MindSpore's word for no seed.
+        self._stream = Generator(seed) if seed else seeds.operators
+        # `locals()` is a usual argument.
+        self._parameters = {key: value for key, value in param.items() if key != "self" and not key.startswith("_")}
+        given = param.get("param_dict", param)
+        self.parameter_type = parameter_type(given, dtype)
+        self.parameter_names: tuple[str, ...] = ()
+        all_given = all(value is not None for value in given.values())
+        self._batch_shape = (
+            np.broadcast_shapes(*(np.shape(_plain(value)) for value in given.values())) if all_given else None
+        )
+        # Python numbers alone count as a scalar batch.
+        self._is_scalar_batch = all(value is None or isinstance(value, int | float) for value in given.values())
+        self._broadcast_shape = self._batch_shape
+
+    # ------------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def dtype(self) -> DType:
+        """Dtype of samples."""
+        return self._dtype
+
+    @property
+    def seed(self) -> int:
+        """Seed of its stream; 0 for the one of all random operators."""
+        return self._seed
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What it was made of."""
+        return self._parameters
+
+    @property
+    def is_scalar_batch(self) -> bool:
+        """Whether all parameters that are given are Python numbers."""
+        return self._is_scalar_batch
+
+    @property
+    def batch_shape(self) -> tuple[int, ...] | None:
+        """Shape of the parameters together; None if one is not given."""
+        return self._batch_shape
+
+    @property
+    def broadcast_shape(self) -> tuple[int, ...] | None:
+        """As `batch_shape`; of categories, without their number."""
+        return self._broadcast_shape
+
+    # ------------------------------------------------------------------------------------------------- parameters
+
+    def _add_parameter(self, value: Any, name: str) -> Tensor | None:
+        """Keep a parameter as a Tensor, or as what is to be given at every call."""
+        self.parameter_names = (*self.parameter_names, name)
+        kept = None if value is None else as_parameter(value, self.parameter_type)
+        # The attribute of the subclass is the one that a Cell names.
+        object.__setattr__(self, f"_default_{name}", kept)
+        return kept
+
+    def _default(self, name: str) -> Tensor | None:
+        default: Tensor | None = getattr(self, f"_default_{name}")
+        return default
+
+    def _check_param_type(self, *args: Any) -> Any:
+        """The parameters: those given, else those kept, all in one dtype and shape.
+
+        Raises:
+            SporaxTypeError: one is neither given nor kept, or is no Tensor.
+        """
+        chosen = []
+        for name, given in zip(self.parameter_names, args, strict=True):
+            value = self._default(name) if given is None else given
+            if not isinstance(value, Tensor):
+                raise SporaxTypeError(
+                    f"For '{self.name}', '{name}' must be a Tensor, given here or when the distribution was made, but got "
+                    f"{type(value).__name__}."
+                )
+            # All in one dtype, so that formulas need no casts.
+            chosen.append(ops.cast(value, self.parameter_type))
+        if len(chosen) == 1:
+            return chosen[0]
+        shape = np.broadcast_shapes(*(value.shape for value in chosen))
+        return tuple(ops.broadcast_to(value, shape) for value in chosen)
+
+    def _check_value(self, value: Any, name: str) -> Tensor:
+        """`value`, if it is a Tensor.
+
+        Raises:
+            SporaxTypeError: it is not.
+        """
+        if not isinstance(value, Tensor):
+            raise SporaxTypeError(f"For '{self.name}', '{name}' must be a Tensor, but got {type(value).__name__}.")
+        return value
+
+    def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
+        """Parameters of a call, by place or by name."""
+        given = self._by_place(args, kwargs)
+        resolved = self._check_param_type(*given)
+        return resolved if isinstance(resolved, tuple) else (resolved,)
+
+    def _by_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        names = self.parameter_names
+        # MindSpore's further names for the same parameters.
+        places = {alias: place for place, name in enumerate(names) for alias in (name, f"{name}1", f"{name}_a")}
+        unknown = [name for name in kwargs if name not in places]
+        if len(args) > len(names) or unknown:
+            raise SporaxTypeError(
+                f"For '{self.name}', the parameters must be {names}, but got {len(args)} by place and {list(kwargs)}."
+            )
+        given = [*args, *[None] * (len(names) - len(args))]
+        for name, value in kwargs.items():
+            given[places[name]] = value
+        return given
+
+    # ------------------------------------------------------------------------------------------------- functions
+
+    def _formula(self, name: str) -> Formula:
+        own = getattr(self, f"_{name}", None)
+        if own is not None:
+            return own  # type: ignore[no-any-return]  # a method of a subclass
+        # The first source that the subclass has.
+        for source, change in _DERIVED.get(name, ()):
+            formula = getattr(self, f"_{source}", None)
+            if formula is not None:
+                return lambda *inputs: change(formula(*inputs))
+        raise SporaxNotImplementedError(f"For '{self.name}', '{name}' is not implemented.")
+
+    def _of_value(self, function: str, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        formula = self._formula(function)
+        # Values of discrete distributions are computed as floats.
+        kind = self.dtype if self.dtype in dtypes.float_type else self.parameter_type
+        value = ops.cast(self._check_value(value, "value"), kind)
+        result: Tensor = formula(value, *self._resolved(args, kwargs))
+        return result
+
+    def log_prob(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Logarithm of the density, or of the probability of discrete values. Parameters may be given."""
+        return self._of_value("log_prob", value, args, kwargs)
+
+    def prob(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Density, or probability of discrete values. Parameters may be given."""
+        return self._of_value("prob", value, args, kwargs)
+
+    def cdf(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Probability of values up to this one. Parameters may be given."""
+        return self._of_value("cdf", value, args, kwargs)
+
+    def log_cdf(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Logarithm of `cdf`."""
+        return self._of_value("log_cdf", value, args, kwargs)
+
+    def survival_function(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Probability of larger values."""
+        return self._of_value("survival_function", value, args, kwargs)
+
+    def log_survival(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Logarithm of `survival_function`."""
+        return self._of_value("log_survival", value, args, kwargs)
+
+    def _of_parameters(self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        formula = self._formula(function)
+        result: Tensor = formula(*self._resolved(args, kwargs))
+        return result
+
+    def mean(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The mean. Parameters may be given."""
+        return self._of_parameters("mean", args, kwargs)
+
+    def mode(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The most probable value. Parameters may be given."""
+        return self._of_parameters("mode", args, kwargs)
+
+    def sd(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The standard deviation. Parameters may be given."""
+        return self._of_parameters("sd", args, kwargs)
+
+    def var(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The variance. Parameters may be given."""
+        return self._of_parameters("var", args, kwargs)
+
+    def entropy(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The entropy, in nats. Parameters may be given."""
+        return self._of_parameters("entropy", args, kwargs)
+
+    def kl_loss(self, dist: str, *args: Any, **kwargs: Any) -> Tensor:
+        """Kullback-Leibler divergence from this distribution to another of the same kind.
+
+        Args:
+            dist: kind of the other distribution, e.g. ``"Normal"``.
+            args, kwargs: its parameters (``mean_b``), then those of this one.
+
+        Raises:
+            SporaxValueError: another kind.
+        """
+        divergence = self._formula("divergence")
+        own, other = self._pair(dist, args, kwargs)
+        result: Tensor = divergence(own, other)
+        return result
+
+    def cross_entropy(self, dist: str, *args: Any, **kwargs: Any) -> Tensor:
+        """Entropy of this distribution plus `kl_loss`, with its arguments."""
+        entropy, divergence = self._formula("entropy"), self._formula("divergence")
+        own, other = self._pair(dist, args, kwargs)
+        result: Tensor = entropy(*own) + divergence(own, other)
+        return result
+
+    def _pair(self, dist: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Parameters of this distribution, and of the other one."""
+        kind = self.get_dist_type()
+        if dist != kind:
+            raise SporaxValueError(f"For '{self.name}', 'dist' must be '{kind}', but got {dist!r}.")
+        names = self.parameter_names
+        others = list(args[: len(names)])
+        for name in names[len(others) :]:
+            # Parameters of the other distribution come first.
+            others.append(kwargs.pop(f"{name}_b", kwargs.pop(f"{name}1_b", None)))
+        checked = [
+            ops.cast(self._check_value(value, f"{name}_b"), self.parameter_type)
+            for name, value in zip(names, others, strict=True)
+        ]
+        return self._resolved(args[len(names) :], kwargs), tuple(checked)
+
+    def sample(self, shape: tuple[int, ...] = (), *args: Any, **kwargs: Any) -> Tensor:
+        """Random values of shape ``shape + batch_shape``. Parameters may be given.
+
+        Raises:
+            SporaxTypeError: `shape` is no tuple.
+        """
+        if not isinstance(shape, tuple):
+            raise SporaxTypeError(f"For '{self.name}', 'shape' must be a tuple, but got {type(shape).__name__}.")
+        draw = self._formula("draw")
+        parameters = self._resolved(args, kwargs)
+        return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+
+    def _event_batch(self, parameters: tuple[Tensor, ...]) -> tuple[int, ...]:
+        """Shape of what one draw gives."""
+        return np.broadcast_shapes(*(value.shape for value in parameters))
+
+    def _noise(self, kind: str, shape: tuple[int, ...], *parameters: Tensor) -> Tensor:
+        """Numbers of this distribution's stream; see `noise`."""
+        drawn: Tensor = noise(wrap(self._stream.next_key()), parameters, kind, shape)
+        return drawn
+
+    def get_dist_args(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
+        """The parameters: those given, else those kept."""
+        given = self._by_place(args, kwargs)
+        for name, value in zip(self.parameter_names, given, strict=True):
+            if value is not None:
+                self._check_value(value, name)
+        return tuple(
+            self._default(name) if value is None else value
+            for name, value in zip(self.parameter_names, given, strict=True)
+        )
+
+    def get_dist_type(self) -> str:
+        """The kind of distribution, for `kl_loss`."""
+        return type(self).__name__
+
+    def construct(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A function by its name: ``normal("log_prob", value)``.
+
+        Raises:
+            SporaxNotImplementedError: there is none of that name.
+        """
+        if name not in (*_OF_VALUES, *_OF_PARAMETERS, *_OTHERS):
+            raise SporaxNotImplementedError(f"For '{self.name}', '{name}' is not implemented.")
+        if name == "get_dist_type":
+            return self.get_dist_type()  # the same whatever the parameters
+        return getattr(self, name)(*args, **kwargs)
+
+
+# ------------------------------------------------------------------------------------------------------------- arguments
+
+
+def parameter_type(given: Mapping[str, Any], hint: DType) -> DType:
+    """Floating dtype of the parameters: of those that have one, which must agree, else `hint`.
+
+    Raises:
+        SporaxTypeError: they do not agree.
+    """
+    kinds = {name: dtypes.to_dtype(value.dtype) for name, value in given.items() if hasattr(value, "dtype")}
+    if len(set(kinds.values())) > 1:
+        raise SporaxTypeError(f"For 'Distribution', the parameters must have the same dtype, but got {kinds}.")
+    kind = next(iter(kinds.values()), hint)
+    # MindSpore computes in float32 at most.
+    return kind if kind in dtypes.float_type and kind != dtypes.float64 else dtypes.float32
+
+
+def _plain(value: Any) -> Any:
+    return value.array if isinstance(value, Tensor) else value
+
+
+def as_parameter(value: Any, kind: DType) -> Tensor:
+    """A parameter as a Tensor; a `Parameter` stays what it is.
+
+    Raises:
+        SporaxTypeError: no number, array or Tensor.
+    """
+    # Kept by identity, so that training changes it.
+    if isinstance(value, Parameter):
+        return value
+    if isinstance(value, bool) or not isinstance(value, Tensor | np.ndarray | list | int | float):
+        raise SporaxTypeError(f"For 'Distribution', a parameter must be a number or Tensor, but got {value!r}.")
+    return Tensor(value, dtype=kind)
+
+
+def check_positive(value: Tensor | None, name: str) -> None:
+    """Raise SporaxValueError unless every element is above zero; values of a Parameter may change, so they are not asked."""
+    if value is not None and not isinstance(value, Parameter) and not (value.asnumpy() > 0).all():
+        raise SporaxValueError(f"{name} must be greater than zero.")
+
+
+def check_probabilities(value: Tensor | None) -> None:
+    """Raise SporaxValueError unless every element is between zero and one, exclusively."""
+    if value is not None and not isinstance(value, Parameter):
+        values = value.asnumpy()
+        if not ((values > 0) & (values < 1)).all():
+            raise SporaxValueError("Probabilities must be greater than zero and less than one.")

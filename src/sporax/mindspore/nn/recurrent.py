@@ -1,0 +1,356 @@
+"""Recurrent layers: RNN, LSTM and GRU, stacked, in both directions, over sequences of unequal length; and their cells.
+
+Weights are as in MindSpore: rows of `weight_ih` (gates · hidden, input) and `weight_hh` (gates · hidden, hidden) hold the
+gates of the LSTM in the order input, forget, candidate, output, and those of the GRU in the order reset, update, new.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import Uniform, initializer
+from sporax.mindspore.common.parameter import Parameter, ParameterTuple
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn import _arguments as argument
+from sporax.mindspore.nn.basic import Dropout
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops._core.operator import Array, operator
+
+State = tuple[Array, ...]
+
+
+def _elman(activation: Callable[[Array], Array]) -> Callable[[Array, Array, State], State]:
+    return lambda given, recalled, state: (activation(given + recalled),)
+
+
+def _lstm(given: Array, recalled: Array, state: State) -> State:
+    enter, forget, candidate, out = jnp.split(given + recalled, 4, -1)
+    memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+    return jax.nn.sigmoid(out) * jnp.tanh(memory), memory
+
+
+def _gru(given: Array, recalled: Array, state: State) -> State:
+    given_reset, given_update, given_new = jnp.split(given, 3, -1)
+    reset, update, new = jnp.split(recalled, 3, -1)
+    # Reset acts after the product, as in MindSpore and cuDNN.
+    candidate = jnp.tanh(given_new + jax.nn.sigmoid(given_reset + reset) * new)
+    return (candidate + jax.nn.sigmoid(given_update + update) * (state[0] - candidate),)
+
+
+_STEPS = {"tanh": _elman(jnp.tanh), "relu": _elman(jax.nn.relu), "lstm": _lstm, "gru": _gru}
+_GATES = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 3}
+
+
+def _affine(x: Array, weight: Array, bias: Array | None) -> Array:
+    result = x @ weight.astype(x.dtype).T
+    return result if bias is None else result + bias.astype(x.dtype)
+
+
+@operator(function="")
+def recurrent_step(
+    x: Array,
+    state: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None,
+    bias_hh: Array | None,
+    mode: str,
+) -> tuple[Array, ...]:
+    """The next state. `x`: (N, input); `state`: a tuple of (N, hidden)."""
+    given, recalled = _affine(x, weight_ih, bias_ih), _affine(state[0], weight_hh, bias_hh)
+    return _STEPS[mode](given, recalled, tuple(state))
+
+
+@operator(function="")
+def recur(
+    x: Array,
+    state: Array,
+    lengths: Array | None,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None,
+    bias_hh: Array | None,
+    mode: str,
+    backwards: bool,
+) -> tuple[Array, ...]:
+    """All outputs (T, N, hidden) and the last state.
+
+    Args:
+        x: (T, N, input).
+        state: tuple of (N, hidden), the state before the first step.
+        lengths: (N,), how many steps of each sequence count; outputs are zero and states stay from there on.
+        backwards: walk from the last step that counts to the first.
+    """
+    # int32, the dtype of lengths.
+    moments = jnp.arange(x.shape[0], dtype=jnp.int32)
+
+    def advance(before: State, row: tuple[Array, Array]) -> tuple[State, Array]:
+        given, moment = row
+        after = _STEPS[mode](given, _affine(before[0], weight_hh, bias_hh), before)
+        if lengths is None:
+            return after, after[0]
+        counts = (moment < lengths)[:, None]
+        # Beyond its length a sequence keeps its state.
+        kept = tuple(jnp.where(counts, new, old) for new, old in zip(after, before, strict=True))
+        return kept, jnp.where(counts, after[0], jnp.zeros((), x.dtype))
+
+    # Going backwards, the steps beyond a sequence's length come first and change nothing.
+    # The inputs' product needs no state, so all steps are computed at once.
+    rows = _affine(x, weight_ih, bias_ih), moments
+    last, outputs = jax.lax.scan(advance, tuple(state), rows, reverse=backwards)
+    return (outputs, *last)
+
+
+class _Recurrent(Cell):
+    """Stack of recurrent layers; see `LSTM`."""
+
+    mode = "tanh"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        has_bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.input_size = argument.positive_int(name, "input_size", input_size)
+        self.hidden_size = argument.positive_int(name, "hidden_size", hidden_size)
+        self.num_layers = argument.positive_int(name, "num_layers", num_layers)
+        self.has_bias = argument.boolean(name, "has_bias", has_bias)
+        self.batch_first = argument.boolean(name, "batch_first", batch_first)
+        self.bidirectional = argument.boolean(name, "bidirectional", bidirectional)
+        self.dropout = argument.exactly_float(name, "dropout", dropout, 0.0, 1.0, "[)")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(f"For '{name}', 'dropout' acts between layers, and 'num_layers' is 1: it has no effect.")
+        self.dropout_op = Dropout(p=self.dropout)
+        self._make_parameters(dtype)
+
+    def _make_parameters(self, dtype: DType) -> None:
+        rows = _GATES[self.mode] * self.hidden_size
+        # MindSpore's range of first weights.
+        recipe = Uniform(1 / math.sqrt(self.hidden_size))
+        parameters: dict[str, list[Parameter]] = {"weight_ih": [], "weight_hh": [], "bias_ih": [], "bias_hh": []}
+        for layer in range(self.num_layers):
+            # Both directions of the layer below are joined.
+            width = self.input_size if layer == 0 else self.hidden_size * self._directions
+            # The forward weights come first in checkpoints.
+            for suffix in ("", "_reverse")[: self._directions]:
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, self.hidden_size)}
+                if self.has_bias:
+                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                for kind, shape in shapes.items():
+                    value = initializer(recipe, shape, dtype)
+                    parameters[kind].append(Parameter(value, name=f"{kind}_l{layer}{suffix}"))
+        self.w_ih_list = ParameterTuple(parameters["weight_ih"])
+        self.w_hh_list = ParameterTuple(parameters["weight_hh"])
+        self.b_ih_list = ParameterTuple(parameters["bias_ih"])
+        self.b_hh_list = ParameterTuple(parameters["bias_hh"])
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def construct(self, x: Tensor, hx: Any = None, seq_length: Tensor | None = None) -> tuple[Any, Any]:
+        """Outputs and last state.
+
+        Args:
+            x: (T, N, input_size), or (N, T, input_size) with batch_first.
+            hx: first state (num_layers · directions, N, hidden_size), for an LSTM a pair of them; zeros by default.
+            seq_length: (N,), lengths of the sequences; outputs after them are zero.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: shapes or kinds that do not fit.
+        """
+        x = ops.transpose(x, (1, 0, 2)) if self.batch_first else x
+        states = self._first_states(x, hx)
+        if seq_length is not None and seq_length.shape != (x.shape[1],):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', 'seq_length' must have one element for each of the {x.shape[1]} sequences, "
+                f"but its shape is {seq_length.shape}."
+            )
+        last: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            halves = []
+            for direction in range(self._directions):
+                index = layer * self._directions + direction
+                first = tuple(state[index] for state in states)
+                outputs, *after = recur(x, first, seq_length, *self._weights(index), self.mode, direction == 1)
+                halves.append(outputs)
+                last.append(tuple(after))
+            x = halves[0] if len(halves) == 1 else ops.concat(tuple(halves), 2)
+            # Between layers only: the last output stays.
+            if self.dropout > 0 and layer < self.num_layers - 1:
+                x = self.dropout_op(x)
+        final = tuple(ops.stack(parts) for parts in zip(*last, strict=True))
+        x = ops.transpose(x, (1, 0, 2)) if self.batch_first else x
+        return x, final if self.mode == "lstm" else final[0]
+
+    def _weights(self, index: int) -> tuple[Any, ...]:
+        biases = (self.b_ih_list[index], self.b_hh_list[index]) if self.has_bias else (None, None)
+        return self.w_ih_list[index], self.w_hh_list[index], *biases
+
+    def _first_states(self, x: Tensor, hx: Any) -> tuple[Tensor, ...]:
+        name, count = type(self).__name__, 2 if self.mode == "lstm" else 1
+        if x.ndim != 3 or x.shape[-1] != self.input_size:
+            raise SporaxValueError(
+                f"For '{name}', the input must be (T, N, {self.input_size}), but its shape is {x.shape}."
+            )
+        shape = (self.num_layers * self._directions, x.shape[1], self.hidden_size)
+        if hx is None:
+            return (ops.zeros(shape, x.dtype),) * count
+        states = hx if isinstance(hx, tuple) else (hx,)
+        if len(states) != count or not all(isinstance(state, Tensor) for state in states):
+            raise SporaxTypeError(
+                f"For '{name}', 'hx' must be {'a tuple of two Tensors' if count == 2 else 'a Tensor'}, but got {type(hx)}."
+            )
+        for state in states:
+            if state.shape != shape:
+                raise SporaxValueError(f"For '{name}', 'hx' must have shape {shape}, but got {state.shape}.")
+        return states
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return (
+            f"input_size={self.input_size}, hidden_size={self.hidden_size}, num_layers={self.num_layers}, "
+            f"bidirectional={self.bidirectional}"
+        )
+
+
+class LSTM(_Recurrent):
+    """Stacked long short-term memory (Hochreiter & Schmidhuber 1997).
+
+    Args:
+        input_size: length of an input vector.
+        hidden_size: length of the hidden state.
+        num_layers: number of layers, each of which reads the outputs of the one before.
+        has_bias: whether there are biases.
+        batch_first: inputs and outputs are (N, T, …) instead of (T, N, …).
+        dropout: probability of an element to be zeroed between two layers, in [0, 1).
+        bidirectional: a second set of weights reads the sequence backwards; outputs are joined.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such settings.
+
+    Example:
+        >>> outputs, (h, c) = LSTM(10, 16)(Tensor(np.ones((5, 3, 10), np.float32)))
+    """
+
+    mode = "lstm"
+
+
+class GRU(_Recurrent):
+    """Stacked gated recurrent units (Cho et al. 2014); arguments as `LSTM`."""
+
+    mode = "gru"
+
+
+class RNN(_Recurrent):
+    """Stacked Elman networks; arguments as `LSTM`, and `nonlinearity`, ``"tanh"`` or ``"relu"``, after `num_layers`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        has_bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        # Before the base class, which makes weights by the mode.
+        object.__setattr__(self, "mode", argument.one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu")))
+        super().__init__(input_size, hidden_size, num_layers, has_bias, batch_first, dropout, bidirectional, dtype)
+
+
+class _RecurrentCell(Cell):
+    """One step of one layer; see `LSTMCell`."""
+
+    mode = "tanh"
+
+    def __init__(self, input_size: int, hidden_size: int, has_bias: bool = True, dtype: DType = dtypes.float32) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.input_size = argument.positive_int(name, "input_size", input_size)
+        self.hidden_size = argument.positive_int(name, "hidden_size", hidden_size)
+        self.has_bias = argument.boolean(name, "has_bias", has_bias)
+        rows = _GATES[self.mode] * hidden_size
+        recipe = Uniform(1 / math.sqrt(hidden_size))
+        self.weight_ih = Parameter(initializer(recipe, (rows, input_size), dtype), name="weight_ih")
+        self.weight_hh = Parameter(initializer(recipe, (rows, hidden_size), dtype), name="weight_hh")
+        self.bias_ih = Parameter(initializer(recipe, (rows,), dtype), name="bias_ih") if has_bias else None
+        self.bias_hh = Parameter(initializer(recipe, (rows,), dtype), name="bias_hh") if has_bias else None
+
+    def construct(self, x: Tensor, hx: Any) -> Any:
+        """The next state. `x`: (N, input_size); `hx`: (N, hidden_size), for an LSTM a pair of them."""
+        states = hx if isinstance(hx, tuple) else (hx,)
+        name, count = type(self).__name__, 2 if self.mode == "lstm" else 1
+        if len(states) != count or not all(isinstance(item, Tensor) for item in (x, *states)):
+            raise SporaxTypeError(
+                f"For '{name}', 'x' must be a Tensor and 'hx' {'a tuple of two' if count == 2 else 'another'}, "
+                f"but got {type(x).__name__} and {type(hx).__name__}."
+            )
+        if x.shape[-1] != self.input_size or any(state.shape[-1] != self.hidden_size for state in states):
+            raise SporaxValueError(
+                f"For '{name}', the last dims of 'x' and 'hx' must be {self.input_size} and {self.hidden_size}, "
+                f"but the shapes are {x.shape} and {[state.shape for state in states]}."
+            )
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        after = recurrent_step(x, states, *weights, self.mode)
+        return after if count == 2 else after[0]
+
+    def extend_repr(self) -> str:
+        """Sizes."""
+        return f"input_size={self.input_size}, hidden_size={self.hidden_size}"
+
+
+class LSTMCell(_RecurrentCell):
+    """One step of a long short-term memory: (x, (h, c)) to (h, c).
+
+    Args:
+        input_size: length of an input vector.
+        hidden_size: length of the hidden state.
+        has_bias: whether there are biases.
+        dtype: element type of the Parameters.
+    """
+
+    mode = "lstm"
+
+
+class GRUCell(_RecurrentCell):
+    """One step of gated recurrent units: (x, h) to h; arguments as `LSTMCell`."""
+
+    mode = "gru"
+
+
+class RNNCell(_RecurrentCell):
+    """One step of an Elman network: (x, h) to h; as `LSTMCell`, and `nonlinearity`, ``"tanh"`` or ``"relu"``."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        has_bias: bool = True,
+        nonlinearity: str = "tanh",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__(input_size, hidden_size, has_bias, dtype)
+        self.mode = argument.one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))

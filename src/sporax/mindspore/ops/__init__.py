@@ -1,0 +1,52 @@
+"""Operators: `mindspore.ops`.
+
+Importing this package makes all operators (see `_core.operator`) and gives their forms names here: functions such as
+`ops.matmul` and primitive classes such as `ops.MatMul`.
+"""
+
+from typing import TYPE_CHECKING
+
+import sporax.mindspore.autograph  # tensors in Python's control flow
+from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore.common.tensor import Tensor as Tensor  # scripts import it from here as well
+from sporax.mindspore.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
+from sporax.mindspore.common.vectorize import jacfwd, jacrev, vmap
+
+# Importing a family registers its operators.
+from sporax.mindspore.ops import _collectives, array, control, image, linalg, math, nn, random, sparse
+from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Primitive
+from sporax.mindspore.ops._core.shard import shard
+
+# Names and methods made of what the families registered.
+from sporax.mindspore.ops import aliases, tensor_methods, tensor_operators  # isort: skip
+from sporax.mindspore.ops import method_overloads  # isort: skip
+
+# Made of the registers that the modules above have filled.
+from sporax.mindspore.ops import auto_generate, composite, functional, operations  # isort: skip
+
+from sporax.mindspore.ops.composite import add_flags, core  # isort: skip
+
+globals().update(FUNCTIONS)
+globals().update(PRIMITIVES)
+
+_OTHERS = (
+    "add_flags",
+    "core",
+    "GradOperation",
+    "get_grad",
+    "grad",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "shard",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    "Primitive",
+)
+
+__all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
+
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,0 +1,163 @@
+"""Argument checks shared by operators.
+
+They run inside an operator's kernel, that is once per combination of shapes, dtypes and attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.dtype import from_numpy
+from sporax.mindspore.ops._core.parameters import known_ints
+
+
+def describe(array: Any) -> str:
+    """Dtype and shape in MindSpore's notation."""
+    return f"{from_numpy(array.dtype)}{list(array.shape)}"
+
+
+def tensor(operator: str, **values: Any) -> None:
+    """Raise SporaxTypeError unless every value is a tensor."""
+    for name, value in values.items():
+        # numpy arrays pass: they are constants of the kernel, and JAX takes them as arrays.
+        if not isinstance(value, jax.Array | np.ndarray):
+            raise SporaxTypeError(
+                f"For '{operator}', '{name}' must be a Tensor, but got {type(value).__name__}: {value!r}."
+            )
+
+
+def floating(operator: str, **arrays: jax.Array) -> None:
+    """Raise SporaxTypeError unless every array is of a floating (or complex) dtype."""
+    tensor(operator, **arrays)
+    for name, array in arrays.items():
+        # `inexact` includes complex; MindSpore's floating operators take complex tensors as well.
+        if not jnp.issubdtype(array.dtype, jnp.inexact):
+            raise SporaxTypeError(
+                f"For '{operator}', the dtype of '{name}' must be floating point, but got {from_numpy(array.dtype)}."
+            )
+
+
+def integral(operator: str, **arrays: jax.Array) -> None:
+    """Raise SporaxTypeError unless every array is of an integer dtype."""
+    tensor(operator, **arrays)
+    for name, array in arrays.items():
+        if not jnp.issubdtype(array.dtype, jnp.integer):
+            raise SporaxTypeError(
+                f"For '{operator}', the dtype of '{name}' must be an integer type, but got {from_numpy(array.dtype)}."
+            )
+
+
+def same_dtype(operator: str, **arrays: jax.Array) -> None:
+    """Raise SporaxTypeError unless all arrays have one dtype."""
+    if len({array.dtype for array in arrays.values()}) > 1:
+        given = ", ".join(f"'{name}': {from_numpy(array.dtype)}" for name, array in arrays.items())
+        raise SporaxTypeError(f"For '{operator}', the dtypes must be the same, but got {given}.")
+
+
+def rank(operator: str, allowed: int | Sequence[int], **arrays: jax.Array) -> None:
+    """Raise SporaxValueError unless every array has an allowed number of dimensions (SporaxTypeError for what is none)."""
+    numbers = (allowed,) if isinstance(allowed, int) else tuple(allowed)
+    for name, array in arrays.items():
+        if not hasattr(array, "ndim"):
+            tensor(operator, **{name: array})
+        if array.ndim not in numbers:
+            ranks = " or ".join(map(str, numbers))
+            raise SporaxValueError(
+                f"For '{operator}', '{name}' must have {ranks} dimensions, but got {array.ndim}: shape {array.shape}."
+            )
+
+
+def axis(operator: str, value: Any, ndim: int, name: str = "axis") -> int:
+    """The axis counted from the front.
+
+    Raises:
+        SporaxTypeError: `value` is not an int.
+        SporaxValueError: it is outside [-ndim, ndim).
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise SporaxTypeError(f"For '{operator}', '{name}' must be an int, but got {type(value).__name__}: {value!r}.")
+    # MindSpore treats a scalar like a tensor of one dimension here.
+    limit = max(ndim, 1)
+    if not -limit <= value < limit:
+        raise SporaxValueError(f"For '{operator}', '{name}' must be in range [{-limit}, {limit}), but got {value}.")
+    return int(value) % limit
+
+
+def axes(operator: str, value: Any, ndim: int, name: str = "axis") -> tuple[int, ...] | None:
+    """Axes counted from the front; None stands for all of them.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: as `axis`; also when an axis is named twice.
+    """
+    # The empty tuple stands for all dims, as in MindSpore's reductions.
+    if value is None or value == ():
+        return None
+    values = (value,) if isinstance(value, int | np.integer) else value
+    if not isinstance(values, tuple):
+        raise SporaxTypeError(f"For '{operator}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
+    result = tuple(axis(operator, number, ndim, name) for number in values)
+    if len(set(result)) < len(result):
+        raise SporaxValueError(f"For '{operator}', '{name}' names a dimension twice: {value} with {ndim} dimensions.")
+    return result
+
+
+def filled(operator: str, array: jax.Array, where: int | None) -> None:
+    """Raise SporaxValueError when there is nothing to choose from along dim `where` (or, for None, at all)."""
+    if (array.size if where is None or not array.ndim else array.shape[where]) == 0:
+        raise SporaxValueError(f"For '{operator}', the reduced dims must not be empty, but the shape is {array.shape}.")
+
+
+def broadcast(operator: str, *values: Any) -> tuple[int, ...]:
+    """The shape all `values` broadcast to.
+
+    Raises:
+        SporaxValueError: they do not.
+    """
+    shapes = [np.shape(value) for value in values]
+    try:
+        return np.broadcast_shapes(*shapes)
+    # `from None`: numpy's message repeats the shapes without their names.
+    except ValueError:
+        given = ", ".join(f"{name}.shape: {shape}" for name, shape in zip("xyzuvw", shapes, strict=False))
+        raise SporaxValueError(f"For '{operator}', the shapes need to broadcast, but got {given}.") from None
+
+
+def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
+    """A shape given as an int or a tuple (or list) of ints, or as a Tensor whose values are known.
+
+    Raises:
+        SporaxTypeError: it is something else.
+    """
+    # MindSpore takes lists for shapes as well, but JAX only tuples.
+    value = known_ints(tuple(value) if isinstance(value, list) else value)
+    values = (value,) if isinstance(value, int | np.integer) else value
+    if not isinstance(values, tuple) or any(
+        isinstance(size, bool) or not isinstance(size, int | np.integer) for size in values
+    ):
+        raise SporaxTypeError(f"For '{operator}', '{name}' must be a tuple of ints, but got {value!r}.")
+    return tuple(int(size) for size in values)
+
+
+def one_of(operator: str, value: Any, allowed: Sequence[Any], name: str) -> None:
+    """Raise SporaxValueError unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise SporaxValueError(f"For '{operator}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
+
+
+def only(operator: str, **settings: tuple[Any, Any]) -> None:
+    """Raise SporaxNotImplementedError unless each setting has the one value that is offered: ``name=(value, offered)``."""
+    for name, (value, offered) in settings.items():
+        # Identity first: comparing a tensor with the offered value would give a tensor. Types count, since 1 == True.
+        if value is not offered and (
+            isinstance(value, jax.Array) or type(value) is not type(offered) or value != offered
+        ):
+            given = value if isinstance(value, int | float | str) else type(value).__name__
+            raise SporaxNotImplementedError(
+                f"For '{operator}', '{name}' must be {offered}, but got {given}: other values are not offered."
+            )

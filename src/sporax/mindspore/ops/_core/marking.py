@@ -1,0 +1,192 @@
+"""An operator inside a planned step: its tensors pass a mark at the entrance and one at the exit.
+
+A plan works on JAX's trace, which consists of JAX's own primitives. The marks say which of them are one operator of
+MindSpore's, and carry what the user said of it: strategy, layout, attributes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from sporax.ir.layout import HasLayout
+from sporax.ir.marks import Cuts, OperatorMark, Side
+from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.mindspore.common import _integer_slopes
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._core.forms import ClassForm, FunctionalForm
+
+
+class _Surroundings(threading.local):
+    """Marks of the surrounding code, for operators without marks of their own."""
+
+    following: bool = False
+    batch_parallel: bool = False
+    strategy: tuple[Any, Any] | None = None
+
+
+_surroundings = _Surroundings()
+
+
+@contextmanager
+def following() -> Iterator[None]:
+    """Context in which operators without a strategy take their inputs as they come."""
+    before, _surroundings.following = _surroundings.following, True
+    try:
+        yield
+    finally:
+        _surroundings.following = before
+
+
+@contextmanager
+def kept_batch_parallel() -> Iterator[None]:
+    """Context in which operators without a strategy are batch-parallel, also where a search decides (`set_data_parallel`)."""
+    before, _surroundings.batch_parallel = _surroundings.batch_parallel, True
+    try:
+        yield
+    finally:
+        _surroundings.batch_parallel = before
+
+
+@contextmanager
+def next_operator(in_strategy: Any, out_strategy: Any) -> Iterator[None]:
+    """Context in which the first operator that runs has this strategy."""
+    before, _surroundings.strategy = _surroundings.strategy, (in_strategy, out_strategy)
+    try:
+        yield
+    finally:
+        _surroundings.strategy = before
+
+
+def between_marks(
+    operator: FunctionalForm,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    constants: tuple[Any, ...] = (),
+    primitive: ClassForm | None = None,
+) -> Any:
+    """Run `operator` between marks that say what it is and what the user said of it.
+
+    Args:
+        operator: what runs.
+        args, kwargs, constants: as `Operator.run` takes them.
+        primitive: its class form, which carries a strategy.
+
+    An operator made of others leaves the marks to these; the first of them has the strategy.
+    """
+    if operator.composed:
+        return _run_composed(operator, args, kwargs, constants, primitive)
+    # In the order of parameters, since marks say their tensors by position.
+    kwargs = {name: kwargs[name] for name in sorted(kwargs, key=operator.place_of)}
+    leaves, tree = jax.tree.flatten((args, list(kwargs.values())), is_leaf=_is_tensor)
+    tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
+    marks = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
+    # Read in this order: the user's marks on the operator itself come first and are completed.
+    if _surroundings.following:
+        marks["follow"] = True
+    if _surroundings.batch_parallel:
+        marks["strategy_gen_mode"] = "data_parallel"
+    if _surroundings.strategy is not None:
+        # Taken: only the first operator of the context has it.
+        (marks["in_strategy"], marks["out_strategy"]), _surroundings.strategy = _surroundings.strategy, None
+    if not any(isinstance(leaves[position].array, jax.core.Tracer) for position in tensors):
+        # MindSpore folds constants before it reads strategies, so that of an operator on constants alone has no effect.
+        marks = {name: value for name, value in marks.items() if name not in ("in_strategy", "out_strategy")}
+    strategy = cuts_of(marks.get("in_strategy"))
+    entrance = OperatorMark(
+        operator.name,
+        next_number(),
+        Side.IN,
+        # Numbers among the operands are constants in the plan, so their entries are dropped.
+        None if strategy is None else _of_tensors(operator, strategy, args, kwargs),
+        cuts_of(marks.get("out_strategy")),
+        _attributes({**_named(operator, args, kwargs), **(primitive._attributes if primitive else {}), **marks}),
+    )
+    operands = [leaves[position].array for position in tensors]
+    marked = apply_mark(operands, entrance)
+    # Integer tensors with slopes of their own are followed through the mark.
+    _integer_slopes.follow(operands, marked)
+    for position, array in zip(tensors, marked, strict=True):
+        leaves[position] = wrap(array)
+    args, values = jax.tree.unflatten(tree, leaves)
+    kwargs = dict(zip(kwargs, values, strict=True))
+    # Run between both marks: operators that compute something else under a mark look at it here.
+    result = operator.run_between_marks(args, kwargs, constants, marks)
+    outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
+    results = [output.array for output in outputs]
+    # The same mark with another side, so that a plan finds the pair by its number.
+    arrays = apply_mark(results, replace(entrance, side=Side.OUT))
+    _integer_slopes.follow(results, arrays)
+    return jax.tree.unflatten(structure, list(map(wrap, arrays)))
+
+
+def cuts_of(strategy: Any) -> Cuts | None:
+    """A strategy as a plan reads it: tuples of ints, or the values behind the user's Layouts."""
+    if strategy is None:
+        return None
+    return tuple(entry.__layout__() if isinstance(entry, HasLayout) else entry for entry in strategy)
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor)
+
+
+def _run_composed(
+    operator: FunctionalForm,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    constants: tuple[Any, ...],
+    primitive: ClassForm | None,
+) -> Any:
+    # The strategy goes to the first operator inside; those after it follow its placement.
+    strategy = primitive.attrs.get("in_strategy") if primitive is not None else None
+    if primitive is None or strategy is None:
+        return operator.run(args, kwargs, constants)
+    with next_operator(strategy, primitive.attrs.get("out_strategy")):
+        return operator.run(args, kwargs, constants)
+
+
+def _of_tensors(operator: FunctionalForm, strategy: Cuts, args: Sequence[Any], kwargs: dict[str, Any]) -> Cuts:
+    """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
+    takes = [
+        _is_tensor(leaf)
+        for place, arg in (*enumerate(args), *kwargs.items())
+        for leaf in jax.tree.leaves(arg, is_leaf=_is_tensor)
+        if _is_tensor(leaf) or (place in operator.operands and isinstance(leaf, int | float))
+    ]
+    # A strategy of another length may speak of tensors only; the planner's message is the better one.
+    if len(takes) != len(strategy):
+        return strategy
+    return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor)
+
+
+def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name, as far as they are given."""
+    return {**dict(zip(operator.__signature__.parameters, args, strict=False)), **kwargs}
+
+
+def _attributes(marks: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
+    """Attributes and further marks, those that a plan can compare."""
+    # Strategies are part of the mark already; unhashable values cannot be compared.
+    plain = {name: value for name, value in marks.items() if isinstance(value, str | int | float | bool | tuple)}
+    hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
+    return tuple(sorted(hashable.items()))
+
+
+def _comparable(value: Any) -> Any:
+    """A mark of the user; a list as text, so that the plan can name it where a tuple is expected."""
+    return str(value) if isinstance(value, list) else value
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    # A tuple of Tensors may be hashable, but its values are not known to a plan.
+    return not (isinstance(value, tuple) and any(_is_tensor(item) for item in value))

@@ -1,0 +1,553 @@
+"""How an operator is defined: one function on arrays, from which all of its forms are made.
+
+An operator is one plain function on `jax.Array`s, decorated with `operator`:
+
+    @operator("Softmax", method="softmax", mint="nn.functional.softmax(dim=axis)")
+    def softmax(input: Array, axis: int = -1) -> Array:
+        \"\"\"Exponentials along `axis`, divided by their sum.\"\"\"
+        check.floating("Softmax", input=input)
+        return jax.nn.softmax(input, axis)
+
+From this one definition come four forms:
+
+* ``ops.softmax(x, axis=1)``: the function, an `Operator`;
+* ``ops.Softmax(axis=1)(x)``: a `Primitive` class, whose constructor takes the attributes and whose call takes the rest;
+* ``x.softmax(axis=1)``: a Tensor method;
+* ``mint.nn.functional.softmax(x, dim=1)``: with the parameter names of that namespace.
+
+The annotation of a parameter says what it is. `Array` and `Operand` (a tensor or a number) are values; ``tuple[Array, ...]``
+is one value that holds several tensors; everything else is an attribute: a constant of the program. The annotation is also
+the check (`_parameters`): whatever does not fit it is a SporaxTypeError, for an attribute as soon as a primitive is made;
+``Literal["mean", "sum"]`` makes other strings a SporaxValueError. What is left for the kernel is to see that shapes, dtypes
+and numbers fit together, with the helpers in `_check`.
+
+Each combination of attributes becomes one inner `jax.jit` named after the operator. Eagerly that is the fast path of JAX's
+own functions; inside a step it marks the operator's boundary in the jaxpr, where plans look for it. It also means that the
+body, checks included, runs once per combination of shapes, dtypes and attributes, so checks cost nothing after the first
+call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common import _gradient_switch, _integer_slopes
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._core.forms import ClassForm
+from sporax.mindspore.ops._core.marking import between_marks
+from sporax.mindspore.ops._core.parameters import Array, Operand, Parameters, known_ints, static
+from sporax.mindspore.ops._core.primitive import Primitive
+from sporax.mindspore.runtime import _blocking
+from sporax.runtime.state import frames
+from sporax.runtime.state.trace_constants import ENDED, is_constant, known, note
+
+__all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
+
+OPERATORS: dict[str, Operator] = {}
+"""All operators by the name of their primitive form (or of their function, where there is no primitive)."""
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""`sporax.mindspore.ops` functions by name."""
+
+PRIMITIVES: dict[str, type[Any]] = {}
+"""`sporax.mindspore.ops` classes by name."""
+
+MINT: dict[str, Callable[..., Any]] = {}
+"""`sporax.mindspore.mint` functions by dotted name."""
+
+
+class _Hole:
+    """Stands for an array in the key of a specialisation."""
+
+    def __repr__(self) -> str:
+        return "·"
+
+
+_MAY_HOLD_TENSORS = (Tensor, tuple, list)
+# A tensor (or number) of the program; several of them in a tuple.
+_ONE = _Hole()
+_MANY = _Hole()
+_NUMBER_TYPES = (float, int, bool, complex)
+
+
+class Operator:
+    """Functional form of an operator. Called with Tensors, numbers and attributes; returns Tensors.
+
+    Attributes:
+        name: name of the primitive form; opens error messages and names the operator in compiled programs.
+        kernel: the function on arrays.
+        composed: whether the kernel calls other operators.
+    """
+
+    composed = False
+
+    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
+        self._name = name
+        self.kernel = kernel
+        self.__name__ = kernel.__name__
+        self.__doc__ = kernel.__doc__
+        self.__module__ = kernel.__module__
+        # Made once per operator: reading signatures takes longer than a small operator.
+        self.parameters = Parameters(name, kernel)
+        self.__signature__ = self.parameters.signature
+        self.operands = self.parameters.operands
+        # One compiled function for each combination of attributes and kinds of arguments.
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}{self.__signature__}>"
+
+    @property
+    def name(self) -> str:
+        """The name in messages and compiled programs; kernels that are inside of another operator take that one's."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = self.parameters.operator = name
+
+    @property
+    def usage(self) -> str:
+        """How it is called, without annotations."""
+        bare = [
+            parameter.replace(annotation=inspect.Parameter.empty)
+            for parameter in self.__signature__.parameters.values()
+        ]
+        return (
+            f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
+        )
+
+    def place_of(self, name: str) -> int:
+        """Position of a parameter, or that behind the last one for a name that is none."""
+        names = list(self.__signature__.parameters)
+        return names.index(name) if name in names else len(names)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operator.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: the arguments do not fit; the message says which and why.
+        """
+        return self.run(args, kwargs)
+
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        constants: tuple[Any, ...] = (),
+        primitive: ClassForm | None = None,
+    ) -> Any:
+        """Run the operator.
+
+        Args:
+            args, kwargs: positional and named arguments.
+            constants: parts of the key.
+            primitive: the class form, whose marks a plan reads.
+        """
+        args, kwargs = self.with_known_ints(args, kwargs)
+        # Eager calls outside of any frame, the most frequent case, skip all that follows.
+        if frames.current_frame() is None:
+            result = self.run_unmarked(args, kwargs, constants)
+            return _finished(result) if _blocking.is_on() else result
+        if frames.planning():
+            result = between_marks(self, args, kwargs, constants, primitive)
+        else:
+            result = self.run_unmarked(args, kwargs, constants)
+        if not _gradient_switch.is_on():
+            result = _without_gradient(result)
+        # MindSpore folds constants while it compiles; a later question for the value computes it then.
+        if frames.compiling() and _are_constant((args, kwargs)):
+            self._note_constants(result, args, kwargs, constants)
+        return result
+
+    @functools.cached_property
+    def _numbers(self) -> tuple[tuple[int, str], ...]:
+        return self.parameters.numbers
+
+    def with_known_ints(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with shapes and sizes that are given as Tensors read, as far as their values are known."""
+        for place, name in self._numbers:
+            if place < len(args):
+                if type(args[place]) in _MAY_HOLD_TENSORS:
+                    args = (*args[:place], known_ints(args[place]), *args[place + 1 :])
+            elif name in kwargs:
+                kwargs = {**kwargs, name: known_ints(kwargs[name])}
+        return args, kwargs
+
+    def _note_constants(
+        self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attributes: tuple[Any, ...]
+    ) -> None:
+        """Say how to compute results that depend on constants only; nothing is computed before somebody asks."""
+
+        # In a closure: most constants are never asked for.
+        def whole() -> Any:
+            return self.run_unmarked(_known_form(args), _known_form(kwargs), attributes)
+
+        if isinstance(result, Tensor):
+            note(result.array, lambda: whole().array)
+            return
+        for number, part in enumerate(result):
+            # `partial`, as a closure would see the last number only.
+            note(part.array, functools.partial(lambda place: whole()[place].array, number))
+
+    def run_between_marks(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...], marks: Mapping[str, Any]
+    ) -> Any:
+        """As `run_unmarked`, in a step that is planned; operators whose `marks` change what is computed override this."""
+        return self.run_unmarked(args, kwargs, constants)
+
+    def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:
+        """As `run`, without saying anything to a plan."""
+        arrays: list[Any] = []
+        key: list[Any] = []
+        for position, arg in enumerate(args):
+            kind = type(arg)
+            # The fast path of eager calls: exact types, no `isinstance`.
+            if kind is Tensor:
+                arrays.append(arg.raw)
+                key.append(_ONE)
+            elif kind in _STATIC_TYPES and not (kind in _NUMBER_TYPES and position in self.operands):
+                key.append((kind, arg))
+            else:
+                key.append(self._sort(position, arg, arrays))
+        if kwargs:
+            for name, arg in kwargs.items():
+                key.append((name, self._sort(name, arg, arrays)))
+        try:
+            # The key is all that the compiled program depends on besides shapes and dtypes.
+            whole = (*key, *constants)
+            compiled = self._compiled.get(whole) or self._specialise(len(args), whole)
+            result = _integer_slopes.run(compiled, arrays)
+        except SporaxError as error:
+            # The traceback through JAX says nothing to users; the message has all.
+            raise error.with_traceback(None) from None
+        except (TypeError, ValueError, IndexError, NotImplementedError, jax.errors.UnexpectedTracerError) as error:
+            # Reasons are found only now, so that calls that succeed pay nothing.
+            raise self._explain(error, args, {**kwargs, **{name: part[1] for name, part in constants}}) from None
+        kind = type(result)
+        return tuple(map(wrap, result)) if kind is tuple or kind is list else wrap(result)
+
+    def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
+        """Put `arg` among the arrays, or return it as part of the key."""
+        if isinstance(arg, np.generic):
+            arg = arg.item()  # numpy's scalars are numbers: they bend to the tensor, as Python's do
+        if isinstance(arg, Tensor):
+            arrays.append(arg.array)
+            return _ONE
+        # A number at an operand's place is a value: a new number must not compile again.
+        if isinstance(arg, jax.Array) or (isinstance(arg, _NUMBER_TYPES) and where in self.operands):
+            arrays.append(arg)
+            return _ONE
+        if isinstance(arg, tuple | list):
+            if any(isinstance(item, Tensor) for item in arg):
+                # A tuple is one value of the kernel, as for Concat.
+                arrays.append(tuple(item.array if isinstance(item, Tensor) else item for item in arg))
+                return _MANY
+            # A list of numbers where a tensor is expected becomes one.
+            if where in self.operands and arg:
+                arrays.append(Tensor(arg).raw)
+                return _ONE
+        return static(arg)
+
+    def _specialise(self, num_args: int, key: tuple[Any, ...]) -> Callable[..., Any]:
+        """Compile the kernel for one pattern of values and attributes."""
+        kernel, parameters = self.kernel, self.parameters
+        names = [name for name, _ in key[num_args:]]
+        # Attributes come from the constructor and from the call, so a name may be there twice.
+        if len(set(names)) < len(names):
+            raise TypeError(f"got an argument twice: {', '.join(names)}")
+
+        # The parts of the key are constants of this closure; arrays come in the order of the key.
+        def call(*arrays: Any) -> Any:
+            remaining = iter(arrays)
+
+            def fill(part: Any) -> Any:
+                return next(remaining) if part is _ONE or part is _MANY else part[1]
+
+            args = tuple(fill(part) for part in key[:num_args])
+            kwargs = {name: fill(part) for name, part in key[num_args:]}
+            # While tracing, so once per compiled program.
+            parameters.check_call(args, kwargs)
+            return kernel(*args, **kwargs)
+
+        call.__name__ = call.__qualname__ = self.name
+        # Kept even if the first call fails: the next one fails in tracing again.
+        compiled = self._compiled[key] = jax.jit(call)
+        return compiled
+
+    def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
+        """What JAX, numpy or Python refused, in the words of the operator's caller."""
+        if isinstance(error, jax.errors.UnexpectedTracerError):
+            return SporaxTypeError(f"For '{self.name}', {ENDED}.")
+        # From the most likely mistake to the least: wrong names, wrong types, then what the kernel refused.
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError as mismatch:
+            return SporaxTypeError(f"For '{self.name}', {mismatch}; the signature is {self.usage}.")
+        try:
+            # The compiled call has checked already, but it may have failed before that.
+            self.parameters.check_call(
+                tuple(map(_unwrapped, args)), {name: _unwrapped(arg) for name, arg in kwargs.items()}
+            )
+        except SporaxError as mismatch:
+            return mismatch
+        given = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
+        # IndexErrors of JAX are about axes and positions, which are ValueErrors in MindSpore.
+        kind = SporaxValueError if isinstance(error, ValueError | IndexError) else SporaxTypeError
+        # JAX's first line has the reason, further ones explain tracers.
+        reason = str(error).split("\n")[0].rstrip(".")
+        return kind(f"For '{self.name}', the arguments ({', '.join(given)}) do not fit: {reason}.")
+
+
+class Composition(Operator):
+    """An operator whose kernel is a Python function of Tensors, made of other operators.
+
+    For what is not one compiled program: results whose shape depends on values, random draws, writes to Parameters.
+    """
+
+    composed = True
+
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        constants: tuple[Any, ...] = (),
+        primitive: ClassForm | None = None,
+    ) -> Any:
+        """Call the kernel; operators in it leave marks of their own."""
+        if primitive is not None and frames.planning():
+            return between_marks(self, args, kwargs, constants, primitive)
+        args, kwargs = self.with_known_ints(args, kwargs)
+        # Constants carry their kinds in front, see `static`.
+        settings = {**kwargs, **{name: part[1] for name, part in constants}}
+        try:
+            # Python's own TypeError would name the kernel.
+            self.__signature__.bind(*args, **settings)
+        except TypeError as mismatch:
+            raise self._explain(mismatch, args, settings) from None
+        return self.kernel(*args, **settings)
+
+
+def _finished(result: Any) -> Any:
+    jax.block_until_ready([part.array for part in (result if isinstance(result, tuple) else (result,))])
+    return result
+
+
+def _without_gradient(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(map(_without_gradient, result))
+    return wrap(jax.lax.stop_gradient(result.array))
+
+
+def _are_constant(value: Any) -> bool:
+    """Whether everything in the arguments of a call is known while a step is being compiled; Parameters are not."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return all(map(_are_constant, value))
+    if kind is dict:
+        return all(map(_are_constant, value.values()))
+    if isinstance(value, Tensor):
+        # Parameters are subclasses of Tensor, and change.
+        return kind is Tensor and is_constant(value.array)
+    return is_constant(value)
+
+
+def _known_form(value: Any) -> Any:
+    """The arguments of a call with values in the place of tracers."""
+    if isinstance(value, tuple | list):
+        # Lists stay lists: kernels may tell them from tuples.
+        return type(value)(map(_known_form, value))
+    if isinstance(value, dict):
+        return {name: _known_form(entry) for name, entry in value.items()}
+    if isinstance(value, Tensor):
+        return wrap(jnp.asarray(known(value.array)))
+    return known(value) if isinstance(value, jax.core.Tracer) else value
+
+
+_STATIC_TYPES = frozenset((int, float, bool, complex, str, type(None)))
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_unwrapped, value))
+    return value.array if isinstance(value, Tensor) else value
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        # What draws gets a key, whose dtype is none of MindSpore's.
+        is_key = jnp.issubdtype(value.array.dtype, jax.dtypes.prng_key)
+        return "random key" if is_key else f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, tuple | list) and any(isinstance(item, Tensor) for item in value):
+        return f"({', '.join(map(_describe, value))})"
+    return repr(value)
+
+
+class _Registrar(Protocol):
+    def __call__(self, kernel: Callable[..., Any]) -> Operator: ...
+
+
+_FORM = re.compile(r"^(?P<name>[\w.]+)(?:\((?P<params>.*)\))?$")
+_COMMA = re.compile(r",(?![^()]*\))")  # outside parentheses
+
+
+def operator(
+    primitive: str | None = None,
+    *,
+    function: str | None = None,
+    method: str | None = None,
+    mint: str | None = None,
+    composed: bool = False,
+    form: type[Operator] = Operator,
+    classes: dict[str, type[Any]] | None = None,
+) -> _Registrar:
+    """Make an operator of a kernel and register its forms.
+
+    Args:
+        primitive: name of the class form, with the attributes its constructor takes in order: ``"MatMul(transpose_a,
+            transpose_b)"``. Without parentheses all attributes belong to the constructor; ``"Name()"``: none does.
+        function: name in `sporax.mindspore.ops`; the kernel's by default, "" for none.
+        method: names of Tensor methods, separated by commas; parameters that have another name there as for `mint`.
+        mint: dotted names in `sporax.mindspore.mint`, separated by semicolons, with parameters that have another name there:
+            ``"nn.functional.softmax(dim=axis)"``.
+        composed: the kernel works on Tensors and calls other operators; see `Composition`.
+        form: class of the functional form.
+        classes: register of the class form; `PRIMITIVES` by default.
+    """
+
+    def register(kernel: Callable[..., Any]) -> Operator:
+        class_name, constructor = _parse(primitive or "")
+        # The name of the class form is the operator's in messages and plans.
+        result = (Composition if composed else form)(class_name or kernel.__name__, kernel)
+        OPERATORS[result.name] = result
+        name = kernel.__name__ if function is None else function
+        if name:
+            FUNCTIONS[name] = result
+        if class_name:
+            # Only a class that is named: other operators have a function only.
+            (PRIMITIVES if classes is None else classes)[class_name] = _class_form(class_name, constructor, result)
+        for path in filter(None, _COMMA.split(method or "")):
+            own, renames = _parse(path.strip())
+            setattr(Tensor, own, as_method(result, own, _pairs(renames)))
+        for path in filter(None, (mint or "").split(";")):
+            dotted, renames = _parse(path.strip())
+            MINT[dotted] = renamed(result, _pairs(renames))
+        return result
+
+    return register
+
+
+def _parse(form: str) -> tuple[str, tuple[str, ...] | None]:
+    if not form:
+        return "", None
+    match = _FORM.match(form)
+    assert match is not None, form
+    params = match["params"]
+    return match["name"], None if params is None else tuple(part.strip() for part in params.split(",") if part.strip())
+
+
+def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in renames or ())  # type: ignore[misc]  # each is "new=old"
+
+
+def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator) -> type[Primitive]:
+    parameters = target.__signature__.parameters
+    attributes = target.parameters.attributes if constructor is None else constructor
+    # Class attributes in place of a constructor for each primitive: all differ in these only.
+    body = {
+        "operator": target,
+        "attribute_names": attributes,
+        "defaults": {
+            attribute: parameters[attribute].default
+            for attribute in attributes
+            if parameters[attribute].default is not _NOTHING
+        },
+        # For `inspect` and `help`: all classes share one `__init__`, whose own signature says nothing.
+        "__init__": _with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
+        "__call__": _with_parameters(
+            Primitive.__call__, [parameter for parameter in parameters.values() if parameter.name not in attributes]
+        ),
+        "__doc__": target.__doc__,
+        "__module__": "sporax.mindspore.ops",
+    }
+    return type(name, (Primitive,), body)
+
+
+_NOTHING = inspect.Parameter.empty
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
+    """The same method once more, which tells `inspect` and `help` the parameters it really takes."""
+    # A new function object over the same code, since a signature belongs to the object.
+    twin = types.FunctionType(
+        method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
+    )
+    functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
+    # `inspect` would follow it to the first signature.
+    del twin.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [parameter.replace(kind=kind) for parameter in parameters]
+    # Defaults may come before parameters without one here, which `Signature` would refuse.
+    twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]  # read by inspect.signature
+    return twin
+
+
+def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] | None = None) -> Callable[..., Any]:
+    """`function` as a method whose first argument is the Tensor; `names` as for `renamed`."""
+    target = function
+    if names:
+        target = renamed(function, names)
+        # Messages of renamed parameters name the method.
+        target.__name__ = f"_{name}"
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return target(self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = name, function.__doc__
+    # The first parameter becomes `self`.
+    _, *others = inspect.signature(target).parameters.values()
+    method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]  # read by inspect.signature
+    return method
+
+
+def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[..., Any]:
+    """`function` with parameters that are called differently; `names` maps the new name to the old one."""
+    if not names:
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # Only named arguments are renamed; positions are the same.
+        return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
+
+    call.__name__ = getattr(function, "__name__", "call")
+    call.__doc__ = function.__doc__
+    signature = inspect.signature(function)
+    new = {old: name for name, old in names.items()}
+    parameters = [
+        parameter.replace(name=new.get(parameter.name, parameter.name)) for parameter in signature.parameters.values()
+    ]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by inspect.signature
+    return call
+
+
+def export(*functions: Callable[..., Any], mint: str = "", method: bool = False) -> None:
+    """Register functions composed of operators under their own names in `ops` (and Tensor, and `mint`)."""
+    for function in functions:
+        name = function.__name__
+        FUNCTIONS[name] = function
+        if method:
+            setattr(Tensor, name, as_method(function, name))
+        # A dotted name that ends with the function's is the whole name, otherwise a prefix.
+        if mint:
+            MINT[mint if mint.split(".")[-1] == name else f"{mint}{name}"] = function

@@ -1,0 +1,219 @@
+"""What the parameters of an operator may be, read off the annotations of its kernel.
+
+`Array` and `Operand` parameters are values: tensors, and for `Operand` numbers as well. Everything else is an attribute.
+The annotation is the check, so a kernel need not repeat it: ``axis: int`` refuses ``1.0`` and ``True`` when a primitive
+is constructed or, in the functional form, when the kernel is about to run for the first time with these arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.tensor import Tensor
+from sporax.runtime.state.trace_constants import known
+
+Array = jax.Array
+Operand = jax.Array | float | int | bool | complex
+
+# As MindSpore: ``axis=True`` is a mistake.
+# What stands for a Python type besides itself. A bool is no number here, though Python's int says so.
+_ACCEPTED: dict[Any, tuple[type, ...]] = {
+    bool: (bool, np.bool_),
+    int: (int, np.integer),
+    float: (float, int, np.floating, np.integer),
+    complex: (complex, float, int, np.number),
+}
+_NAMES = {Array: "Tensor", type(None): "None", DType: "dtype"}
+
+
+class Parameters:
+    """The parameters of one operator.
+
+    Args:
+        operator: its name, which opens the messages.
+        kernel: the function whose signature says what they are.
+    """
+
+    def __init__(self, operator: str, kernel: Callable[..., Any]) -> None:
+        self.operator = operator
+        self.signature = inspect.signature(kernel)
+        self._globals = getattr(kernel, "__globals__", {})
+
+    @cached_property
+    def operands(self) -> frozenset[int | str]:
+        """Positions and names at which a bare number is a value of the program, not an attribute."""
+        # As text: kernels' annotations are not evaluated before the first check.
+        return frozenset(
+            key
+            for position, parameter in enumerate(self.signature.parameters.values())
+            # "Operand" may be one of several, as in ``Operand | None``.
+            if "Operand" in str(parameter.annotation)
+            for key in (position, parameter.name)
+        )
+
+    @cached_property
+    def numbers(self) -> tuple[tuple[int, str], ...]:
+        """Positions and names of the attributes that are ints or tuples of ints, such as shapes and sizes."""
+        hints = self.hints.values()
+        return tuple(
+            (position, name)
+            for position, (name, hint) in enumerate(zip(self.signature.parameters, hints, strict=True))
+            if any(part is int or part == tuple[int, ...] for part in _parts(hint)) and not _holds_array(hint)
+        )
+
+    @cached_property
+    def hints(self) -> Mapping[str, Any]:
+        """The annotations, evaluated."""
+        return {name: self._evaluated(parameter.annotation) for name, parameter in self.signature.parameters.items()}
+
+    def _evaluated(self, annotation: Any) -> Any:
+        if annotation is inspect.Parameter.empty:
+            return Any
+        if not isinstance(annotation, str):
+            return annotation
+        # Annotations are text because of `from __future__ import annotations`; they are our own code.
+        return eval(annotation, {"Array": Array, "Operand": Operand, "Any": Any, **self._globals})
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the parameters that are constants of the program."""
+        return tuple(name for name, hint in self.hints.items() if not _holds_array(hint))
+
+    def check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise SporaxTypeError or SporaxValueError unless every argument is what its annotation says."""
+        # `bind` without defaults: these need no check.
+        for name, value in self.signature.bind(*args, **kwargs).arguments.items():
+            self.check(name, value)
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise SporaxTypeError unless `value` may be given for the parameter `name` (ValueError for a wrong choice)."""
+        parameter, hint = self.signature.parameters[name], self.hints[name]
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or fits(value, hint):
+            return
+        # A default may be of another type than the annotation, such as None for a tuple.
+        if value is parameter.default:
+            return
+        choices = [
+            choice for part in _parts(hint) if typing.get_origin(part) is Literal for choice in typing.get_args(part)
+        ]
+        # A wrong choice is a ValueError in MindSpore, a wrong type a TypeError.
+        if choices and isinstance(value, str):
+            raise SporaxValueError(
+                f"For '{self.operator}', '{name}' must be one of {tuple(choices)}, but got {value!r}."
+            )
+        raise SporaxTypeError(
+            f"For '{self.operator}', the type of '{name}' must be {describe_hint(hint)}, but got {_describe_value(value)}."
+        )
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether `value` is what `hint` says."""
+    if hint is Any or hint is inspect.Parameter.empty:
+        return True
+    parts = _parts(hint)
+    if len(parts) > 1:
+        return any(fits(value, part) for part in parts)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    # MindSpore takes lists for tuples.
+    if origin in (tuple, list):
+        return isinstance(value, tuple | list) and _elements_fit(value, typing.get_args(hint))
+    if hint is Array:
+        # A tuple of tensors is one value; a kernel that cannot take it refuses it itself.
+        return _is_array(value) or (isinstance(value, tuple) and any(map(_is_array, value)))
+    if hint is None:
+        return value is None
+    if hint is not bool and isinstance(value, bool | np.bool_):
+        return False
+    # A hint that is no plain class, such as a callable, is not checked here.
+    return isinstance(value, _ACCEPTED.get(hint, hint)) if isinstance(hint, type) else True
+
+
+def describe_hint(hint: Any) -> str:
+    """An annotation in words: ``int or tuple of int``."""
+    parts = _parts(hint)
+    if len(parts) > 1:
+        return " or ".join(dict.fromkeys(map(describe_hint, parts)))
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    if typing.get_origin(hint) in (tuple, list):
+        elements = dict.fromkeys(
+            describe_hint(argument) for argument in typing.get_args(hint) if argument is not Ellipsis
+        )
+        return f"tuple of {' or '.join(elements)}"
+    return str(_NAMES.get(hint) or getattr(hint, "__name__", hint))
+
+
+def known_ints(value: Any) -> Any:
+    """A Tensor of whole numbers, or a tuple or list with such Tensors, as an int or a tuple of ints; all else as it is.
+
+    MindSpore takes shapes and sizes in this form. What a compiled step does not know stays a Tensor.
+    """
+    if isinstance(value, Tensor):
+        if value.ndim > 1 or not np.issubdtype(value.array.dtype, np.integer):
+            return value
+        numbers = known(value.array)
+        if numbers is None:
+            return value
+        return numbers.item() if not numbers.ndim else tuple(numbers.tolist())
+    if isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value):
+        return tuple(map(known_ints, value))
+    return value
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _holds_array(hint: Any) -> bool:
+    return hint is Array or any(_holds_array(part) for part in typing.get_args(hint))
+
+
+def _elements_fit(values: Any, elements: tuple[Any, ...]) -> bool:
+    if len(elements) == 2 and elements[1] is Ellipsis:
+        return all(fits(value, elements[0]) for value in values)
+    return not elements or (len(values) == len(elements) and all(map(fits, values, elements)))
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, jax.Array)
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, jax.Array | Tensor):
+        return f"a Tensor of shape {tuple(value.shape)}"
+    if isinstance(value, np.ndarray):
+        return f"a numpy array of shape {value.shape}; wrap it in Tensor(...)"
+    # MindSpore does not take numpy arrays either; the message says the way out.
+    return f"{type(value).__name__}: {value!r}"
+
+
+def static(value: Any) -> tuple[Any, ...]:
+    """`value` as part of the key of a specialisation: its kind, itself, and for a sequence the kinds of its elements.
+
+    Equal keys mean the same program, and 1, 1.0 and True are equal in Python.
+    """
+    if isinstance(value, tuple | list):
+        frozen = _frozen(value)
+        return tuple, frozen, _kinds(frozen)
+    return type(value), value
+
+
+def _frozen(value: Any) -> tuple[Any, ...]:
+    # Lists cannot be hashed, and are the same to a kernel.
+    return tuple(_frozen(item) if isinstance(item, tuple | list) else item for item in value)
+
+
+def _kinds(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(_kinds(item) if isinstance(item, tuple) else type(item) for item in value)

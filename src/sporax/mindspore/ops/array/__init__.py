@@ -1,0 +1,18 @@
+"""Operators that make, reshape, index, sort and search tensors."""
+
+from sporax.mindspore.ops.array import (
+    combination,
+    conversion,
+    creation,
+    diagonal,
+    gather,
+    join_split,
+    manipulation,
+    padding,
+    rearrangement,
+    repetition,
+    scatter,
+    search,
+    segment,
+    sorting,
+)

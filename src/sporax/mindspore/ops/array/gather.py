@@ -1,0 +1,316 @@
+"""Picking elements: by index, by mask, by position; looking rows up in tables; and cutting a dimension into pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.tensor import Tensor, wrap_numpy
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops.array.join_split import _split_along
+from sporax.mindspore.ops.array.lookup import TableLookup
+from sporax.mindspore.ops.array.sorting import known
+from sporax.mindspore.ops.linalg.norms import length as norm_of
+
+# ----------------------------------------------------------------------------------------------------------- by index
+
+
+def _gather_along(name: str, x: Array, dim: int, index: Array) -> Array:
+    check.tensor(name, x=x)
+    check.integral(name, index=index)
+    where = check.axis(name, dim, x.ndim, "dim")
+    if x.ndim != index.ndim:
+        raise SporaxValueError(
+            f"For '{name}', 'x' and 'index' must have as many dims as each other, but got {x.shape} and {index.shape}."
+        )
+    for position in range(x.ndim):
+        if position != where and index.shape[position] > x.shape[position]:
+            raise SporaxValueError(
+                f"For '{name}', 'index' must not be larger than 'x' in dim {position}, but got {index.shape} and {x.shape}."
+            )
+    # `take_along_axis` broadcasts; MindSpore takes the head of each other dim.
+    own = x[tuple(slice(None) if axis == where else slice(size) for axis, size in enumerate(index.shape))]
+    return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
+
+
+@operator("GatherD()", function="gather_d", mint="gather(input=x)")
+def gather_d(x: Array, dim: int, index: Array) -> Array:
+    """Elements of `x` along `dim` at `index`, one for each element of `index`; an index out of range gives zero.
+
+    Args:
+        x: tensor.
+        dim: the dimension.
+        index: integers; as many dims as `x`, not larger than it in the others.
+    """
+    return _gather_along("GatherD", x, dim, index)
+
+
+@operator(function="gather_elements", method="gather_elements")
+def gather_elements(input: Array, dim: int, index: Array) -> Array:
+    """Same as `gather_d`."""
+    return _gather_along("gather_elements", input, dim, index)
+
+
+@operator("GatherNd", function="gather_nd", method="gather_nd")
+def gather_nd(input_x: Array, indices: Array) -> Array:
+    """Elements or slices of `input_x` at positions; a position out of range gives zeros.
+
+    Args:
+        input_x: tensor.
+        indices: integers (…, k): each last row is a position in the first k dims.
+    """
+    check.tensor("GatherNd", input_x=input_x)
+    check.integral("GatherNd", indices=indices)
+    if not indices.ndim or indices.shape[-1] > input_x.ndim:
+        raise SporaxValueError(
+            f"For 'GatherNd', the last dim of 'indices' must be at most the number of dims of 'input_x', "
+            f"but got shapes {indices.shape} and {input_x.shape}."
+        )
+    # One index array for each of the first dims.
+    return input_x.at[tuple(jnp.moveaxis(indices, -1, 0))].get(mode="fill", fill_value=0)
+
+
+@operator(function="index_select", method="index_select", mint="index_select(dim=axis)")
+def index_select(input: Array, axis: int, index: Array) -> Array:
+    """Slices of `input` along `axis` at the positions in the vector `index`."""
+    check.integral("index_select", index=index)
+    check.rank("index_select", (0, 1), index=index)
+    where = check.axis("index_select", axis, input.ndim)
+    # "fill": JAX's default clips, MindSpore gives zeros.
+    return jnp.take(input, jnp.atleast_1d(index), where, mode="fill", fill_value=0)
+
+
+@operator(function="take", method="take", mint="take")
+def take(input: Array, index: Array) -> Array:
+    """Elements of the flattened `input` at `index`, in the shape of `index`."""
+    check.integral("take", index=index)
+    return jnp.take(input.reshape(-1), index, mode="fill", fill_value=0)
+
+
+@operator(function="", mint="select", composed=True)
+def _mint_select(input: Any, dim: int, index: int) -> Any:
+    """The slice at `index` along `dim`, without that dimension."""
+    where = check.axis("select", dim, input.ndim, "dim")
+    return input[(slice(None),) * where + (index,)]
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def _table_rows(name: str, table: Array, indices: Array, offset: int) -> Array:
+    check.tensor(name, input_params=table)
+    check.integral(name, input_indices=indices)
+    # A slice of a table that another rank continues.
+    rows = indices - offset if offset else indices
+    known_rows = jnp.where(rows < 0, table.shape[0], rows)  # negative ones are out of range here, not from the end
+    return jnp.take(table, known_rows, 0, mode="fill", fill_value=0)
+
+
+@operator("EmbeddingLookup()", function="", form=TableLookup)
+def _embedding_lookup(input_params: Array, input_indices: Array, offset: int) -> Array:
+    """Rows of a table that holds the rows from `offset` on; zeros for rows that it does not hold."""
+    check.rank("EmbeddingLookup", (1, 2), input_params=input_params)
+    return _table_rows("EmbeddingLookup", input_params, input_indices, offset)
+
+
+@operator("SparseGatherV2()", function="", form=TableLookup)
+def _sparse_gather(input_params: Array, input_indices: Array, axis: int) -> Array:
+    """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros."""
+    check.integral("SparseGatherV2", input_indices=input_indices)
+    where = check.axis("SparseGatherV2", axis, input_params.ndim)
+    return jnp.take(input_params, input_indices, where, mode="fill", fill_value=0)
+
+
+@operator(function="embedding", mint="nn.functional.embedding")
+def embedding(
+    input: Array,
+    weight: Array,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+) -> Array:
+    """Rows of `weight` at `input`.
+
+    Args:
+        input: integers of any shape.
+        weight: (rows, size), the table.
+        padding_idx: this row gets no gradient.
+        max_norm: rows that are looked up are scaled down to this norm; `weight` itself stays as it is (MindSpore
+            writes the scaled rows back).
+        norm_type: which p-norm.
+        scale_grad_by_freq: divide the gradient of a row by how often it is looked up.
+    """
+    check.integral("embedding", input=input)
+    check.rank("embedding", 2, weight=weight)
+    if padding_idx is not None:
+        # A row may be counted from the end.
+        padding = check.axis("embedding", padding_idx, weight.shape[0], "padding_idx")
+        is_padding = (jnp.arange(weight.shape[0]) == padding)[:, None]
+        # The row keeps its values and loses its gradient.
+        weight = jnp.where(is_padding, jax.lax.stop_gradient(weight), weight)
+    rows = _table_rows("embedding", weight, input, 0)
+    if scale_grad_by_freq:
+        # How often each row is looked up, as seen by each lookup.
+        counts = jnp.zeros((weight.shape[0],), rows.dtype).at[input].add(1)[input][..., None]
+        # The value stays `rows`; only the gradient is divided.
+        rows = rows / counts + jax.lax.stop_gradient(rows - rows / counts)
+    if max_norm is None:
+        return rows
+    # A constant of the derivative: MindSpore scales the rows of the table before it looks them up.
+    size = jax.lax.stop_gradient(norm_of(rows, norm_type, -1, True))
+    # 1e-7 keeps the scaled norm below the limit in spite of rounding.
+    return rows * jnp.where(size > max_norm, max_norm / (size + 1e-7), jnp.ones((), rows.dtype))
+
+
+# ------------------------------------------------------------------- by mask or value: outside compiled steps only
+
+
+@operator("NonZero()", function="", composed=True)
+def _nonzero_primitive(input: Any) -> Tensor:
+    """Positions (int64) of the elements that are not zero, one a row; outside compiled steps only."""
+    return wrap_numpy(np.argwhere(known("NonZero", "input", input)).astype(np.int64))
+
+
+@operator(function="nonzero", method="nonzero", mint="nonzero", composed=True)
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """Positions (int64) of the elements that are not zero: one a row, or with `as_tuple` one vector for each dim.
+
+    The result's shape depends on the values, so this cannot be part of a compiled step.
+    """
+    positions = _nonzero_primitive(input)
+    if not as_tuple:
+        return positions
+    return tuple(wrap_numpy(column) for column in np.asarray(positions.array).T.copy())
+
+
+@operator(function="argwhere", method="argwhere", composed=True)
+def argwhere(input: Any) -> Tensor:
+    """Positions (int64) of the elements that are not zero, one a row; outside compiled steps only."""
+    return _nonzero_primitive(input)
+
+
+@operator("MaskedSelect()", function="masked_select", method="masked_select", mint="masked_select", composed=True)
+def masked_select(input: Any, mask: Any) -> Any:
+    """The elements where `mask` is true, as a vector; both are broadcast first.
+
+    The result's shape depends on the values of `mask`, so this cannot be part of a compiled step.
+
+    Raises:
+        SporaxTypeError: `mask` is not a bool tensor.
+    """
+    chosen = known("MaskedSelect", "mask", mask)
+    if chosen.dtype != np.bool_:
+        raise SporaxTypeError(f"For 'MaskedSelect', 'mask' must be Tensor[Bool], but got {mask.dtype}.")
+    shape = check.broadcast("MaskedSelect", input, chosen)
+    picked = np.flatnonzero(np.broadcast_to(chosen, shape))
+    # The values are gathered by an operator, so that they have a gradient.
+    return _picked(input, wrap_numpy(picked), shape)
+
+
+@operator(function="")
+def _picked(input: Array, index: Array, shape: tuple[int, ...]) -> Array:
+    """Elements of the broadcast tensor at flat positions."""
+    return jnp.broadcast_to(input, shape).reshape(-1)[index]
+
+
+_split_along("vsplit", 0)
+
+
+_split_along("dsplit", 2)
+
+
+@operator(
+    "StridedSlice(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)", function="strided_slice"
+)
+def strided_slice(
+    input_x: Array,
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    strides: tuple[int, ...],
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Array:
+    """``input_x[begin:end:strides]`` per dimension.
+
+    Bit i of a mask is about position i: begin, end: ignore that bound; ellipsis: the position stands for all dims left
+    over; new axis: a dimension of size 1; shrink axis: take the one element at `begin` and drop the dim.
+    """
+    if 0 in strides:
+        raise SporaxValueError(f"For 'StridedSlice', the numbers in 'strides' must not be 0, but got {strides}.")
+    if not len(begin) == len(end) == len(strides):
+        raise SporaxValueError(
+            f"For 'StridedSlice', 'begin', 'end' and 'strides' must have one length, but got {begin}, {end}, {strides}."
+        )
+
+    def part(index: int) -> Any:
+        # Bits of the masks, in the order of precedence of TensorFlow, whose operator this is.
+        bit = 1 << index
+        if ellipsis_mask & bit:
+            return Ellipsis
+        if new_axis_mask & bit:
+            return None
+        if shrink_axis_mask & bit:
+            return begin[index]
+        return slice(None if begin_mask & bit else begin[index], None if end_mask & bit else end[index], strides[index])
+
+    return input_x[tuple(part(index) for index in range(len(begin)))]
+
+
+@operator("Slice()", function="slice")
+def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Array:
+    """The block that starts at `begin` and has sizes `size`; a size of -1 reaches to the end.
+
+    Raises:
+        SporaxValueError: the block leaves the tensor, or the numbers of dimensions differ.
+    """
+    # As many numbers as dims: MindSpore does not fill up.
+    if not len(begin) == len(size) == input_x.ndim:
+        raise SporaxValueError(
+            f"For 'Slice', 'begin' and 'size' must have one number per dim of shape {input_x.shape}, but got {begin}, {size}."
+        )
+    sizes = tuple(
+        whole - start if length == -1 else length
+        for whole, start, length in zip(input_x.shape, begin, size, strict=True)
+    )
+    for dim, (whole, start, length) in enumerate(zip(input_x.shape, begin, sizes, strict=True)):
+        # JAX would clamp the start silently.
+        if start < 0 or length < 0 or start + length > whole:
+            raise SporaxValueError(
+                f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {whole}."
+            )
+    return jax.lax.slice(input_x, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
+
+
+# ------------------------------------------------------------------------------------------------------- picking, counting
+
+
+@operator("Gather(batch_dims)", function="gather", form=TableLookup)
+def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int = 0) -> Array:
+    """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros.
+
+    Args:
+        input_params: tensor that is looked up.
+        input_indices: integer tensor of any shape; it takes the place of dim `axis`.
+        axis: the dimension.
+        batch_dims: how many leading dimensions the two have in common.
+    """
+    check.integral("Gather", input_indices=input_indices)
+    where = check.axis("Gather", axis, input_params.ndim)
+
+    def lookup(params: Array, indices: Array, dim: int) -> Array:
+        return jnp.take(params, indices, dim, mode="fill", fill_value=0)
+
+    function = lookup
+    # Each batch dim is mapped over; `axis` counts from behind them.
+    for _ in range(batch_dims):
+        function = jax.vmap(function, in_axes=(0, 0, None))
+    return function(input_params, input_indices, where - batch_dims)

@@ -1,0 +1,282 @@
+"""Elements moved between dimensions: space and depth, space and batch, images and patches, data formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.spatial_settings import pair
+from sporax.mindspore.ops.array.padding import _ints, _padded
+
+# ------------------------------------------------------------------------------------------------ space, depth, batch
+
+
+def _divisible(name: str, what: str, size: int, parts: int) -> int:
+    if parts < 1 or size % parts:
+        raise SporaxValueError(f"For '{name}', {what} {size} must be divisible by {parts}.")
+    return size // parts
+
+
+@operator("SpaceToDepth(block_size)", function="")
+def _space_to_depth(x: Array, block_size: int) -> Array:
+    """Blocks of pixels made into channels: (n, c, h, w) gives (n, c·b², h/b, w/b), the place in the block first."""
+    check.rank("SpaceToDepth", 4, x=x)
+    n, c, height, width = x.shape
+    rows = _divisible("SpaceToDepth", "the height", height, block_size)
+    columns = _divisible("SpaceToDepth", "the width", width, block_size)
+    blocks = x.reshape(n, c, rows, block_size, columns, block_size)
+    # The place in the block becomes the leading part of the channels, as in MindSpore (TensorFlow's order for NCHW).
+    return blocks.transpose(0, 3, 5, 1, 2, 4).reshape(n, -1, rows, columns)
+
+
+@operator("DepthToSpace(block_size)", function="")
+def _depth_to_space(x: Array, block_size: int) -> Array:
+    """Channels made into blocks of pixels; undoes SpaceToDepth."""
+    check.rank("DepthToSpace", 4, x=x)
+    n, channels, height, width = x.shape
+    c = _divisible("DepthToSpace", "the number of channels", channels, block_size**2)
+    blocks = x.reshape(n, block_size, block_size, c, height, width)
+    # The inverse permutation of SpaceToDepth.
+    return blocks.transpose(0, 3, 4, 1, 5, 2).reshape(n, c, height * block_size, width * block_size)
+
+
+@operator(function="pixel_shuffle", mint="nn.functional.pixel_shuffle")
+def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
+    """Channels made into pixels: (…, c·r², h, w) gives (…, c, h·r, w·r) (Shi et al. 2016)."""
+    *lead, channels, height, width = input.shape
+    c = _divisible("pixel_shuffle", "the number of channels", channels, upscale_factor**2)
+    blocks = input.reshape(-1, c, upscale_factor, upscale_factor, height, width)
+    # The place in the block is the last part of the channels here, as in PyTorch.
+    return blocks.transpose(0, 1, 4, 2, 5, 3).reshape(*lead, c, height * upscale_factor, width * upscale_factor)
+
+
+@operator(function="pixel_unshuffle")
+def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
+    """Pixels made into channels; undoes `pixel_shuffle`."""
+    *lead, c, height, width = input.shape
+    rows = _divisible("pixel_unshuffle", "the height", height, downscale_factor)
+    columns = _divisible("pixel_unshuffle", "the width", width, downscale_factor)
+    blocks = input.reshape(-1, c, rows, downscale_factor, columns, downscale_factor)
+    return blocks.transpose(0, 1, 3, 5, 2, 4).reshape(*lead, c * downscale_factor**2, rows, columns)
+
+
+@operator("ChannelShuffle(group)", function="")
+def _channel_shuffle_primitive(x: Array, group: int) -> Array:
+    """Channels dealt to `group` groups in turn."""
+    return channel_shuffle.kernel(x, group)
+
+
+@operator(function="channel_shuffle")
+def channel_shuffle(x: Array, groups: int) -> Array:
+    """Channels (dim 1) dealt to `groups` groups in turn: their number is (groups, per group) transposed."""
+    n, channels, *space = x.shape
+    size = _divisible("channel_shuffle", "the number of channels", channels, groups)
+    return x.reshape(n, groups, size, *space).swapaxes(1, 2).reshape(x.shape)
+
+
+def _blocks(name: str, block: Any, edges: Any) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    sizes = block if isinstance(block, tuple) else (block,) * len(edges)
+    if len(sizes) != len(edges) or min(sizes) < 1 or any(len(edge) != 2 or min(edge) < 0 for edge in edges):
+        raise SporaxValueError(
+            f"For '{name}', the block must be ints >= 1 with a pair of ints >= 0 for each, but got {block} and {edges}."
+        )
+    return sizes, edges
+
+
+def _space_to_batch(name: str, x: Array, block: Any, paddings: Any) -> Array:
+    sizes, edges = _blocks(name, block, paddings)
+    lead = x.ndim - len(sizes)
+    padded = _padded(x, (*[(0, 0)] * lead, *edges), "constant")
+    cells = [_divisible(name, "the padded size", size, b) for size, b in zip(padded.shape[lead:], sizes, strict=True)]
+    split = padded.reshape(*x.shape[:lead], *(length for both in zip(cells, sizes, strict=True) for length in both))
+    inner = [lead + 1 + 2 * dim for dim in range(len(sizes))]
+    outer = [lead + 2 * dim for dim in range(len(sizes))]
+    # The places in blocks go to the front, into the batch, row-major.
+    return split.transpose(*inner, *range(lead), *outer).reshape(-1, *x.shape[1:lead], *cells)
+
+
+def _batch_to_space(name: str, x: Array, block: Any, crops: Any) -> Array:
+    sizes, edges = _blocks(name, block, crops)
+    lead, count = x.ndim - len(sizes), len(sizes)
+    parts = 1
+    for size in sizes:
+        parts *= size
+    batch = _divisible(name, "dim 0", x.shape[0], parts)
+    split = x.reshape(*sizes, batch, *x.shape[1:])
+    order = list(range(count, count + lead))
+    for dim in range(count):
+        # Each cell is followed by its place in the block.
+        order += [count + lead + dim, dim]
+    whole = [cell * b for cell, b in zip(x.shape[lead:], sizes, strict=True)]
+    joined = split.transpose(order).reshape(batch, *x.shape[1:lead], *whole)
+    # Negative padding cuts the crops off.
+    return _padded(joined, (*[(0, 0)] * lead, *((-low, -high) for low, high in edges)), "constant")
+
+
+@operator("SpaceToBatchND(block_shape, paddings)", function="")
+def _space_to_batch_primitive(
+    input_x: Array, block_shape: int | tuple[int, ...], paddings: tuple[tuple[int, ...], ...]
+) -> Array:
+    """The last dims, padded with zeros, cut into blocks whose cells become samples."""
+    return _space_to_batch("SpaceToBatchND", input_x, block_shape, paddings)
+
+
+@operator(function="space_to_batch_nd")
+def space_to_batch_nd(
+    input_x: Array, block_size: int | tuple[int, ...], paddings: tuple[tuple[int, ...], ...]
+) -> Array:
+    """The last dims, padded with zeros, cut into blocks whose cells become samples."""
+    return _space_to_batch("SpaceToBatchND", input_x, block_size, paddings)
+
+
+@operator("BatchToSpaceND(block_shape, crops)", function="batch_to_space_nd")
+def batch_to_space_nd(input_x: Array, block_shape: int | tuple[int, ...], crops: tuple[tuple[int, ...], ...]) -> Array:
+    """Samples made into the cells of blocks of the last dims, then `crops` cut off; undoes SpaceToBatchND."""
+    return _batch_to_space("BatchToSpaceND", input_x, block_shape, crops)
+
+
+# -------------------------------------------------------------------------------------------------- images and patches
+
+
+def _patches(name: str, x: Array, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Array:
+    """(n, c, h, w) as (n, c, kernel cells, places)."""
+    check.rank(name, 4, x=x)
+    size, step = pair(name, kernel_size, "kernel_size"), pair(name, stride, "stride")
+    gap, edge = pair(name, dilation, "dilation"), pair(name, padding, "padding", 0)
+    n, c = x.shape[:2]
+    # Channels become samples, so that patches of each are separate.
+    cut = jax.lax.conv_general_dilated_patches(
+        x.reshape(n * c, 1, *x.shape[2:]), size, step, [(cells, cells) for cells in edge], rhs_dilation=gap
+    )
+    if 0 in cut.shape:
+        raise SporaxValueError(f"For '{name}', the kernel {size} does not fit into 'input' of shape {x.shape}.")
+    return cut.reshape(n, c, size[0] * size[1], -1)
+
+
+@operator(function="unfold", method="unfold", mint="nn.functional.unfold")
+def unfold(
+    input: Array,
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    stride: int | tuple[int, ...] = 1,
+) -> Array:
+    """Patches of images as columns: (n, c, h, w) gives (n, c · kernel cells, places)."""
+    cut = _patches("unfold", input, kernel_size, dilation, padding, stride)
+    return cut.reshape(input.shape[0], -1, cut.shape[-1])
+
+
+@operator("Im2Col(ksizes, strides, dilations, pads)", function="")
+def _im2col(
+    x: Array,
+    ksizes: int | tuple[int, ...],
+    strides: int | tuple[int, ...] = 1,
+    dilations: int | tuple[int, ...] = 1,
+    pads: int | tuple[int, ...] = 0,
+) -> Array:
+    """Patches of images as columns: (n, c, h, w) gives (n, c, kernel cells, places)."""
+    return _patches("Im2Col", x, ksizes, dilations, pads, strides)
+
+
+@operator(function="")
+def _fold(input: Array, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Array:
+    """Patches added up to images, by the transpose of cutting them."""
+    size = pair("fold", kernel_size, "kernel_size")
+    cells = size[0] * size[1]
+    n, columns, places = input.shape
+    c = _divisible("fold", "dim 1 of 'input'", columns, cells)
+    image = jax.ShapeDtypeStruct((n, c, *pair("fold", output_size, "output_size")), input.dtype)
+
+    # Folding is the transpose of cutting patches; its gradient rules come with it.
+    def cut(whole: Array) -> Array:
+        return _patches("fold", whole, kernel_size, dilation, padding, stride)
+
+    expected = jax.eval_shape(cut, image).shape[-1]
+    if expected != places:
+        raise SporaxValueError(f"For 'fold', the last dim of 'input' must be the {expected} places, but got {places}.")
+    # Overlapping patches add up in the transpose.
+    return jax.linear_transpose(cut, image)(input.reshape(n, c, cells, places))[0]
+
+
+@operator(function="fold", method="fold", mint="nn.functional.fold", composed=True)
+def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
+    """Patches added up to images: (n, c · kernel cells, places) gives (n, c, *output_size); see `unfold`."""
+    check.rank("fold", 3, input=input)
+    return _fold(input, _ints(output_size), kernel_size, dilation, padding, stride)
+
+
+# ----------------------------------------------------------------------------------------------- images in class forms
+
+
+@operator("SpaceToBatch(block_size, paddings)", function="")
+def _space_to_batch_class(input_x: Array, block_size: int, paddings: tuple[tuple[int, ...], ...]) -> Array:
+    """Height and width of (n, c, h, w), padded with zeros, cut into blocks whose cells become samples."""
+    check.rank("SpaceToBatch", 4, input_x=input_x)
+    return _space_to_batch("SpaceToBatch", input_x, (block_size, block_size), paddings)
+
+
+@operator("BatchToSpace(block_size, crops)", function="")
+def _batch_to_space_class(input_x: Array, block_size: int, crops: tuple[tuple[int, ...], ...]) -> Array:
+    """Samples of (n, c, h, w) made into the cells of blocks, then `crops` cut off; undoes SpaceToBatch."""
+    check.rank("BatchToSpace", 4, input_x=input_x)
+    return _batch_to_space("BatchToSpace", input_x, (block_size, block_size), crops)
+
+
+Setting = int | tuple[int, ...]
+
+
+@operator("Col2Im(kernel_size, dilation, padding, stride)", function="", composed=True)
+def _col2im_class(
+    x: Any, output_size: Any, kernel_size: Setting, dilation: Setting = 1, padding: Setting = 0, stride: Setting = 1
+) -> Any:
+    """Patches added up to images; see `ops.col2im`."""
+    return col2im(x, output_size, kernel_size, dilation, padding, stride)
+
+
+@operator(function="col2im", method="col2im", composed=True)
+def col2im(
+    input_x: Any, output_size: Any, kernel_size: Setting, dilation: Setting, padding_value: Setting, stride: Setting
+) -> Any:
+    """Patches (n, c, kernel cells, places) added up to images (n, c, *output_size); see `fold`."""
+    if input_x.ndim != 4:
+        raise SporaxValueError(f"For 'Col2Im', 'input_x' must have 4 dimensions, but its shape is {input_x.shape}.")
+    n, c, cells, places = input_x.shape
+    return fold(input_x.reshape((n, c * cells, places)), output_size, kernel_size, dilation, padding_value, stride)
+
+
+# -------------------------------------------------------------------------------------------------- layouts of images
+
+
+def _layouts(name: str, source: str, target: str) -> list[int]:
+    """For each letter of the target where it is in the source."""
+    if sorted(source) != sorted(target) or len(set(source)) < len(source):
+        raise SporaxValueError(
+            f"For '{name}', 'src_format' and 'dst_format' must have the same letters, but got {source} and {target}."
+        )
+    return [source.index(letter) for letter in target]
+
+
+@operator("DataFormatDimMap(src_format, dst_format)", function="")
+def _format_dim_map(input_x: Array, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
+    """Numbers of dims in one layout as numbers of the same dims in the other."""
+    check.integral("DataFormatDimMap", input_x=input_x)
+    order = _layouts("DataFormatDimMap", dst_format, src_format)
+    # `%`, as negative numbers count from the end.
+    return jnp.asarray(order, input_x.dtype)[input_x % len(order)]
+
+
+@operator("DataFormatVecPermute(src_format, dst_format)", function="")
+def _format_permute(input_x: Array, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
+    """A vector (4,) with a number for each dim, or (4, 2), in the order of the other layout."""
+    order = _layouts("DataFormatVecPermute", src_format, dst_format)
+    check.rank("DataFormatVecPermute", (1, 2), input_x=input_x)
+    if input_x.shape[0] != len(order):
+        raise SporaxValueError(
+            f"For 'DataFormatVecPermute', 'input_x' must have {len(order)} rows, but its shape is {input_x.shape}."
+        )
+    return input_x[jnp.asarray(order)]

@@ -1,0 +1,444 @@
+"""Writing updates to positions of a tensor, or of a Parameter in place.
+
+The families differ only in how positions are given: rows of the first dim (Scatter*), whole positions (ScatterNd*,
+TensorScatter*), or one per element along a dim (TensorScatterElements, scatter). What is done with an update is one of
+seven words: set, add, sub, mul, div, max, min. Updates of one position all take part, except that one of them wins a
+`set`. Positions out of range are left out, as they are on MindSpore's accelerators.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, operator
+from sporax.mindspore.ops.array.scatter_extremes import extreme_at
+from sporax.mindspore.ops.array.sorting import known
+
+Index = tuple[Any, ...]
+
+
+def scattered(target: Array, index: Index, updates: Array, how: str) -> Array:
+    """`target` with `updates` worked into ``target[index]``; `how` is one of the seven words."""
+    place = target.at[index]
+    if how in ("max", "min") and jnp.issubdtype(target.dtype, jnp.floating):
+        # Where a gradient may flow, ties must share it, see `scatter_extremes`.
+        return extreme_at(target, index, updates.astype(target.dtype), how == "max")
+    if how in ("set", "add", "max", "min"):
+        # "drop", as JAX's default for updates may clamp; MindSpore leaves such updates out.
+        return getattr(place, how)(updates, mode="drop")
+    if how == "sub":
+        # There is no subtraction in JAX's scatter.
+        return place.add(-updates, mode="drop")
+    # Products of all updates of a position first: one multiplication, or one division, per element.
+    factors = product(target.shape, index, updates.astype(target.dtype))
+    if how == "mul":
+        return target * factors
+    # Integers divide towards zero, as MindSpore's do; `//` would round down.
+    return jax.lax.div(target, factors) if jnp.issubdtype(target.dtype, jnp.integer) else target / factors
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def product(shape: tuple[int, ...], index: Index, updates: Array) -> Array:
+    """Product of the updates of each position of an array of this shape; 1 where there are none.
+
+    With a derivative of its own, since JAX has one only for positions that are all different.
+    """
+    return jnp.ones(shape, updates.dtype).at[index].multiply(updates, mode="drop")
+
+
+@product.defjvp
+def _product_jvp(
+    shape: tuple[int, ...], primals: tuple[Index, Array], tangents: tuple[Any, Array]
+) -> tuple[Array, Array]:
+    # The slope of a product is the product of the others. Division by the own factor fails for 0, so zeros are counted
+    # and left out of the product.
+    index, updates = primals
+    is_zero = updates == 0
+    others = product(shape, index, jnp.where(is_zero, jnp.ones((), updates.dtype), updates))
+    zeros = jnp.zeros(shape, jnp.int32).at[index].add(is_zero.astype(jnp.int32), mode="drop")
+    own, count = others.at[index].get(mode="fill", fill_value=0), zeros.at[index].get(mode="fill", fill_value=0)
+    rest = jnp.where(is_zero, own, own / jnp.where(is_zero, 1, updates))
+    # With one zero only that factor has a slope; with two none has.
+    slope = jnp.where(count == is_zero, rest, jnp.zeros((), updates.dtype))
+    change = jnp.zeros(shape, updates.dtype).at[index].add(slope * tangents[1], mode="drop")
+    return product(shape, index, updates), change
+
+
+def _agree(name: str, target: Array, index: Array, updates: Array, expected: tuple[int, ...]) -> None:
+    check.tensor(name, input_x=target, indices=index, updates=updates)
+    check.integral(name, indices=index)
+    check.same_dtype(name, input_x=target, updates=updates)
+    if updates.shape != expected:
+        raise SporaxValueError(
+            f"For '{name}', 'updates' must have shape {expected} for 'input_x' of shape {target.shape} and 'indices' of "
+            f"shape {index.shape}, but got {updates.shape}."
+        )
+
+
+def _rows(name: str, target: Array, indices: Array, updates: Array, how: str) -> Array:
+    _agree(name, target, indices, updates, indices.shape + target.shape[1:])
+    return scattered(target, (indices,), updates, how)
+
+
+def _positions(name: str, target: Array, indices: Array, updates: Array, how: str) -> Array:
+    if not indices.ndim or indices.shape[-1] > target.ndim:
+        raise SporaxValueError(
+            f"For '{name}', the last dim of 'indices' must be at most the number of dims of 'input_x', "
+            f"but got shapes {indices.shape} and {target.shape}."
+        )
+    _agree(name, target, indices, updates, indices.shape[:-1] + target.shape[indices.shape[-1] :])
+    # One index array per dim of the position.
+    return scattered(target, tuple(jnp.moveaxis(indices, -1, 0)), updates, how)
+
+
+_DONE = {
+    "set": "Replaces", "add": "Adds to", "sub": "Subtracts from", "mul": "Multiplies", "div": "Divides",
+    "max": "Takes the maximum with", "min": "Takes the minimum with",
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ Parameters, in place
+
+
+def written(name: str, variable: Any, new: Tensor) -> Tensor:
+    """Give a Parameter the new value, and return that.
+
+    Raises:
+        SporaxTypeError: `variable` is not a Parameter.
+    """
+    if not isinstance(variable, Parameter):
+        raise SporaxTypeError(f"For '{name}', 'input_x' must be a Parameter, but got {type(variable).__name__}.")
+    # In place for the user: the Parameter's variable gets the new array.
+    variable._replace(new.array)
+    return new
+
+
+def _in_place(name: str, own: str, how: str, update: Any, locking: bool, extra: bool) -> None:
+    """A class form `name` and a function `own` that write a Parameter by `update`."""
+
+    @operator(function="")
+    def compute(input_x: Array, indices: Array, updates: Array) -> Array:
+        return update(name, input_x, indices, updates, how)
+
+    # MindSpore's name in messages, though the operator has none of its own.
+    compute.name = name
+
+    def kernel(input_x: Any, indices: Any, updates: Any, use_locking: bool = locking) -> Any:
+        # Composed: the write to a Parameter is not part of the compiled kernel.
+        return written(name, input_x, compute(input_x, indices, updates))
+
+    def short(input_x: Any, indices: Any, updates: Any) -> Any:
+        return kernel(input_x, indices, updates)
+
+    # "rows" or positions, in the generated documentation.
+    where = "rows" if update is _rows else "elements or slices"
+    for form in (kernel, short):
+        form.__name__, form.__doc__ = own, f"{_DONE[how]} {where} of a Parameter in place; returns the new value."
+    operator(f"{name}(use_locking)", function=own if extra else "", composed=True)(kernel)
+    if not extra:
+        operator(function=own, composed=True)(short)
+
+
+for _word, _how in (
+    ("Update", "set"), ("Add", "add"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "div"), ("Max", "max"), ("Min", "min"),
+):  # fmt: skip
+    _lower = _word.lower()
+    _in_place(f"Scatter{_word}", f"scatter_{_lower}", _how, _rows, _how == "set", False)
+    _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _how == "set", True)
+
+
+# --------------------------------------------------------------------------------------------------------- new tensors
+
+
+def _tensor_scatter(name: str, own: str, how: str, method: str) -> Any:
+    def kernel(input_x: Array, indices: Array, updates: Array) -> Array:
+        return _positions(name, input_x, indices, updates, how)
+
+    kernel.__name__, kernel.__doc__ = own, f"{_DONE[how]} elements or slices at positions; gives a new tensor."
+    return operator(name, function=own, method=method)(kernel)
+
+
+for _word, _how in (("Update", "set"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "div"), ("Max", "max"), ("Min", "min")):
+    _lower = _word.lower()
+    # Only the update has no method in MindSpore.
+    _method = "" if _how == "set" else f"scatter_{_lower}"
+    _tensor_scatter(f"TensorScatter{_word}", f"tensor_scatter_{_lower}", _how, _method)
+
+
+tensor_scatter_add = _tensor_scatter("TensorScatterAdd", "tensor_scatter_add", "add", "")
+
+
+@operator("ScatterNd()", function="scatter_nd")
+def scatter_nd(indices: Array, updates: Array, shape: tuple[int, ...]) -> Array:
+    """Zeros of `shape`, with `updates` added at positions.
+
+    Args:
+        indices: integers (…, k): each last row is a position in the first k dims.
+        updates: what to add; its shape is that of `indices` without the last dim, then that of a slice.
+        shape: of the result.
+    """
+    target = jnp.zeros(check.shape("ScatterNd", shape), updates.dtype)
+    return _positions("ScatterNd", target, indices, updates, "add")
+
+
+def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) -> Array:
+    check.tensor(name, input=input, index=index)
+    check.integral(name, index=index)
+    where = check.axis(name, dim, input.ndim, "axis")
+    values = jnp.broadcast_to(src, index.shape) if isinstance(src, int | float) else src
+    if isinstance(src, jax.Array) and not src.ndim:
+        values = jnp.broadcast_to(src, index.shape)
+    if index.ndim != input.ndim or values.ndim != input.ndim:
+        raise SporaxValueError(
+            f"For '{name}', 'input', 'index' and 'src' must have as many dims as each other, "
+            f"but got shapes {input.shape}, {index.shape} and {values.shape}."
+        )
+    if any(size > given for size, given in zip(index.shape, values.shape, strict=True)):
+        raise SporaxValueError(
+            f"For '{name}', 'index' must not be larger than 'src', but got {index.shape} and {values.shape}."
+        )
+    # `src` may be larger than `index`; only its head counts.
+    values = values[tuple(map(slice, index.shape))].astype(input.dtype)
+    # Each element's own position, except along the chosen dim.
+    grid = [jax.lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
+    grid[where] = index
+    return scattered(input, tuple(grid), values, how)
+
+
+_REDUCTIONS = {"none": "set", "add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max", "min": "min"}
+
+
+@operator("TensorScatterElements(axis, reduction)", function="tensor_scatter_elements")
+def tensor_scatter_elements(
+    input_x: Array, indices: Array, updates: Array, axis: int = 0, reduction: str = "none"
+) -> Array:
+    """Every update is worked in at its own position, whose place along `axis` is in `indices`; gives a new tensor.
+
+    Args:
+        input_x: tensor.
+        indices: integers, as many dims as `input_x`; negative ones count from the end.
+        updates: tensor of the same shape.
+        axis: the dimension.
+        reduction: ``"none"`` (replace), ``"add"``, ``"sub"``, ``"mul"``, ``"div"``, ``"max"`` or ``"min"``.
+    """
+    check.one_of("TensorScatterElements", reduction, tuple(_REDUCTIONS), "reduction")
+    check.same_dtype("TensorScatterElements", input_x=input_x, updates=updates)
+    return _along("TensorScatterElements", input_x, axis, indices, updates, _REDUCTIONS[reduction])
+
+
+@operator(function="scatter", method="scatter(dim=axis)", mint="scatter(dim=axis)")
+def scatter(input: Array, axis: int, index: Array, src: Operand) -> Array:
+    """`input` with the elements of `src` (or one number) put to the places `index` along `axis`."""
+    return _along("scatter", input, axis, index, src, "set")
+
+
+@operator(function="", mint="scatter_add")
+def _scatter_add_elements(input: Array, dim: int, index: Array, src: Array) -> Array:
+    """`input` with the elements of `src` added at the places `index` along `dim`."""
+    return _along("scatter_add", input, dim, index, src, "add")
+
+
+@operator(function="", method="scatter_add", composed=True)
+def _scatter_add_method(input: Any, dim: Any, index: Any, src: Any = None) -> Any:
+    """Elements of `src` added at the places `index` along `dim`; with two tensors ``tensor_scatter_add(indices, updates)``."""
+    if src is None and isinstance(dim, Tensor):
+        return tensor_scatter_add(input, dim, index)
+    return _scatter_add_elements(input, dim, index, src)
+
+
+# ----------------------------------------------------------------------------------------------- slices along a dim
+
+
+def _slices(name: str, x: Array, axis: int, index: Array, source: Array, how: str) -> Array:
+    check.integral(name, indices=index)
+    check.same_dtype(name, x=x, y=source)
+    where = check.axis(name, axis, x.ndim)
+    expected = (*x.shape[:where], index.size, *x.shape[where + 1 :])
+    if index.ndim > 1 or source.shape != expected:
+        raise SporaxValueError(
+            f"For '{name}', the source must have shape {expected} for 'x' of shape {x.shape} and 'indices' of shape "
+            f"{index.shape}, but got {source.shape}."
+        )
+    # One index for the chosen dim, all others whole.
+    return scattered(x, (slice(None),) * where + (jnp.atleast_1d(index),), source, how)
+
+
+@operator(function="", method="index_add", mint="index_add")
+def _index_add_new(input: Array, dim: int, index: Array, source: Array, *, alpha: Operand = 1) -> Array:
+    """`input` with `alpha` times the slices of `source` added at `index` along `dim`."""
+    return _slices("index_add", input, dim, index, jnp.asarray(alpha, source.dtype) * source, "add")
+
+
+@operator("IndexAdd(axis, use_lock, check_index_bound)", function="index_add", composed=True)
+def index_add(x: Any, indices: Any, y: Any, axis: int, use_lock: bool = True, check_index_bound: bool = True) -> Any:
+    """Adds the slices of `y` to those of a Parameter at `indices` along `axis`, in place; returns the new value.
+
+    `use_lock` and `check_index_bound` have no meaning here: writes never race, and positions out of range are left out.
+    """
+    return written("IndexAdd", x, _index_add_new(x, axis, indices, y))
+
+
+@operator("IndexFill()", function="index_fill", method="index_fill", mint="")
+def index_fill(x: Array, axis: int, index: Array | int, value: Operand) -> Array:
+    """`x` with the slices at `index` along `axis` filled with one value."""
+    places = jnp.asarray(index)
+    check.integral("IndexFill", index=places)
+    where = check.axis("IndexFill", axis, x.ndim)
+    return x.at[(slice(None),) * where + (jnp.atleast_1d(places),)].set(jnp.asarray(value, x.dtype), mode="drop")
+
+
+@operator(function="", method="index_put", composed=True)
+def _index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    # A list of tensors is a tuple to the operator.
+    """A new tensor with `values` put to (or added at, with `accumulate`) ``input[indices]``."""
+    return _put_at(input, tuple(indices), values, bool(accumulate))
+
+
+@operator(function="")
+def _put_at(input: Array, indices: tuple[Array, ...], values: Array, accumulate: bool) -> Array:
+    """`input` with `values` put to or added at positions, one index tensor for each dim."""
+    check.same_dtype("index_put", input=input, values=values)
+    return scattered(input, indices, values, "add" if accumulate else "set")
+
+
+def _inplace(word: str, how: str) -> None:
+    name, own = f"Inplace{word}", f"inplace_{word.lower()}"
+
+    def compute(x: Array, v: Array, indices: int | tuple[int, ...]) -> Array:
+        # numpy: the rows are attributes, and checked while compiling.
+        rows = np.asarray(check.shape(name, indices, "indices"), np.int64)
+        if rows.size and not (rows.min() >= 0 and rows.max() < x.shape[0]):
+            raise SporaxValueError(
+                f"For '{name}', 'indices' must be in [0, {x.shape[0]}), the size of dim 0, but got {indices}."
+            )
+        return _slices(name, x, 0, jnp.asarray(rows), v, how)
+
+    doc = f"A new tensor; {_DONE[how].lower()} the rows of `x` at `indices` (an int or a tuple of ints) with those of `v`."
+    compute.__name__, compute.__doc__ = own, doc
+    operator(f"{name}(indices)", function=own, method="inplace_update" if how == "set" else "")(compute)
+
+
+_inplace("Update", "set")
+
+
+_inplace("Add", "add")
+
+
+_inplace("Sub", "sub")
+
+
+# ------------------------------------------------------------------------------------------------ masks, views, blocks
+
+
+@operator("MaskedScatter", function="", method="masked_scatter")
+def _masked_scatter(input: Array, mask: Array, source: Array) -> Array:
+    """`input` with the elements of `source`, in order, at the places where `mask` is true."""
+    check.same_dtype("MaskedScatter", input=input, source=source)
+    if mask.dtype != np.bool_:
+        raise SporaxTypeError(f"For 'MaskedScatter', 'mask' must be Tensor[Bool], but got {check.describe(mask)}.")
+    shape = check.broadcast("MaskedScatter", input, mask)
+    chosen = jnp.broadcast_to(mask, shape)
+    # How many chosen places come before: the number of the element in `source`.
+    rank = jnp.cumsum(chosen.reshape(-1)).reshape(shape) - 1
+    return jnp.where(chosen, source.reshape(-1)[rank], jnp.broadcast_to(input, shape))
+
+
+@operator(function="select_scatter", method="select_scatter")
+def select_scatter(input: Array, src: Array, axis: int, index: int) -> Array:
+    """`input` with `src` as the slice at `index` along `axis`."""
+    where = check.axis("select_scatter", axis, input.ndim)
+    return input.at[(slice(None),) * where + (index,)].set(src)
+
+
+@operator(function="slice_scatter", method="slice_scatter")
+def slice_scatter(
+    input: Array, src: Array, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Array:
+    """`input` with `src` as the slices from `start` to `end` along `axis`, every `step`-th."""
+    where = check.axis("slice_scatter", axis, input.ndim)
+    return input.at[(slice(None),) * where + (slice(start, end, step),)].set(src)
+
+
+@operator(function="diagonal_scatter", method="diagonal_scatter")
+def diagonal_scatter(input: Array, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    """`input` with `src` as a diagonal in the plane of two dims; the diagonal's dim is the last one of `src`."""
+    first, second = check.axis("diagonal_scatter", dim1, input.ndim), check.axis("diagonal_scatter", dim2, input.ndim)
+    planes = jnp.moveaxis(input, (first, second), (-2, -1))
+    # Length of a diagonal that may start off the corner.
+    count = max(min(planes.shape[-2] - max(-offset, 0), planes.shape[-1] - max(offset, 0)), 0)
+    steps = np.arange(count)
+    changed = planes.at[..., steps + max(-offset, 0), steps + max(offset, 0)].set(src)
+    return jnp.moveaxis(changed, (-2, -1), (first, second))
+
+
+@operator("InplaceUpdateV2()", function="", composed=True)
+def _inplace_update_v2(x: Any, indices: Any, v: Any) -> Any:
+    """`x` with the rows `indices` (an int, a tuple or a Tensor) replaced by those of `v`."""
+    rows = tuple(known("InplaceUpdateV2", "indices", indices).tolist()) if isinstance(indices, Tensor) else indices
+    return FUNCTIONS["inplace_update"](x, v, rows)
+
+
+@operator("InplaceIndexAdd(axis)", function="", composed=True)
+def _inplace_index_add_class(var: Any, indices: Any, updates: Any, axis: int) -> Any:
+    """Adds slices to those of a Parameter; see `ops.inplace_index_add`."""
+    return inplace_index_add(var, indices, updates, axis)
+
+
+@operator(function="inplace_index_add", composed=True)
+def inplace_index_add(var: Any, indices: Any, updates: Any, axis: int) -> Any:
+    """Adds the slices of `updates` to those of a Parameter at `indices` (int32) along `axis`; returns the new value."""
+    return written("InplaceIndexAdd", var, _with_added(var, indices, updates, axis))
+
+
+@operator(function="")
+def _with_added(var: Array, indices: Array, updates: Array, axis: int) -> Array:
+    """`var` with the slices of `updates` added at `indices` along `axis`."""
+    name = "InplaceIndexAdd"
+    check.integral(name, indices=indices)
+    check.same_dtype(name, var=var, updates=updates)
+    where = check.axis(name, axis, var.ndim)
+    expected = (*var.shape[:where], indices.size, *var.shape[where + 1 :])
+    if updates.shape != expected:
+        raise SporaxValueError(f"For '{name}', 'updates' must have shape {expected}, but got {updates.shape}.")
+    return var.at[(slice(None),) * where + (indices,)].add(updates, mode="drop")
+
+
+@operator("Coalesce()", function="coalesce", composed=True)
+def coalesce(x_indices: Any, x_values: Any, x_shape: Any) -> Any:
+    """The elements of a sparse tensor in order, with those at one position added up.
+
+    The result's shape depends on the values, so this cannot be part of a compiled step.
+
+    Args:
+        x_indices: (dims, elements), int64.
+        x_values: (elements,).
+        x_shape: (dims,), int64.
+    """
+    # The result has as many elements as there are different positions.
+    places, values = known("Coalesce", "x_indices", x_indices), known("Coalesce", "x_values", x_values)
+    if places.ndim != 2 or values.shape != places.shape[1:] or x_shape.shape != places.shape[:1]:
+        raise SporaxValueError(
+            "For 'Coalesce', 'x_indices' must be (dims, elements), 'x_values' (elements,) and 'x_shape' (dims,), but got "
+            f"{places.shape}, {values.shape} and {x_shape.shape}."
+        )
+    unique, inverse = np.unique(places, axis=1, return_inverse=True)
+    sums = np.zeros(unique.shape[1], values.dtype)
+    # `np.add.at`: plain indexing would count a position once.
+    np.add.at(sums, inverse.reshape(-1), values)
+    return wrap_numpy(unique), wrap_numpy(sums), wrap(x_shape.array)
+
+
+@operator("IndexPut(accumulate)", function="", composed=True)
+def _index_put_class(x1: Any, x2: Any, indices: Any, accumulate: int = 0) -> Any:
+    """`x1` with `x2` put to, or added at (`accumulate` 1), the positions that `indices` names, one tensor for each dim."""
+    check.one_of("IndexPut", accumulate, (0, 1), "accumulate")
+    return x1.index_put(tuple(indices), x2, bool(accumulate))

@@ -1,0 +1,14 @@
+"""Control flow, assignment, functions made of functions, and debugging."""
+
+from sporax.mindspore.ops.control import (
+    assign,
+    composition,
+    custom,
+    debug,
+    float_status,
+    flow,
+    gradient_hooks,
+    python_values,
+    summary,
+    taylor,
+)

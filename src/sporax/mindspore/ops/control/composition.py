@@ -1,0 +1,263 @@
+"""Functions made of functions: maps over nested tuples, functions that choose by type, fixed arguments, and order."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, export, operator
+from sporax.mindspore.ops.control.float_status import is_tensor, remember
+
+_NUMBER = (bool, int, float)
+_PYTHON_TYPES: dict[str, Any] = {
+    "Tensor": Tensor,
+    "TensorType": Tensor,
+    "Parameter": Parameter,
+    "Ref": Parameter,
+    "Number": _NUMBER,
+    "Bool": bool,
+    "Int": int,
+    "Float": float,
+    "Tuple": tuple,
+    "List": list,
+    "Dictionary": dict,
+    "String": str,
+    "Slice": slice,
+    "Ellipsis": type(...),
+    "None": type(None),
+    "Complex": complex,
+    "bool": bool,
+    "Function": types.FunctionType,
+    "RowTensor": RowTensor,
+    "CSRTensor": CSRTensor,
+    "COOTensor": COOTensor,
+    "MapTensor": (),
+    "Env": (),
+    "EnvType": (),
+    "Keyword": (),
+    "SymbolicKeyType": (),
+    "Problem": (),
+}
+"""What names of types mean; `()` for what does not exist here, so that nothing is of it."""
+
+# Names with a number of bits behind them, such as "Int32".
+_SIZED = {"Int": int, "UInt": int, "Float": float, "BFloat": float, "Complex": complex}
+
+
+class MultitypeFuncGraph:
+    """A function with several implementations, of which the types of the arguments choose one.
+
+    Args:
+        name: what it is called in messages.
+        read_value: accepted for compatibility; Parameters are Tensors here.
+
+    Example:
+        >>> scale = ops.MultitypeFuncGraph("scale")
+        >>> @scale.register("Tensor", "Number")
+        ... def scale_tensor(x, factor):
+        ...     return x * factor
+        >>> scale(Tensor([1.0, 2.0]), 3)
+    """
+
+    def __init__(self, name: str, read_value: bool = False) -> None:
+        if not isinstance(name, str):
+            raise SporaxTypeError(f"For 'MultitypeFuncGraph', 'name' must be a str, but got {type(name).__name__}.")
+        self.name = name
+        # In the order of registration: the first of several equally exact ones is taken.
+        self._entries: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []
+
+    def register(self, *type_names: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: use the function for arguments of these types.
+
+        Args:
+            type_names: ``"Tensor"``, ``"Number"``, ``"Bool"``, ``"Int"``, ``"Float"``, ``"Tuple"``, ``"List"``, ``"String"``,
+                ``"None"``, ``"Function"``, ``"RowTensor"``, …, a Python type, or a dtype.
+        """
+        kinds = tuple(map(_kind, type_names))
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._entries.append((kinds, function))
+            return function
+
+        return add
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the implementation whose types fit, the most exact one if several do.
+
+        Raises:
+            SporaxValueError: none does.
+        """
+        fitting = [
+            # `-number`: of equally exact entries the earlier one.
+            (sum(map(_exactness, args, kinds)), -number, function)
+            for number, (kinds, function) in enumerate(self._entries)
+            if len(kinds) == len(args) and all(map(_fits, args, kinds))
+        ]
+        if fitting:
+            return max(fitting, key=lambda entry: entry[:2])[2](*args)
+        given = ", ".join(type(arg).__name__ for arg in args)
+        raise SporaxValueError(f"For 'MultitypeFuncGraph', '{self.name}' has no implementation for ({given}).")
+
+
+def _kind(name: Any) -> Any:
+    if isinstance(name, DType):
+        # All dtypes of numbers are Python numbers or tensors here.
+        return _NUMBER
+    if not isinstance(name, str):
+        return name
+    base = name.rstrip("0123456789")
+    if name not in _PYTHON_TYPES and base not in _SIZED:
+        raise SporaxValueError(
+            f"For 'MultitypeFuncGraph', a type must be one of {tuple(_PYTHON_TYPES)}, but got {name!r}."
+        )
+    return _PYTHON_TYPES[name] if name in _PYTHON_TYPES else _SIZED[base]
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is types.FunctionType:
+        # Any callable but a Tensor, which may have `__call__` of its own.
+        return callable(value) and not isinstance(value, Tensor)
+    if kind is int and isinstance(value, bool):
+        return False
+    return isinstance(value, kind)
+
+
+def _exactness(value: Any, kind: Any) -> int:
+    """How closely a type describes a value that fits it."""
+    # From "anything" to the exact type.
+    return 0 if kind is object else 1 if isinstance(kind, tuple) else 3 if type(value) is kind else 2
+
+
+class HyperMap:
+    """Applies a function to the elements of sequences, however deeply they are nested.
+
+    Args:
+        ops: the function; None: the first argument of the call is.
+        reverse: accepted for compatibility; the order of the calls makes no difference to functions of Tensors.
+    """
+
+    nested = True
+
+    def __init__(self, ops: Callable[..., Any] | None = None, reverse: bool = False) -> None:
+        if ops is not None and not callable(ops):
+            raise SporaxTypeError(f"For '{type(self).__name__}', 'ops' must be callable, but got {type(ops).__name__}.")
+        self.ops = ops
+
+    def __call__(self, *args: Any) -> Any:
+        """Map over sequences of one length; returns a tuple (a list for lists)."""
+        function, sequences = (args[0], args[1:]) if self.ops is None else (self.ops, args)
+        # HyperMap applies to single elements too; Map needs sequences.
+        if self.nested and sequences and not any(isinstance(sequence, tuple | list) for sequence in sequences):
+            return function(*sequences)
+        if not sequences or not isinstance(sequences[0], tuple | list):
+            raise SporaxTypeError(f"For '{type(self).__name__}', the arguments must be tuples or lists of one length.")
+        return self._apply(function, sequences)
+
+    def _apply(self, function: Callable[..., Any], sequences: Sequence[Any]) -> Any:
+        first = sequences[0]
+        lengths = {len(sequence) for sequence in sequences if isinstance(sequence, tuple | list)}
+        if len(lengths) != 1 or not all(isinstance(sequence, tuple | list) for sequence in sequences):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', all sequences must have one length, but got lengths {sorted(lengths)}."
+            )
+        rows = zip(*sequences, strict=True)
+        results = [
+            self._apply(function, row) if self.nested and isinstance(row[0], tuple | list) else function(*row)
+            for row in rows
+        ]
+        # MindSpore's result has the type of the first argument.
+        return results if isinstance(first, list) else tuple(results)
+
+
+class Map(HyperMap):
+    """Applies a function to the elements of sequences; nested sequences are elements."""
+
+    nested = False
+
+
+class Partial:
+    """Fixes the first arguments of a function: ``ops.Partial()(fn, a)(b)`` is ``fn(a, b)``."""
+
+    def __call__(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        """The function with these arguments fixed.
+
+        Raises:
+            SporaxTypeError: `func` is not callable.
+        """
+        if not callable(func):
+            raise SporaxTypeError(f"For 'Partial', 'func' must be callable, but got {type(func).__name__}.")
+        return functools.partial(func, *args, **kwargs)
+
+
+def partial(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """The function with these arguments fixed."""
+    return Partial()(func, *args, **kwargs)
+
+
+@operator(function="")
+def _after(value: Array, expr: Array) -> Array:
+    """`value`, computed after `expr`."""
+    # XLA must not move one before the other, nor drop `expr`.
+    return jax.lax.optimization_barrier((value, expr))[0]
+
+
+@operator("Depend()", function="depend", composed=True)
+def depend(value: Any, expr: Any) -> Any:
+    """`value`, with the promise that `expr` has been computed before it is used.
+
+    Args:
+        value: Tensor, or anything else, which is returned as it is.
+        expr: Tensor, or containers of Tensors; anything else has happened by now.
+    """
+    tensors = tuple(leaf for leaf in jax.tree.leaves(expr, is_leaf=is_tensor) if isinstance(leaf, Tensor))
+    # Tensors of the register of overflows remember what they wait for.
+    return remember(_after(value, tensors), expr) if isinstance(value, Tensor) and tensors else value
+
+
+def constexpr(
+    fn: Callable[..., Any] | None = None,
+    get_instance: bool = True,
+    name: str | None = None,
+    reuse_result: bool = True,
+    check: bool = True,
+) -> Any:
+    """Decorator for functions of constants that MindSpore's compiler runs while it compiles; the function itself.
+
+    Here all Python runs while a step is being compiled, so there is nothing to mark, and the settings have no meaning.
+
+    Args:
+        fn: the function; without it the decorator is returned.
+        get_instance, name, reuse_result, check: see above.
+
+    Raises:
+        SporaxTypeError: `fn` is not callable.
+    """
+    if fn is None:
+        return constexpr
+    if not callable(fn):
+        raise SporaxTypeError(f"For 'constexpr', 'fn' must be callable, but got {type(fn).__name__}.")
+    return fn
+
+
+def _primexpr(
+    fn: Callable[..., Any] | None = None,
+    get_instance: bool = True,
+    name: str | None = None,
+    reuse_result: bool = True,
+) -> Any:
+    """As `constexpr`, for functions of values that need not be constant."""
+    return constexpr(fn)
+
+
+for _class in (MultitypeFuncGraph, HyperMap, Map, Partial):
+    PRIMITIVES[_class.__name__] = _class
+export(partial, constexpr, _primexpr)

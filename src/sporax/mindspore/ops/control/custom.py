@@ -1,0 +1,346 @@
+"""`ops.Custom`: operators that users write as Python functions of numpy arrays.
+
+The function runs on the host, in compiled programs as a callback of the device (`jax.pure_callback`), so results depend on the
+arguments alone: XLA may leave out, repeat or reorder calls. Of MindSpore's kinds of functions this is ``"pyfunc"``; the others
+name compilers and libraries of other devices and are refused. What registers such kernels (`CustomRegOp`, `DataType`,
+`custom_info_register`) is kept, so that programs can be imported and carry the information along.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.dtype import DType, from_numpy
+from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
+from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Composition, Primitive
+
+# MindSpore's kinds, so that a wrong word is told from one that is not offered.
+_KINDS = ("hybrid", "akg", "tbe", "aicpu", "aot", "pyfunc")
+_Results = tuple[tuple[jax.ShapeDtypeStruct, ...], bool]
+
+
+class Custom(Primitive):
+    """An operator made of a Python function of numpy arrays.
+
+    Args:
+        func: gets one (writable) numpy array per input and returns an array, or a tuple of arrays.
+        out_shape: shape of the result, or one per result in a tuple or list; or a function of the inputs' shapes.
+        out_dtype: likewise its dtype, or a function of the inputs' dtypes. None or ``()`` says that there is no result.
+        func_type: ``"pyfunc"``.
+        bprop: ``bprop(*inputs, out, dout)`` of Tensors gives one gradient per input.
+        reg_info: kept as an attribute; pyfunc needs none.
+
+    Raises:
+        SporaxValueError: no such `func_type`.
+        SporaxTypeError: `func` is not callable; at the call: shape or dtype of the results are of a wrong type.
+        SporaxNotImplementedError: a `func_type` of MindSpore's other than ``"pyfunc"``.
+        SporaxRuntimeError: at the call, the function's results have another shape or dtype; gradients without `bprop`.
+
+    Example:
+        >>> add = Custom(lambda x, y: x + y, lambda x, _: x, lambda x, _: x)
+        >>> add(Tensor([1.0]), Tensor([2.0])).shape
+        (1,)
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any] | str,
+        out_shape: Any = None,
+        out_dtype: Any = None,
+        func_type: str = "pyfunc",
+        bprop: Callable[..., Any] | None = None,
+        reg_info: Any = None,
+    ) -> None:
+        if func_type not in _KINDS:
+            raise SporaxValueError(f"For 'Custom', 'func_type' must be one of {list(_KINDS)}, but got {func_type!r}.")
+        if func_type != "pyfunc":
+            raise SporaxNotImplementedError(
+                f"For 'Custom', 'func_type' must be 'pyfunc' (a Python function of numpy arrays), but got {func_type!r}, "
+                "which compiles or loads a kernel of another device. Write it as a pyfunc, or with operators."
+            )
+        if not callable(func):
+            raise SporaxTypeError(f"For 'Custom', 'func' must be callable, but got {type(func).__name__}.")
+        # A primitive without attributes in the usual sense: they are set below.
+        super().__init__()
+        self.func, self.func_type, self.bprop, self.reg_info = func, func_type, bprop, reg_info
+        self.out_shape, self.out_dtype = out_shape, out_dtype
+        # Made per object: the function is part of it.
+        self.operator = Composition("Custom", self._compute)
+
+    def get_bprop(self) -> Callable[..., Any] | None:
+        """The function that computes gradients."""
+        return self.bprop
+
+    def _compute(self, *inputs: Any) -> Any:
+        # Numbers become tensors, as the function gets arrays.
+        arrays = tuple((value if isinstance(value, Tensor) else Tensor(value)).array for value in inputs)
+        structs, is_one = self._results(arrays)
+        if not any(
+            isinstance(array, jax.core.Tracer) for array in arrays
+        ):  # errors of the function then reach the caller
+            # With concrete inputs the function runs at once.
+            values = tuple(wrap_numpy(value) for value in self._call(structs, *arrays))
+            return self._answer(values, is_one)
+
+        def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+            call = functools.partial(self._call, structs)
+            # "sequential": under `vmap` the function is called for each sample, since it does not know of batches.
+            return tuple(jax.pure_callback(call, structs, *arrays, vmap_method="sequential"))
+
+        differentiable = jax.custom_vjp(run)
+        # Inputs and results are kept, as `bprop` gets both.
+        differentiable.defvjp(lambda *arrays: (results := run(*arrays), (arrays, results)), self._backward(is_one))
+        return self._answer(tuple(map(wrap, differentiable(*arrays))), is_one)
+
+    @staticmethod
+    def _answer(results: tuple[Tensor, ...], is_one: bool) -> Any:
+        if is_one:
+            return results[0] if results else None
+        return results
+
+    def _results(self, arrays: Sequence[jax.Array]) -> _Results:
+        """What the results look like, and whether it is one result and no tuple."""
+        shapes, dtypes = self.out_shape, self.out_dtype
+        if callable(shapes):
+            shapes = shapes(*(list(array.shape) for array in arrays))
+        # A DType is callable as well.
+        if callable(dtypes) and not isinstance(dtypes, DType):
+            dtypes = dtypes(*(from_numpy(array.dtype) for array in arrays))
+        if not isinstance(shapes, tuple | list):
+            raise SporaxTypeError(
+                f"For 'Custom', 'out_shape' must be a tuple, list or function, but got {type(shapes).__name__}."
+            )
+        if dtypes is None or dtypes == ():
+            return (), True
+        if not isinstance(dtypes, DType | tuple | list):
+            raise SporaxTypeError(
+                f"For 'Custom', 'out_dtype' must be a mindspore.dtype, tuple, list or function, but got {dtypes!r}."
+            )
+        is_one = isinstance(dtypes, DType)
+        if is_one:
+            shapes, dtypes = (shapes,), (dtypes,)
+        if len(shapes) != len(dtypes):
+            raise SporaxValueError(
+                f"For 'Custom', there must be a shape and a dtype for each result, but got {shapes} and {dtypes}."
+            )
+        # MindSpore gives a scalar result as a tensor of one element.
+        pairs = zip(shapes, dtypes, strict=True)
+        return tuple(jax.ShapeDtypeStruct(tuple(shape) or (1,), dtype.np_dtype) for shape, dtype in pairs), is_one
+
+    def _call(self, structs: Sequence[jax.ShapeDtypeStruct], *arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        """Run the function on the host, and see that it keeps what was promised."""
+        # Copies: the callback's arrays may be the device's own, and the function may write to them.
+        returned = self.func(*(np.array(array) for array in arrays))
+        if not structs:
+            return ()
+        results = returned if isinstance(returned, tuple | list) else (returned,)
+        if len(results) != len(structs):
+            raise SporaxRuntimeError(
+                f"For 'Custom', the function must return {len(structs)} results, but returned {len(results)}."
+            )
+        checked = tuple(map(np.asarray, results))
+        for result, struct in zip(checked, structs, strict=True):
+            # A number is as good as a tensor of one element.
+            fits = result.shape == struct.shape or (result.size == 1 and struct.shape == (1,))
+            is_number = not isinstance(returned, np.ndarray | tuple | list)
+            if not fits or (result.dtype != struct.dtype and not is_number):
+                raise SporaxRuntimeError(
+                    f"For 'Custom', the function must return {struct.dtype}{list(struct.shape)}, but returned "
+                    f"{result.dtype}{list(result.shape)}."
+                )
+        # Exactly what was promised to XLA.
+        return tuple(a.reshape(s.shape).astype(s.dtype) for a, s in zip(checked, structs, strict=True))
+
+    def _backward(self, is_one: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
+        def backward(kept: Any, cotangents: Any) -> tuple[Any, ...]:
+            if self.bprop is None:
+                raise SporaxRuntimeError(
+                    "For 'Custom', 'bprop' must be given where a gradient is needed, but it is None."
+                )
+            arrays, results = kept
+            out, dout = tuple(map(wrap, results)), tuple(map(_as_tensor, cotangents, results))
+            inputs = tuple(map(wrap, arrays))
+            gradients = self.bprop(*inputs, *((out[0], dout[0]) if is_one else (out, dout)))
+            gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
+            if len(gradients) != len(arrays):
+                raise SporaxTypeError(
+                    f"For 'Custom', 'bprop' must return {len(arrays)} gradients, one per input, but returned {len(gradients)}."
+                )
+            return tuple(map(_as_cotangent, gradients, arrays))
+
+        return backward
+
+
+def _as_tensor(cotangent: Any, like: jax.Array) -> Tensor:
+    # JAX marks missing gradients of integers by a dtype; `bprop` expects zeros.
+    return wrap(jnp.zeros(like.shape, like.dtype) if cotangent.dtype == jax.dtypes.float0 else cotangent)
+
+
+def _as_cotangent(gradient: Any, like: jax.Array) -> Any:
+    if not jnp.issubdtype(like.dtype, jnp.inexact):
+        return np.zeros(like.shape, jax.dtypes.float0)
+    return jnp.asarray(gradient.array if isinstance(gradient, Tensor) else gradient, like.dtype).reshape(like.shape)
+
+
+class PyFunc(Custom):
+    """The old form of `Custom`; its result is always a tuple.
+
+    Args:
+        fn: function of numpy arrays.
+        in_types: dtypes of the inputs; those of the given Tensors count.
+        in_shapes: shapes of the inputs; likewise.
+        out_types: dtypes of the results.
+        out_shapes: shapes of the results.
+        stateful: MindSpore may compute a function without state once; here XLA may in any case.
+    """
+
+    def __init__(
+        self, fn: Any, in_types: Any, in_shapes: Any, out_types: Any, out_shapes: Any, stateful: bool = True
+    ) -> None:
+        # Tuples, so that the result is one as well.
+        super().__init__(fn, tuple(out_shapes), tuple(out_types))
+        self.in_types, self.in_shapes, self.stateful = in_types, in_shapes, stateful
+
+
+class CustomOpBuilder:
+    """Refused: builds C++ sources against MindSpore's own libraries."""
+
+    def __init__(
+        self,
+        name: str,
+        sources: Any,
+        backend: str | None = None,
+        include_paths: Any = None,
+        cflags: str | None = None,
+        ldflags: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        raise SporaxNotImplementedError(
+            f"For 'CustomOpBuilder', building '{name}' is not offered: C++ sources need MindSpore's own libraries. "
+            "Write the operator as ops.Custom(func, …, 'pyfunc'), or with operators."
+        )
+
+
+class DataType:
+    """Pairs of a dtype and a format, such as ``F32_Default``, for `CustomRegOp.dtype_format`."""
+
+
+_DTYPES = {
+    "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
+    "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64", "BF16": "bfloat16",
+    "C64": "complex64", "C128": "complex128",
+}  # fmt: skip
+_FORMATS = {
+    "None": "", "Default": "DefaultFormat", "5HD": "NC1HWC0", "FracZ": "FRACTAL_Z", "FracNZ": "FRACTAL_NZ",
+    "C1HWNCoC0": "C1HWNCoC0", "NCHW": "NCHW", "NHWC": "NHWC", "HWCN": "HWCN", "NDHWC": "NDHWC", "NCDHW": "NCDHW",
+    "DHWCN": "DHWCN", "NC1HWC0": "NC1HWC0", "NDC1HWC0": "NDC1HWC0", "FRACTAL_Z_3D": "FRACTAL_Z_3D",
+    "FracZNLSTM": "FRACTAL_ZN_LSTM", "FracZNRNN": "FRACTAL_ZN_RNN", "ND_RNNBIAS": "ND_RNN_BIAS",
+    "ChannelLast": "ChannelLast",
+}  # fmt: skip
+DataType.None_None = ("", "")  # type: ignore[attr-defined]
+DataType.None_Default = ("", "DefaultFormat")  # type: ignore[attr-defined]
+for _short, _dtype in _DTYPES.items():
+    for _name, _format in _FORMATS.items():
+        setattr(DataType, f"{_short}_{_name}", (_dtype, _format))
+    for _name in ("Tuple", "List"):
+        setattr(DataType, f"{_short}_Default_{_name}", (_dtype, "DefaultFormat", _name.lower()))
+
+
+class CustomRegOp:
+    """Collects what MindSpore's compilers want to hear about a kernel; `get_op_info` gives it as a dict.
+
+    Args:
+        op_name: name of the kernel.
+    """
+
+    def __init__(self, op_name: str = "Custom") -> None:
+        if not isinstance(op_name, str):
+            raise SporaxValueError(f"For 'CustomRegOp', 'op_name' must be a string, but got {op_name!r}.")
+        self._info: dict[str, Any] = {
+            "op_name": op_name, "inputs": [], "outputs": [], "attr": [], "fusion_type": "", "dtype_format": [],
+        }  # fmt: skip
+        self._target = "UnKnown"
+
+    def input(
+        self, index: int | None = None, name: str | None = None, param_type: str = "required", **kwargs: Any
+    ) -> Self:
+        """Describe an input."""
+        return self._add("inputs", kwargs, index=index, name=name, paramType=param_type)
+
+    def output(
+        self, index: int | None = None, name: str | None = None, param_type: str = "required", **kwargs: Any
+    ) -> Self:
+        """Describe an output."""
+        return self._add("outputs", kwargs, index=index, name=name, paramType=param_type)
+
+    def attr(
+        self,
+        name: str | None = None,
+        param_type: str | None = None,
+        value_type: str | None = None,
+        default_value: str | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Describe an attribute."""
+        return self._add("attr", kwargs, name=name, paramType=param_type, type=value_type, defaultValue=default_value)
+
+    def _add(self, what: str, more: dict[str, Any], **entries: Any) -> Self:
+        for key, value in entries.items():
+            kind = int if key == "index" else str
+            if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise SporaxTypeError(
+                    f"For 'CustomRegOp', '{key}' of {what} must be {kind.__name__} or None, but got {value!r}."
+                )
+        self._info[what].append({key: value for key, value in {**entries, **more}.items() if value is not None})
+        return self
+
+    def dtype_format(self, *args: Any) -> Self:
+        """One dtype and format for each input and output.
+
+        Raises:
+            SporaxValueError: not as many as there are inputs and outputs.
+        """
+        count = len(self._info["inputs"]) + len(self._info["outputs"])
+        if len(args) != count:
+            raise SporaxValueError(
+                f"For 'CustomRegOp.dtype_format', there must be one pair for each of {count} inputs and outputs, but got "
+                f"{len(args)}."
+            )
+        self._info["dtype_format"].append(args)
+        return self
+
+    def target(self, target: str | None = None) -> Self:
+        """The device."""
+        self._target = target or self._target
+        return self
+
+    def get_op_info(self) -> dict[str, Any]:
+        """Everything as a dict."""
+        return {**self._info, "target": self._target}
+
+
+def custom_info_register(*reg_info: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that keeps `reg_info` as an attribute of the function."""
+
+    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return func(*args, **kwargs)
+
+        call.reg_info = list(reg_info)  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+PRIMITIVES.update(
+    Custom=Custom, PyFunc=PyFunc, CustomOpBuilder=CustomOpBuilder, CustomRegOp=CustomRegOp, DataType=DataType
+)
+FUNCTIONS["custom_info_register"] = custom_info_register

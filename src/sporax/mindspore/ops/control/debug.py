@@ -1,0 +1,75 @@
+"""Looking at values from inside a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
+from sporax.mindspore.ops.array.sorting import known
+
+
+class Print:
+    """Prints tensors and strings to standard output, one per line, when the program runs, compiled or not."""
+
+    def __call__(self, *args: Any) -> None:
+        """Print `args`: Tensors, strings, numbers."""
+
+        def show(*arrays: Any) -> None:
+            remaining = iter(arrays)
+            # Only tensors go through the callback; all else is known when the program is traced.
+            print(*(next(remaining) if isinstance(value, Tensor) else value for value in args), sep="\n")
+
+        # `jax.debug` and not `pure_callback`: XLA may not leave it out.
+        jax.debug.callback(show, *(value.array for value in args if isinstance(value, Tensor)))
+
+
+def print_(*input_x: Any) -> None:
+    """Functional form of `Print`."""
+    Print()(*input_x)
+
+
+PRIMITIVES["Print"] = Print
+
+
+export(print_)
+
+
+# ------------------------------------------------------------------------------------------------------------- assertions
+
+
+@operator("CheckNumerics()", function="", composed=True)
+def _check_numerics(x: Any) -> Any:
+    """The tensor itself, if all its elements are finite.
+
+    The values must be known, so this cannot be part of a compiled step.
+
+    Raises:
+        SporaxRuntimeError: there is an infinity or a NaN.
+    """
+    values = known("CheckNumerics", "x", x)
+    # float64, so that float16 infinities of the input are seen and integers are allowed.
+    if np.isnan(values.astype(np.float64)).any() or np.isinf(values.astype(np.float64)).any():
+        raise SporaxRuntimeError("For 'CheckNumerics', all elements must be finite, but there is an Inf or a NaN.")
+    return x
+
+
+@operator("Assert(summarize)", function="", composed=True)
+def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
+    """Raise unless `condition` holds, and show the first `summarize` elements of each of `input_data`.
+
+    The condition must be known, so this cannot be part of a compiled step.
+
+    Raises:
+        SporaxRuntimeError: `condition` is false.
+    """
+    holds = known("Assert", "condition", condition).all() if isinstance(condition, Tensor) else condition
+    if isinstance(summarize, bool) or not isinstance(summarize, int):
+        raise SporaxTypeError(f"For 'Assert', 'summarize' must be an int, but got {type(summarize).__name__}.")
+    if not holds:
+        shown = [tensor.asnumpy().ravel()[:summarize].tolist() for tensor in input_data]
+        raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {shown}.")

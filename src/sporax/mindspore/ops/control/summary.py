@@ -1,0 +1,88 @@
+"""Operators that put values of a program aside for `SummaryRecord`: `ScalarSummary`, `ImageSummary` and their kin.
+
+Same as MindSpore: they give nothing back, the last value of a name counts, and `SummaryRecord.record` (or
+`SummaryCollector`) writes it. Works in both modes, and inside gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core.operator import PRIMITIVES
+from sporax.mindspore.ops.control import _summaries
+
+
+class _Summary:
+    """Puts `value` aside under `name`."""
+
+    plugin = ""
+    dims: tuple[int, ...] | None = None
+    least_dims = 0
+
+    def __call__(self, name: str, value: Any) -> None:
+        """Put a value aside.
+
+        Args:
+            name: what the curve, image or distribution is called; not empty.
+            value: Tensor (or number).
+
+        Raises:
+            SporaxTypeError: `name` is no string, or `value` no Tensor.
+            SporaxValueError: `name` is empty, or the number of dimensions does not fit.
+        """
+        kind = type(self).__name__
+        if not isinstance(name, str):
+            raise SporaxTypeError(f"For '{kind}', 'name' must be a string, but got {type(name).__name__}.")
+        if not name:
+            raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
+        # Arrays of numpy are refused, as in MindSpore.
+        if not isinstance(value, Tensor | int | float):
+            raise SporaxTypeError(f"For '{kind}', 'value' must be a Tensor, but got {type(value).__name__}.")
+        array = value.array if isinstance(value, Tensor) else jnp.asarray(value)
+        self._check_dims(kind, array)
+        # No gradient flows through: looking must not change what is computed.
+        jax.debug.callback(functools.partial(_summaries.keep, self.plugin, name), jax.lax.stop_gradient(array))
+
+    def _check_dims(self, kind: str, array: jax.Array) -> None:
+        fits = array.ndim >= self.least_dims and (self.dims is None or array.ndim in self.dims)
+        if not fits or (self.plugin == "scalar" and array.size != 1):
+            expected = {"scalar": "one element", "image": "4 dimensions"}.get(self.plugin, "at least 1 dimension")
+            raise SporaxValueError(f"For '{kind}', 'value' must have {expected}, but got shape {array.shape}.")
+
+
+class ScalarSummary(_Summary):
+    """Puts a number aside; `SummaryRecord` writes it as a point of a curve."""
+
+    plugin = "scalar"
+    dims = (0, 1)
+
+
+class ImageSummary(_Summary):
+    """Puts images [N, C, H, W] aside."""
+
+    plugin = "image"
+    dims = (4,)
+
+
+class TensorSummary(_Summary):
+    """Puts a tensor aside, which TensorBoard shows as a distribution."""
+
+    plugin = "tensor"
+    least_dims = 1
+
+
+class HistogramSummary(_Summary):
+    """Puts a tensor aside, which TensorBoard shows as a distribution."""
+
+    plugin = "histogram"
+    least_dims = 1
+
+
+for _kind in (ScalarSummary, ImageSummary, TensorSummary, HistogramSummary):
+    PRIMITIVES[_kind.__name__] = _kind

@@ -1,0 +1,271 @@
+"""Products of groups of rows with a matrix per group, as experts of a mixture need them: `GroupedMatmul`.
+
+`jax.lax.ragged_dot` computes them; it has derivatives. Quantized matrices are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Primitive, operator
+
+_APART, _BY_ROWS = -1, 0
+_ONE_RESULT = (2, 3)
+"""MindSpore's numbers of `split_item` for a single Tensor as result."""
+
+
+@operator(function="")
+def _grouped_rows(x: Array, weight: Array, counts: Array, bias: Array | None, name: str) -> Array:
+    """``x`` (rows, k) times ``weight`` (groups, k, n): the first ``counts[0]`` rows times the first matrix, and so on."""
+    check.rank(name, 2, x=x)
+    check.rank(name, 3, weight=weight)
+    check.same_dtype(name, x=x, weight=weight)
+    check.integral(name, group_list=counts)
+    groups, inner, _ = weight.shape
+    if inner != x.shape[1] or counts.shape != (groups,):
+        raise SporaxValueError(
+            f"For '{name}', 'weight' must be (groups, {x.shape[1]}, columns) and 'group_list' have one number per group, "
+            f"but got shapes {weight.shape} and {counts.shape}."
+        )
+    result = jax.lax.ragged_dot(x, weight, counts.astype(jnp.int32))
+    if bias is None:
+        return result
+    if bias.shape != (groups, weight.shape[2]):
+        raise SporaxValueError(
+            f"For '{name}', 'bias' must be {(groups, weight.shape[2])}, but its shape is {bias.shape}."
+        )
+    ends = jnp.cumsum(counts)
+    group = jnp.searchsorted(ends, jnp.arange(x.shape[0]), side="right")
+    # Rows behind the last group have no bias, as they have no matrix.
+    return result + jnp.where((group < groups)[:, None], bias[jnp.minimum(group, groups - 1)], 0).astype(result.dtype)
+
+
+@operator(function="")
+def _counts_of(ends: Array) -> Array:
+    """Numbers of rows of groups that end at `ends`."""
+    return jnp.diff(ends, prepend=jnp.zeros(1, ends.dtype))
+
+
+class _Grouped(Primitive):
+    """What both operators share. A strategy shards the rows' elements and the columns of the matrices; groups stay whole."""
+
+    operator = _grouped_rows
+    attribute_names = ("name",)
+
+    def __init__(self) -> None:
+        super().__init__(name=type(self).__name__)
+
+    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Self:
+        """As of every operator; entries of lists of Tensors may be nested, ``(((1, 2),), ((1, 2, 4),))``.
+
+        Behind `x` and `weight` come those of `bias` (nested) and `group_list`, and empty ones of what is None.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: as `Primitive.shard`; entries of one list differ, or there are too many.
+        """
+        given = _of_lists(self.name, in_strategy, getattr(self, "transpose_b", False))
+        return super().shard(given, out_strategy)
+
+    def _product(
+        self, x: Any, weight: Any, bias: Any, group_list: Any, split_item: int, group_type: int, counts_given: bool
+    ) -> tuple[Tensor, ...]:
+        x, weight = _listed(self.name, "x", x), _listed(self.name, "weight", weight)
+        biases = None if bias is None else _listed(self.name, "bias", bias)
+        check.one_of(self.name, split_item, (0, 1, *_ONE_RESULT), "split_item")
+        if group_type == _APART:
+            if self.attrs.get("in_strategy") is not None:
+                raise SporaxNotImplementedError(
+                    f"For '{self.name}', a strategy is offered with 'group_type' 0, where all groups are one product, but it is "
+                    "-1. Shard products of their own with ops.MatMul."
+                )
+            return _apart(self.name, x, weight, biases, split_item)
+        check.only(self.name, group_type=(group_type, _BY_ROWS))
+        if len(x) != 1 or split_item not in _ONE_RESULT or group_list is None:
+            raise SporaxValueError(
+                f"For '{self.name}', 'group_type' 0 needs one Tensor in 'x', a 'group_list' and 'split_item' 2 or 3, but got "
+                f"{len(x)} Tensors, {'no' if group_list is None else 'a'} 'group_list' and {split_item}."
+            )
+        matrices = weight[0] if len(weight) == 1 and weight[0].ndim == 3 else _stacked(weight)
+        rows = None if biases is None else biases[0] if len(biases) == 1 and biases[0].ndim == 2 else _stacked(biases)
+        numbers = group_list if isinstance(group_list, Tensor) else Tensor(np.asarray(group_list, np.int64))
+        counts = numbers if counts_given else _counts_of(numbers)
+        return (Primitive.__call__(self, x[0], matrices, counts, rows),)
+
+
+def _of_lists(name: str, strategy: Any, transposed: bool) -> Any:
+    """A strategy of lists of Tensors as one of the product: rows, matrices, numbers of rows, bias.
+
+    What is no tuple is for the general check to refuse.
+    """
+    if not isinstance(strategy, tuple) or len(strategy) < 2:
+        return strategy
+    nested = [isinstance(entry, tuple) and any(map(_is_entry, entry)) for entry in strategy]
+    if not any(nested):
+        rows, matrices, *rest = strategy
+        return (rows, _turned(name, matrices, transposed), *rest)
+    rows, matrices = (_one_of_list(name, entry) for entry in strategy[:2])
+    if isinstance(matrices, tuple) and len(matrices) == 2:
+        # Matrices one by one, which are stacked: every group is whole.
+        matrices = (1, *matrices)
+    counts: Any = (1,)
+    bias: Any = None
+    for entry, is_list in zip(strategy[2:], nested[2:], strict=True):
+        if is_list:
+            entry = _one_of_list(name, entry)
+            # Empty entries stand for inputs that are None.
+            if entry == ():
+                continue
+            if bias is not None:
+                raise SporaxValueError(
+                    f"For '{name}', 'in_strategy' must have one nested entry behind 'x' and 'weight', that of 'bias', but got "
+                    f"{strategy}: quantized matrices are not offered."
+                )
+            bias = (1, *entry) if isinstance(entry, tuple) and len(entry) == 1 else entry
+        elif entry != ():
+            counts = entry
+    product = (rows, _turned(name, matrices, transposed), counts)
+    return product if bias is None else (*product, bias)
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether something is the entry of one Tensor: a tuple or a Layout, and no number of slices."""
+    return isinstance(value, tuple) or hasattr(value, "tensor_map") or hasattr(value, "to_dict")
+
+
+def _one_of_list(name: str, entry: Any) -> Any:
+    """The entry of a list of Tensors, which are sharded equally."""
+    if not isinstance(entry, tuple) or not any(map(_is_entry, entry)):
+        return entry
+    if any(other != entry[0] for other in entry):
+        raise SporaxValueError(f"For '{name}', 'in_strategy' must be equal for all Tensors of a list, but got {entry}.")
+    return entry[0]
+
+
+def _turned(name: str, entry: Any, transposed: bool) -> Any:
+    """The entry of matrices that are given transposed, for matrices that are not."""
+    if not transposed:
+        return entry
+    if not isinstance(entry, tuple):
+        raise SporaxNotImplementedError(
+            f"For '{name}', 'in_strategy' must be a tuple of ints with 'transpose_b', but got {entry}."
+        )
+    return (*entry[:-2], entry[-1], entry[-2])
+
+
+def _apart(name: str, x: list[Tensor], weight: list[Tensor], bias: list[Tensor] | None, split_item: int) -> Any:
+    """Each Tensor of `x` times its own matrix."""
+    if split_item in _ONE_RESULT or len(x) != len(weight) or (bias is not None and len(bias) != len(x)):
+        raise SporaxValueError(
+            f"For '{name}', 'group_type' -1 needs as many Tensors in 'weight' (and 'bias') as in 'x' and 'split_item' 0 or 1, "
+            f"but got {len(x)}, {len(weight)} and {split_item}."
+        )
+    products = [tensor.matmul(matrix) for tensor, matrix in zip(x, weight, strict=True)]
+    return tuple(products if bias is None else [one + other for one, other in zip(products, bias, strict=True)])
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    stacked: Tensor = FUNCTIONS["stack"](tuple(tensors))
+    return stacked
+
+
+def _listed(name: str, what: str, tensors: Any) -> list[Tensor]:
+    if (
+        not isinstance(tensors, tuple | list)
+        or not all(isinstance(tensor, Tensor) for tensor in tensors)
+        or not tensors
+    ):
+        raise SporaxTypeError(
+            f"For '{name}', '{what}' must be a tuple or list of Tensors, but got {type(tensors).__name__}."
+        )
+    return list(tensors)
+
+
+class GroupedMatmul(_Grouped):
+    """Products of several matrices in one call.
+
+    Args:
+        split_item: 0 or 1: one result per Tensor of `x`; 2 or 3: one result.
+        group_type: -1: each Tensor of `x` has its own matrix; 0: the rows of the only one are in groups.
+        transpose_a: must be False.
+        transpose_b: whether matrices are given transposed.
+
+    Inputs: x and weight, tuples or lists of Tensors; bias likewise, or None; group_list: where groups of rows end, ascending;
+    the rest, for quantized matrices, must be None.
+
+    Returns a tuple of Tensors. Rows behind the last group are zero.
+    """
+
+    def __init__(
+        self, split_item: int = 0, group_type: int = -1, transpose_a: bool = False, transpose_b: bool = False
+    ) -> None:
+        check.only("GroupedMatmul", transpose_a=(transpose_a, False))
+        super().__init__()
+        self.split_item, self.group_type, self.transpose_b = split_item, group_type, transpose_b
+
+    def __call__(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        scale: None = None,
+        offset: None = None,
+        antiquant_scale: None = None,
+        antiquant_offset: None = None,
+        group_list: Any = None,
+    ) -> tuple[Tensor, ...]:
+        """The products."""
+        _refuse_quantized(self.name, scale, offset, antiquant_scale, antiquant_offset)
+        matrices = _listed(self.name, "weight", weight)
+        if self.transpose_b:
+            matrices = [matrix.swapaxes(-1, -2) for matrix in matrices]
+        return self._product(x, matrices, bias, group_list, self.split_item, self.group_type, counts_given=False)
+
+
+class GroupedMatmulV4(_Grouped):
+    """As `GroupedMatmul`, with all settings at the call; `group_list_type` 1: `group_list` has the sizes of the groups.
+
+    Activations (`act_type`), their inputs and quantized matrices are refused.
+    """
+
+    def __call__(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        scale: None = None,
+        offset: None = None,
+        antiquant_scale: None = None,
+        antiquant_offset: None = None,
+        pre_token_scale: None = None,
+        group_list: Any = None,
+        activation_input: None = None,
+        activation_quant_scale: None = None,
+        activation_quant_offset: None = None,
+        split_item: int = 0,
+        group_type: int = -1,
+        group_list_type: int = 0,
+        act_type: int = 0,
+        output_dtype: DType | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The products."""
+        _refuse_quantized(self.name, scale, offset, antiquant_scale, antiquant_offset)
+        check.only(self.name, pre_token_scale=(pre_token_scale, None), activation_input=(activation_input, None))
+        check.only(self.name, activation_quant_scale=(activation_quant_scale, None))
+        check.only(self.name, activation_quant_offset=(activation_quant_offset, None), act_type=(act_type, 0))
+        check.one_of(self.name, group_list_type, (0, 1), "group_list_type")
+        counts_given = group_list_type == 1
+        results = self._product(x, weight, bias, group_list, split_item, group_type, counts_given)
+        return results if output_dtype is None else tuple(result.astype(output_dtype) for result in results)
+
+
+def _refuse_quantized(name: str, scale: Any, offset: Any, antiquant_scale: Any, antiquant_offset: Any) -> None:
+    check.only(name, scale=(scale, None), offset=(offset, None))
+    check.only(name, antiquant_scale=(antiquant_scale, None), antiquant_offset=(antiquant_offset, None))

@@ -1,0 +1,12 @@
+"""Mathematical operators: element by element, reductions, statistics, special functions, spectra."""
+
+from sporax.mindspore.ops.math import (
+    bessel,
+    elementwise,
+    reduction,
+    rounding_and_bits,
+    special_functions,
+    spectral,
+    statistics,
+    statistics_classes,
+)

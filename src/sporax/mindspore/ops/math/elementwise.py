@@ -1,0 +1,396 @@
+"""Elementwise operators: arithmetic, comparison, logic and mathematical functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.ops._core import check, extremes
+from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.operator import Array, Operand, export, operator
+
+# ----------------------------------------------------------------------------------------- two operands, broadcast
+
+
+def _operands(name: str, left: Any, right: Any) -> tuple[Array, Array]:
+    check.broadcast(name, left, right)
+    return promote.pair(name, left, right)
+
+
+@operator("Add", method="add", mint="add")
+def add(input: Operand, other: Operand) -> Array:
+    """Sum of two tensors, broadcast against each other. A bool plus a bool is their logical or."""
+    left, right = _operands("Add", input, other)
+    return jnp.add(left, right)
+
+
+@operator("Sub", method="sub, subtract", mint="sub")
+def sub(input: Operand, other: Operand) -> Array:
+    """Difference of two tensors, broadcast against each other."""
+    left, right = _operands("Sub", input, other)
+    # Differences of bools are "exclusive or" in MindSpore; JAX refuses them.
+    return jnp.logical_xor(left, right) if left.dtype == np.bool_ else jnp.subtract(left, right)
+
+
+@operator("Mul", method="mul, multiply(value=other)", mint="mul")
+def mul(input: Operand, other: Operand) -> Array:
+    """Product of two tensors, element by element, broadcast against each other."""
+    left, right = _operands("Mul", input, other)
+    return jnp.multiply(left, right)
+
+
+def _divide(name: str, input: Any, other: Any) -> Array:
+    left, right = _operands(name, input, other)
+    return jnp.divide(promote.inexact(left), promote.inexact(right))
+
+
+@operator("Div()", method="div, divide", mint="div; divide")
+def div(input: Operand, other: Operand, *, rounding_mode: Literal["floor", "trunc"] | None = None) -> Array:
+    """Quotient; integers give float32.
+
+    Args:
+        input: dividend.
+        other: divisor; the two are broadcast.
+        rounding_mode: None, or how the quotient is rounded to a whole number; integers then stay integers.
+    """
+    if rounding_mode is None:
+        return _divide("Div", input, other)
+    left, right = _operands("Div", input, other)
+    if rounding_mode == "floor":
+        # MindSpore rounds the quotient and keeps the dtype of integers.
+        return jnp.floor_divide(left, right)
+    if not jnp.issubdtype(left.dtype, jnp.integer):
+        return jnp.trunc(left / right)
+    # XLA's integer division cuts towards zero.
+    return jax.lax.div(*jnp.broadcast_arrays(left, right))
+
+
+@operator("RealDiv", function="")
+def _real_div(x: Operand, y: Operand) -> Array:
+    """Quotient; integers give float32."""
+    return _divide("RealDiv", x, y)
+
+
+def true_divide(dividend: Any, divisor: Any) -> Any:
+    """Quotient; integers give float32."""
+    return _real_div(dividend, divisor)
+
+
+export(true_divide)
+
+
+@operator("FloorDiv", method="floor_divide, floor_div", mint="floor_divide")
+def floor_div(x: Operand, y: Operand) -> Array:
+    """Quotient rounded towards minus infinity."""
+    left, right = _operands("FloorDiv", x, y)
+    # Back to the common dtype: JAX widens some quotients.
+    return jnp.floor_divide(left, right).astype(left.dtype)
+
+
+@operator("FloorMod")
+def floor_mod(x: Operand, y: Operand) -> Array:
+    """Remainder with the sign of the divisor."""
+    left, right = _operands("FloorMod", x, y)
+    return jnp.mod(left, right)
+
+
+@operator("Mod", function="fmod", method="fmod", mint="fmod")
+def fmod(input: Operand, other: Operand) -> Array:
+    """Remainder with the sign of the dividend, as in C."""
+    # `rem` has the sign of the dividend, unlike numpy's `mod`.
+    return jax.lax.rem(*jnp.broadcast_arrays(*_operands("Mod", input, other)))
+
+
+@operator(function="remainder", method="remainder", mint="remainder")
+def remainder(input: Operand, other: Operand) -> Array:
+    """Remainder with the sign of the divisor."""
+    left, right = _operands("Remainder", input, other)
+    return jnp.mod(left, right)
+
+
+@operator("Pow()", method="pow", mint="pow")
+def pow(input: Operand, exponent: Array | float | bool) -> Array:
+    """`input` raised to `exponent`; the two are broadcast.
+
+    A number as exponent is a constant of the program, so that small whole powers become products.
+    """
+    if isinstance(exponent, bool | int | float):
+        # The exponent is no operand here, so its dtype is not mixed in by JAX.
+        dtype = promote.common_dtype("Pow", input, exponent)
+        base = jnp.asarray(input, dtype)
+        whole = isinstance(exponent, int) and not isinstance(exponent, bool)
+        # Small whole powers become products, which are exact and have simple gradients.
+        return jax.lax.integer_pow(base, int(exponent)) if whole and exponent >= 0 else jnp.power(base, exponent)
+    left, right = _operands("Pow", input, exponent)
+    return jnp.power(left, right)
+
+
+@operator("Maximum", method="maximum", mint="maximum")
+def maximum(input: Operand, other: Operand) -> Array:
+    """The larger of two values, element by element; where they are equal each gets half of the gradient."""
+    left, right = _operands("Maximum", input, other)
+    # The two share the gradient where they are equal, see `extremes`.
+    return extremes.larger(left, right)
+
+
+@operator("Minimum", method="minimum", mint="minimum")
+def minimum(input: Operand, other: Operand) -> Array:
+    """The smaller of two values, element by element; where they are equal each gets half of the gradient."""
+    left, right = _operands("Minimum", input, other)
+    return extremes.smaller(left, right)
+
+
+@operator("SquaredDifference", function="squared_difference")
+def squared_difference(x: Operand, y: Operand) -> Array:
+    """Square of the difference."""
+    left, right = _operands("SquaredDifference", x, y)
+    return jnp.square(left - right)
+
+
+@operator("Atan2", method="atan2, arctan2", mint="atan2")
+def atan2(input: Operand, other: Operand) -> Array:
+    """Angle of the point (other, input), in (-pi, pi]."""
+    left, right = _operands("Atan2", input, other)
+    return jnp.arctan2(promote.inexact(left), promote.inexact(right))
+
+
+def _comparison(name: str, function: Callable[[Array, Array], Array], names: str, doc: str) -> None:
+    def kernel(input: Operand, other: Operand) -> Array:
+        return function(*_operands(name, input, other))
+
+    kernel.__name__, kernel.__doc__ = names.split(",")[0], doc
+    operator(name, method=names, mint=names.split(",")[0])(kernel)
+
+
+for _name, _function, _names, _doc in (
+    ("Equal", jnp.equal, "equal,eq", "Whether elements are equal."),
+    ("NotEqual", jnp.not_equal, "not_equal,ne", "Whether elements differ."),
+    ("Less", jnp.less, "less,lt", "Whether elements of the first are smaller."),
+    ("LessEqual", jnp.less_equal, "less_equal,le", "Whether elements of the first are smaller or equal."),
+    ("Greater", jnp.greater, "greater,gt", "Whether elements of the first are larger."),
+    ("GreaterEqual", jnp.greater_equal, "greater_equal,ge", "Whether elements of the first are larger or equal."),
+):
+    _comparison(_name, _function, _names, _doc)
+
+
+def _logical(name: str, function: Callable[..., Array], own: str, doc: str) -> None:
+    def kernel(input: Operand, other: Operand) -> Array:
+        # No promotion: MindSpore takes any two dtypes, since only truth counts.
+        check.broadcast(name, input, other)
+        return function(input, other)
+
+    kernel.__name__, kernel.__doc__ = own, doc
+    operator(name, method=own, mint=own)(kernel)
+
+
+for _name, _function, _names, _doc in (
+    ("LogicalAnd", jnp.logical_and, "logical_and", "Whether both are true (not zero)."),
+    ("LogicalOr", jnp.logical_or, "logical_or", "Whether one of both is true (not zero)."),
+    ("LogicalXor", jnp.logical_xor, "logical_xor", "Whether exactly one is true (not zero)."),
+):
+    _logical(_name, _function, _names, _doc)
+
+
+def _bitwise(name: str, function: Callable[[Array, Array], Array], own: str, doc: str) -> None:
+    def kernel(input: Operand, other: Operand) -> Array:
+        left, right = _operands(name, input, other)
+        # Bits of floats have no meaning in MindSpore.
+        if jnp.issubdtype(left.dtype, jnp.inexact):
+            raise SporaxTypeError(
+                f"For '{name}', the operands must be integers or bools, but got {dtypes.from_numpy(left.dtype)}."
+            )
+        return function(left, right)
+
+    kernel.__name__, kernel.__doc__ = own, doc
+    operator(name, method=own, mint=own)(kernel)
+
+
+for _name, _function, _names, _doc in (
+    ("BitwiseAnd", jnp.bitwise_and, "bitwise_and", "Bitwise and."),
+    ("BitwiseOr", jnp.bitwise_or, "bitwise_or", "Bitwise or."),
+    ("BitwiseXor", jnp.bitwise_xor, "bitwise_xor", "Bitwise exclusive or."),
+):
+    _bitwise(_name, _function, _names, _doc)
+
+
+# --------------------------------------------------------------------------------------------------- one operand
+
+
+def _same(array: Array) -> Array:
+    return array
+
+
+def _magnitude(x: Array) -> Array:
+    """The absolute value, with gradient 0 at 0."""
+    # JAX's gradient of |x| at 0 depends on the dtype; x · sign(x) gives 0, as MindSpore.
+    return jnp.abs(x) if jnp.iscomplexobj(x) or not jnp.issubdtype(x.dtype, jnp.inexact) else x * jnp.sign(x)
+
+
+def _unary(
+    # Names separated by commas: the first one is the function's.
+    name: str,
+    function: Callable[[Array], Array],
+    names: str,
+    convert: Callable[[Any], Array],
+    doc: str,
+) -> None:
+    own = names.split(",")[0].strip()
+
+    def kernel(input: Array) -> Array:
+        return function(convert(input))
+
+    kernel.__name__, kernel.__doc__ = own, doc
+    operator(name, method=names, mint=own)(kernel)
+
+
+_ROUNDING_DOC = "; integers stay as they are."
+
+# primitive, function on arrays, names of function and methods, dtype conversion, what it computes
+for _row in (
+    ("Abs", _magnitude, "abs,absolute", _same, "Absolute value; its gradient at 0 is 0."),
+    ("Neg", jnp.negative, "neg,negative", _same, "Negative."),
+    ("Sign", jnp.sign, "sign", _same, "-1, 0 or 1."),
+    ("Square", jnp.square, "square", _same, "Square."),
+    ("Exp", jnp.exp, "exp", promote.inexact, "e to the power of the input."),
+    ("Expm1", jnp.expm1, "expm1", promote.inexact, "exp(x) - 1, exact near 0."),
+    ("Log", jnp.log, "log", promote.inexact, "Natural logarithm."),
+    ("Log1p", jnp.log1p, "log1p", promote.inexact, "log(1 + x), exact near 0."),
+    ("Rsqrt", jax.lax.rsqrt, "rsqrt", promote.inexact, "One over the square root."),
+    ("Reciprocal", jnp.reciprocal, "reciprocal", promote.inexact, "One over the input."),
+    ("Sin", jnp.sin, "sin", promote.inexact, "Sine."),
+    ("Cos", jnp.cos, "cos", promote.inexact, "Cosine."),
+    ("Tan", jnp.tan, "tan", promote.inexact, "Tangent."),
+    ("Asin", jnp.arcsin, "asin,arcsin", promote.inexact, "Inverse sine."),
+    ("ACos", jnp.arccos, "acos,arccos", promote.inexact, "Inverse cosine."),
+    ("Atan", jnp.arctan, "atan,arctan", promote.inexact, "Inverse tangent."),
+    ("Sinh", jnp.sinh, "sinh", promote.inexact, "Hyperbolic sine."),
+    ("Cosh", jnp.cosh, "cosh", promote.inexact, "Hyperbolic cosine."),
+    ("Tanh", jnp.tanh, "tanh", promote.inexact, "Hyperbolic tangent."),
+    ("Asinh", jnp.arcsinh, "asinh,arcsinh", promote.inexact, "Inverse hyperbolic sine."),
+    ("Acosh", jnp.arccosh, "acosh,arccosh", promote.inexact, "Inverse hyperbolic cosine."),
+    ("Atanh", jnp.arctanh, "atanh,arctanh", promote.inexact, "Inverse hyperbolic tangent."),
+    ("Erf", jax.lax.erf, "erf", promote.inexact, "Error function."),
+    ("Erfc", jax.lax.erfc, "erfc", promote.inexact, "One minus the error function, exact for large inputs."),
+    ("Erfinv", jax.lax.erf_inv, "erfinv", promote.inexact, "Inverse of the error function."),
+    ("Floor", jnp.floor, "floor", _same, "Largest whole number not above" + _ROUNDING_DOC),
+    ("Ceil", jnp.ceil, "ceil", _same, "Smallest whole number not below" + _ROUNDING_DOC),
+    ("Trunc", jnp.trunc, "trunc", _same, "Whole part" + _ROUNDING_DOC),
+    ("Rint", jnp.rint, "rint", promote.inexact, "Nearest whole number, halves to even."),
+    ("LogicalNot", jnp.logical_not, "logical_not", _same, "Whether the input is false (zero)."),
+    ("IsFinite", jnp.isfinite, "isfinite", promote.inexact, "Whether elements are neither infinite nor NaN."),
+    ("IsNan", jnp.isnan, "isnan", promote.inexact, "Whether elements are NaN."),
+    ("IsInf", jnp.isinf, "isinf", promote.inexact, "Whether elements are infinite."),
+):
+    _unary(*_row)
+
+
+@operator("Sqrt", method="sqrt", mint="sqrt(input=x)")
+def sqrt(x: Array) -> Array:
+    """Square root."""
+    return jnp.sqrt(promote.inexact(x))
+
+
+@operator("Round()", method="round", mint="round")
+def round(input: Array, decimals: int = 0) -> Array:
+    """The nearest number with so many decimals, halves to even; integers stay as they are."""
+    return jnp.round(input, decimals)
+
+
+# --------------------------------------------------------------------------------------------------- choice and range
+
+
+def _chosen(name: str, condition: Array, input: Any, other: Any) -> Array:
+    # The condition takes no part in promotion.
+    left, right = promote.pair(name, input, other)
+    check.broadcast(name, left, right, condition)
+    return jnp.where(condition, left, right)
+
+
+@operator("Select")
+def select(condition: Array, input: Operand, other: Operand) -> Array:
+    """Elements of `input` where `condition`, of `other` elsewhere; all three are broadcast."""
+    return _chosen("Select", condition, input, other)
+
+
+@operator(function="where", mint="where")
+def where(condition: Array, input: Operand, other: Operand) -> Array:
+    """Elements of `input` where `condition`, of `other` elsewhere; all three are broadcast."""
+    return _chosen("where", condition, input, other)
+
+
+@operator("MaskedFill", method="masked_fill", mint="masked_fill(input=input_x)")
+def masked_fill(input_x: Array, mask: Array, value: Operand) -> Array:
+    """`value` where `mask`, `input_x` elsewhere; the mask is broadcast.
+
+    Raises:
+        SporaxTypeError: `mask` is not a bool tensor.
+        SporaxValueError: `mask` cannot be broadcast, or `value` is a tensor with a dimension.
+    """
+    if mask.dtype != np.bool_:
+        raise SporaxTypeError(
+            f"For 'MaskedFill', 'mask' must be Tensor[Bool], but got {dtypes.from_numpy(mask.dtype)}."
+        )
+    # MindSpore takes one value only.
+    if np.ndim(value):
+        raise SporaxValueError(
+            f"For 'MaskedFill', 'value' must be a number or a 0-D Tensor, but got {np.shape(value)}."
+        )
+    check.broadcast("MaskedFill", input_x, mask)
+    return jnp.where(mask, jnp.asarray(value, input_x.dtype), input_x)
+
+
+def _limited(name: str, x: Array, low: Any, high: Any, names: str) -> Array:
+    """`x` limited to [low, high], in its own dtype; a value on a limit gets half of the gradient."""
+    if low is None and high is None:
+        raise SporaxValueError(f"For '{name}', at least one of {names} must not be None.")
+    if low is not None:
+        check.broadcast(name, x, low)
+        # In the dtype of `x`: limits do not widen it.
+        x = extremes.larger(x, jnp.asarray(low, x.dtype))
+    if high is not None:
+        check.broadcast(name, x, high)
+        x = extremes.smaller(x, jnp.asarray(high, x.dtype))
+    return x
+
+
+@operator(function="clamp", method="clamp, clip", mint="clamp; clip")
+def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) -> Array:
+    """`input` limited to [min, max] in its own dtype; None leaves that side open.
+
+    Raises:
+        SporaxValueError: both limits are None, or one cannot be broadcast.
+    """
+    return _limited("clamp", input, min, max, "'min' and 'max'")
+
+
+@operator(function="clip_by_value")
+def clip_by_value(x: Array, clip_value_min: Operand | None = None, clip_value_max: Operand | None = None) -> Array:
+    """`x` limited to [clip_value_min, clip_value_max] in its own dtype; None leaves that side open.
+
+    Raises:
+        SporaxValueError: both limits are None, or one cannot be broadcast.
+    """
+    return _limited("clip_by_value", x, clip_value_min, clip_value_max, "'clip_value_min' and 'clip_value_max'")
+
+
+@operator("AddN", function="addn")
+def addn(x: tuple[Array, ...]) -> Array:
+    """Sum of several tensors of one dtype, broadcast against each other.
+
+    Raises:
+        SporaxValueError: there are none, or they do not broadcast.
+        SporaxTypeError: the dtypes differ.
+    """
+    if not x:
+        raise SporaxValueError("For 'AddN', 'x' must hold at least one Tensor, but it is empty.")
+    check.same_dtype("AddN", **{f"x[{index}]": tensor for index, tensor in enumerate(x)})
+    check.broadcast("AddN", *x)
+    # In order: a sum of floats depends on it.
+    return functools.reduce(jnp.add, x)

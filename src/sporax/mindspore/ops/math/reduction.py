@@ -1,0 +1,256 @@
+"""Operators that reduce over dimensions.
+
+Axes are counted from the front or, when negative, from the back; None and ``()`` stand for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core import check, extremes
+from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.operator import Array, export, operator
+
+Axes = int | tuple[int, ...] | None
+
+
+# ------------------------------------------------------------------------------------------------- the Reduce family
+
+
+def _reduction(name: str, function: Callable[..., Array], doc: str) -> Any:
+    def kernel(x: Array, axis: Axes = (), keep_dims: bool = False) -> Array:
+        return function(x, axis=check.axes(name, axis, x.ndim), keepdims=keep_dims)
+
+    kernel.__name__ = "reduce_" + name.removeprefix("Reduce").lower()
+    kernel.__doc__ = doc + " Over `axis`: one, several, or all when it is empty. The dtype stays."
+    return operator(f"{name}(keep_dims)")(kernel)
+
+
+def _in_own_dtype(function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda x, **settings: function(x, dtype=x.dtype, **settings)
+
+
+def _mean(x: Array, **settings: Any) -> Array:
+    """The mean in the dtype of `x`: that of integers is cut to a whole number, as MindSpore's."""
+    if x.dtype == np.bool_:
+        return jnp.mean(x.astype(jnp.float32), **settings)
+    return jnp.mean(x, **settings).astype(x.dtype)
+
+
+reduce_mean = _reduction("ReduceMean", _mean, "Mean.")
+reduce_max = _reduction("ReduceMax", extremes.largest, "Largest element; equal ones share the gradient.")
+reduce_min = _reduction("ReduceMin", extremes.smallest, "Smallest element; equal ones share the gradient.")
+reduce_prod = _reduction("ReduceProd", _in_own_dtype(jnp.prod), "Product.")
+reduce_any = _reduction("ReduceAny", jnp.any, "Whether any is true.")
+
+
+@operator("ReduceAll(keep_dims)")
+def reduce_all(input: Array, axis: Axes = None, keep_dims: bool = False) -> Array:
+    """Whether all elements over `axis` are true."""
+    return jnp.all(input, axis=check.axes("ReduceAll", axis, input.ndim), keepdims=keep_dims)
+
+
+@operator("ReduceSum(keep_dims, skip_mode)")
+def reduce_sum(x: Array, axis: Axes = (), keep_dims: bool = False, skip_mode: bool = False) -> Array:
+    """Sum over `axis` in the dtype of `x`; with `skip_mode` an empty `axis` gives `x` itself."""
+    if skip_mode and axis == ():
+        return x
+    return jnp.sum(x, axis=check.axes("ReduceSum", axis, x.ndim), keepdims=keep_dims, dtype=x.dtype)
+
+
+# ------------------------------------------------------------------------------------- functions with a result dtype
+
+
+def _wide(x: Array, dtype: DType | None) -> Array:
+    """`x` as it is summed: in `dtype`, else bools and signed integers in 64 bits."""
+    if dtype is not None:
+        return x.astype(dtype.np_dtype)
+    return x.astype(jnp.int64) if x.dtype == np.bool_ or jnp.issubdtype(x.dtype, jnp.signedinteger) else x
+
+
+@operator(function="sum", mint="sum")
+def sum(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DType | None = None) -> Array:
+    """Sum over `dim`; bools and integers are summed in int64 unless `dtype` says otherwise."""
+    values = _wide(input, dtype)
+    return jnp.sum(values, axis=check.axes("sum", dim, input.ndim, "dim"), keepdims=keepdim, dtype=values.dtype)
+
+
+@operator(function="prod", mint="prod(dim=axis, keepdim=keep_dims)")
+def prod(input: Array, axis: Axes = None, keep_dims: bool = False, dtype: DType | None = None) -> Array:
+    """Product over `axis`; bools and integers are multiplied in int64 unless `dtype` says otherwise."""
+    values = _wide(input, dtype)
+    return jnp.prod(values, axis=check.axes("prod", axis, input.ndim), keepdims=keep_dims, dtype=values.dtype)
+
+
+@operator(function="mean", mint="mean(input=x, dim=axis, keepdim=keep_dims)")
+def mean(x: Array, axis: Axes = None, keep_dims: bool = False, *, dtype: DType | None = None) -> Array:
+    """Mean over `axis` in the dtype of `x`, or in `dtype`; that of integers is cut to a whole number."""
+    values = x if dtype is None else x.astype(dtype.np_dtype)
+    return _mean(values, axis=check.axes("mean", axis, x.ndim), keepdims=keep_dims)
+
+
+@operator(function="var")
+def var(input: Array, axis: Axes = None, ddof: int | bool = 0, keepdims: bool = False) -> Array:
+    """Mean squared distance to the mean over `axis`; `ddof` is taken off the number of elements."""
+    return jnp.var(promote.inexact(input), axis=check.axes("var", axis, input.ndim), ddof=int(ddof), keepdims=keepdims)
+
+
+@operator(function="std")
+def std(input: Array, axis: Axes = None, ddof: int | bool = 0, keepdims: bool = False) -> Array:
+    """Square root of `var`."""
+    return jnp.std(promote.inexact(input), axis=check.axes("std", axis, input.ndim), ddof=int(ddof), keepdims=keepdims)
+
+
+@operator(function="", mint="var")
+def _mint_var(input: Array, dim: Axes = None, *, correction: int = 1, keepdim: bool = False) -> Array:
+    """Mean squared distance to the mean over `dim`; `correction` is taken off the number of elements."""
+    return var.kernel(input, dim, correction, keepdim)
+
+
+@operator(function="", mint="std")
+def _mint_std(input: Array, dim: Axes = None, *, correction: int = 1, keepdim: bool = False) -> Array:
+    """Square root of `mint.var`."""
+    return std.kernel(input, dim, correction, keepdim)
+
+
+@operator(function="all", mint="all(dim=axis, keepdim=keep_dims)", method="all")
+def all(input: Array, axis: Axes = None, keep_dims: bool = False) -> Array:
+    """Whether all elements over `axis` are true (not zero)."""
+    return jnp.all(input, axis=check.axes("all", axis, input.ndim), keepdims=keep_dims)
+
+
+@operator(function="any", mint="any(dim=axis, keepdim=keep_dims)", method="any")
+def any(input: Array, axis: Axes = None, keep_dims: bool = False) -> Array:
+    """Whether any element over `axis` is true (not zero)."""
+    return jnp.any(input, axis=check.axes("any", axis, input.ndim), keepdims=keep_dims)
+
+
+# ---------------------------------------------------------------------------------------------------------- positions
+
+
+def _with_index(name: str, index: Callable[..., Array], doc: str) -> Any:
+    def kernel(input: Array, axis: int = 0, keep_dims: bool = False) -> tuple[Array, Array]:
+        where = check.axis(name, axis, input.ndim)
+        check.filled(name, input, where)
+        if not input.ndim:
+            return jnp.zeros((), jnp.int64), input
+        positions = index(input, axis=where, keepdims=True).astype(jnp.int64)
+        # The value is picked, so that its gradient goes to this position alone.
+        values = jnp.take_along_axis(input, positions, where)
+        return (positions, values) if keep_dims else (jnp.squeeze(positions, where), jnp.squeeze(values, where))
+
+    kernel.__name__ = "_" + name.lower()
+    kernel.__doc__ = doc
+    return operator(name, function="")(kernel)
+
+
+_argmax_with_value = _with_index(
+    "ArgMaxWithValue", jnp.argmax, "Position (int64) and value of the first largest element along `axis`."
+)
+_argmin_with_value = _with_index(
+    "ArgMinWithValue", jnp.argmin, "Position (int64) and value of the first smallest element along `axis`."
+)
+
+
+def _position(name: str, find: Callable[..., Array], x: Array, axis: int | None, keep: bool, what: str) -> Array:
+    where = None if axis is None else check.axis(name, axis, x.ndim, what)
+    check.filled(name, x, where)
+    return find(x, axis=where, keepdims=keep and axis is not None)
+
+
+@operator(function="argmax", mint="argmax")
+def argmax(input: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+    """Position (int64) of the first largest element along `dim`, or in the flattened tensor."""
+    return _position("argmax", jnp.argmax, input, dim, keepdim, "dim").astype(jnp.int64)
+
+
+@operator(function="argmin", method="argmin", mint="argmin(dim=axis, keepdim=keepdims)")
+def argmin(input: Array, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Position (int32) of the first smallest element along `axis`, or in the flattened tensor."""
+    return _position("argmin", jnp.argmin, input, axis, keepdims, "axis").astype(jnp.int32)
+
+
+@operator("Argmax(axis, output_type)", function="")
+def _argmax_primitive(input_x: Array, axis: int = -1, output_type: DType = dtypes.int32) -> Array:
+    """Position of the first largest element along `axis`, in the dtype `output_type`."""
+    return _position("Argmax", jnp.argmax, input_x, axis, False, "axis").astype(output_type.np_dtype)
+
+
+# ------------------------------------------------------------------------------------------------------- running sums
+
+
+@operator("CumSum(exclusive, reverse)", function="")
+def _cumsum_primitive(input: Array, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
+    """Running sum along `axis`; `exclusive`: without the element itself; `reverse`: from the back."""
+    where = check.axis("CumSum", axis, input.ndim)
+    values = jnp.flip(input, where) if reverse else input
+    total = jnp.cumsum(values, where, dtype=input.dtype)
+    total = total - values if exclusive else total
+    return jnp.flip(total, where) if reverse else total
+
+
+@operator(function="cumsum", method="cumsum", mint="cumsum(input=x, dim=axis)")
+def cumsum(x: Array, axis: int, dtype: DType | None = None) -> Array:
+    """Running sum along `axis`, in the dtype of `x` or in `dtype`."""
+    values = x if dtype is None else x.astype(dtype.np_dtype)
+    return jnp.cumsum(values, check.axis("cumsum", axis, x.ndim), dtype=values.dtype)
+
+
+# --------------------------------------------------------------------------------------- values together with positions
+
+
+def max(
+    input: Tensor, axis: int | None = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> tuple[Tensor, Tensor]:
+    """Largest elements along `axis` and their positions (int64); the largest of all, and 0, without `axis`.
+
+    Args:
+        input: tensor.
+        axis: the dimension.
+        keepdims: keep it with size 1.
+        initial: a value that counts as one more element.
+        where: bool tensor, broadcast: elements that count; needs `initial`.
+    """
+    return _extreme("max", _argmax_with_value, reduce_max, input, axis, keepdims, initial, where)
+
+
+def min(
+    input: Tensor, axis: int | None = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> tuple[Tensor, Tensor]:
+    """Smallest elements along `axis` and their positions (int64); arguments as `max`."""
+    return _extreme("min", _argmin_with_value, reduce_min, input, axis, keepdims, initial, where)
+
+
+def _extreme(
+    name: str, with_index: Any, whole: Any, input: Any, axis: int | None, keepdims: bool, initial: Any, where: Any
+) -> tuple[Tensor, Tensor]:
+    input = limited(name, input, initial, where)
+    if axis is None:
+        return whole(input), Tensor(0)
+    positions, values = with_index(input, axis, keepdims)
+    return values, positions
+
+
+def limited(name: str, input: Tensor, initial: Any, where: Any) -> Tensor:
+    """What "max" or "min" chooses from: elements where `where`, else `initial`, and nothing on the wrong side of it."""
+    if where is not None and initial is None:
+        raise SporaxValueError(f"For '{name}', 'where' needs an 'initial' value, but that is None.")
+    return input if initial is None else _bounded(input, initial, True if where is None else where, name == "max")
+
+
+@operator(function="")
+def _bounded(x: Array, initial: Array | float, where: Array | bool, upwards: bool) -> Array:
+    """`x` where `where` is true, else `initial`; but nowhere beyond `initial`."""
+    limit = jnp.asarray(initial, x.dtype)
+    return (extremes.larger if upwards else extremes.smaller)(jnp.where(where, x, limit), limit)
+
+
+export(max, min)

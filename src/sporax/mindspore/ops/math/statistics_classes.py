@@ -1,0 +1,162 @@
+"""Statistics in MindSpore's class forms, whose constructors take what the functions take as arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops.array.sorting import known, searchsorted
+from sporax.mindspore.ops.math.statistics import logcumsumexp, nanquantile, quantile
+
+Axes = int | tuple[int, ...] | None
+
+
+@operator("CountNonZero(dims)", function="")
+def _count_nonzero(x: Array, dims: Axes = None) -> Array:
+    """How many elements over `dims` (all by default) are not zero (int64)."""
+    return jnp.count_nonzero(x, check.axes("CountNonZero", dims, x.ndim, "dims")).astype(jnp.int64)
+
+
+@operator("Bincount()", function="", composed=True)
+def _bincount(array: Any, size: Any, weights: Any) -> Any:
+    """The sum of `weights` at each number below `size` in `array` (int32); larger numbers are left out.
+
+    Without elements in `weights` every number counts as 1.
+    """
+    count = known("Bincount", "size", size).item() if isinstance(size, Tensor) else size
+    return _weighed_below(array, weights, count)
+
+
+@operator(function="")
+def _weighed_below(array: Array, weights: Array, size: int) -> Array:
+    """Sums of the weights of each of `size` numbers."""
+    check.integral("Bincount", array=array)
+    if size < 0 or weights.size not in (0, array.size):
+        raise SporaxValueError(
+            f"For 'Bincount', 'size' must be >= 0 and 'weights' have the shape of 'array' or no elements, but got {size}, "
+            f"{weights.shape} and {array.shape}."
+        )
+    amounts = weights if weights.size else jnp.ones(array.shape, weights.dtype)
+    # Numbers beyond the size are left out, where JAX would clamp.
+    return jnp.zeros((size,), weights.dtype).at[array].add(amounts, mode="drop")
+
+
+@operator("EqualCount()", function="")
+def _equal_count(x: Array, y: Array) -> Array:
+    """How many elements of two tensors of one shape and dtype are equal, (1,)."""
+    check.same_dtype("EqualCount", x=x, y=y)
+    if x.shape != y.shape:
+        raise SporaxValueError(f"For 'EqualCount', 'x' and 'y' must have one shape, but got {x.shape} and {y.shape}.")
+    # Count in the operand's dtype and of shape (1,), as MindSpore's kernel gives it.
+    return jnp.sum(x == y, dtype=x.dtype).reshape(1)
+
+
+@operator("HistogramFixedWidth(nbins, dtype)", function="")
+def _histogram_fixed_width(x: Array, range: Array, nbins: int, dtype: str = "int32") -> Array:
+    """How many elements (int32) fall into each of `nbins` equal parts of the interval `range` (2,).
+
+    Elements outside count for the part at the end.
+    """
+    check.one_of("HistogramFixedWidth", dtype, ("int32",), "dtype")
+    if nbins < 1 or range.shape != (2,):
+        raise SporaxValueError(
+            f"For 'HistogramFixedWidth', 'nbins' must be >= 1 and 'range' have shape (2,), but got {nbins} and {range.shape}."
+        )
+    low, high = promote.inexact(range)
+    # Elements outside belong to the end intervals.
+    place = jnp.clip(jnp.floor((x.reshape(-1) - low) / (high - low) * nbins), 0, nbins - 1).astype(jnp.int32)
+    return jnp.zeros((nbins,), jnp.int32).at[place].add(1)
+
+
+@operator("ConfusionMatrix(num_classes, dtype)", function="")
+def _confusion_matrix(
+    labels: Array, predictions: Array, weights: Array | None = None, *, num_classes: int, dtype: str = "int32"
+) -> Array:
+    """How often each label (rows) was predicted as each class (columns), or the sums of `weights`; (classes, classes)."""
+    check.integral("ConfusionMatrix", labels=labels, predictions=predictions)
+    check.one_of("ConfusionMatrix", dtype, ("int32", "float32", "float16", "int64"), "dtype")
+    kind = jnp.dtype(dtype)
+    amounts = jnp.ones(labels.shape, kind) if weights is None else weights.astype(kind)
+    # Labels out of range count nowhere.
+    return jnp.zeros((num_classes, num_classes), kind).at[labels, predictions].add(amounts, mode="drop")
+
+
+# ------------------------------------------------------------------------------------------------------------ searching
+
+
+def _bound(name: str, right: bool, doc: str) -> None:
+    def kernel(sorted_x: Array, values: Array, out_type: DType = dtypes.int32) -> Array:
+        check.rank(name, 2, sorted_x=sorted_x, values=values)
+        check.same_dtype(name, sorted_x=sorted_x, values=values)
+        check.one_of(name, out_type, (dtypes.int32, dtypes.int64), "out_type")
+        places: Array = searchsorted.kernel(sorted_x, values, right=right)
+        return places.astype(out_type.np_dtype)
+
+    kernel.__doc__ = doc
+    operator(f"{name}(out_type)", function="")(kernel)
+
+
+# ---------------------------------------------------------------------------------------------------- values of many
+
+
+@operator("Quantile(dim, keep_dims, ignore_nan)", function="")
+def _quantile(
+    input: Array, q: Operand, dim: int | None = None, keep_dims: bool = False, ignore_nan: bool = False
+) -> Array:
+    """Quantiles along `dim` at the levels `q` in [0, 1], interpolated linearly; `ignore_nan` leaves NaN out."""
+    result: Array = (nanquantile if ignore_nan else quantile).kernel(input, q, dim, keep_dims)
+    return result
+
+
+def _ints(name: str, what: str, value: Any) -> Any:
+    """Ints, which MindSpore's class form may also be given as a Tensor."""
+    values = known(name, what, value).tolist() if isinstance(value, Tensor) else value
+    return tuple(values) if isinstance(values, list) else values
+
+
+@operator("EuclideanNorm(keep_dims)", function="", composed=True)
+def _euclidean_norm(x: Any, axes: Any, keep_dims: bool = False) -> Any:
+    """The root of the sum of squares over `axes` (ints or a Tensor), in the dtype of `x`."""
+    return _root_of_squares(x, _ints("EuclideanNorm", "axes", axes), keep_dims)
+
+
+@operator(function="")
+def _root_of_squares(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    """The root of the sum of squares over `axes`."""
+    where = check.axes("EuclideanNorm", axes, x.ndim, "axes")
+    # In floats: squares of narrow integers overflow.
+    total = jnp.sum(jnp.square(promote.inexact(x)), where, keepdims=keep_dims)
+    return jnp.sqrt(total).astype(x.dtype)
+
+
+@operator("CumulativeLogsumexp(exclusive, reverse)", function="", composed=True)
+def _cumulative_logsumexp(x: Any, axis: Any, exclusive: bool = False, reverse: bool = False) -> Any:
+    """Logarithms of running sums of exponentials along `axis` (an int or a Tensor).
+
+    `exclusive` leaves out the element itself (the first result is the smallest number of the dtype); `reverse` starts at the
+    end.
+    """
+    return _running_logsumexp(x, _ints("CumulativeLogsumexp", "axis", axis), exclusive, reverse)
+
+
+@operator(function="")
+def _running_logsumexp(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """Logarithms of running sums of exponentials along `axis`."""
+    check.floating("CumulativeLogsumexp", x=x)
+    where = check.axis("CumulativeLogsumexp", axis, x.ndim)
+    values = jnp.flip(x, where) if reverse else x
+    if exclusive:
+        # The logarithm of zero is minus infinity; MindSpore has the dtype's least number.
+        first = jnp.full_like(jax.lax.slice_in_dim(values, 0, 1, axis=where), jnp.finfo(x.dtype).min)
+        values = jnp.concatenate([first, jax.lax.slice_in_dim(values, 0, x.shape[where] - 1, axis=where)], where)
+    sums: Array = logcumsumexp.kernel(values, where)
+    return jnp.flip(sums, where) if reverse else sums

@@ -1,0 +1,403 @@
+"""Fused attention for training: `FlashAttentionScore`, and what it shares with the operators of inference.
+
+Problem: MindSpore's operators are kernels of Ascend; their arguments describe layouts, masks and windows of positions.
+Method: every layout becomes (batch, length, heads, size), every description of a mask becomes one boolean array, and a
+softmax in float32 computes the result together with its maxima and sums; XLA leaves out what a step does not use. A query
+that may look at no key gives zeros.
+
+Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of MindSpore's documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
+
+Layout = Literal["BSH", "BNSD", "SBH", "BSND", "TH", "TND"]
+EVERYTHING = 2**31 - 1
+"""How far a window reaches by default: tokens."""
+_STATISTICS_COPIES = 8
+"""How often the maximum and the sum of a row stand side by side in the results."""
+_COMPRESSED = (2048, 2048)
+"""Shape of the mask that stands for a causal one or a band, whatever the lengths."""
+# Bits of a byte, each of which is one weight of the drop mask.
+_BITS = 8
+# MindSpore's numbers of `sparse_mode`.
+_FULL, _BAND_OR_FULL, _LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND = 1, 0, 2, 3, 4
+
+# ------------------------------------------------------------------------------------------------------ layouts and masks
+
+
+def apart(name: str, x: Array, layout: str, heads: int) -> Array:
+    """(batch, length, heads, size) of a query, key or value."""
+    check.rank(name, len(layout), x=x)
+    if layout.endswith("H"):
+        if x.shape[-1] % heads:
+            raise SporaxValueError(
+                f"For '{name}', the hidden size must be a multiple of the {heads} heads, but got {x.shape[-1]}."
+            )
+        # The hidden size is heads times size.
+        x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
+    # "T" layouts have one row of all sequences: a batch of one.
+    if layout.startswith("T"):
+        return x[None]
+    return {"BNSD": lambda: x.swapaxes(1, 2), "SBH": lambda: x.swapaxes(0, 1)}.get(layout, lambda: x)()
+
+
+def together(x: Array, layout: str) -> Array:
+    """A result (batch, length, heads, size) in the layout of the query."""
+    x = x[0] if layout.startswith("T") else x
+    x = {"BNSD": lambda: x.swapaxes(1, 2), "SBH": lambda: x.swapaxes(0, 1)}.get(layout, lambda: x)()
+    return x.reshape(*x.shape[:-2], -1) if layout.endswith("H") else x
+
+
+def num_key_heads(name: str, query: Array, key: Array, layout: str, heads: int) -> int:
+    """Heads of the keys, which the layouts with a hidden size leave open: heads are equally large."""
+    if not layout.endswith("H"):
+        return key.shape[1 if layout in ("BNSD", "TND") else 2]
+    size = query.shape[-1] // heads
+    if not size or key.shape[-1] % size:
+        raise SporaxValueError(
+            f"For '{name}', the hidden size of 'key' must be a multiple of a head's size {size}, but got {key.shape[-1]}."
+        )
+    return key.shape[-1] // size
+
+
+def positions(length: int, ends: Array | None) -> tuple[Array, Array, Array]:
+    """Of every token in a row: the sequence it belongs to, its place there, and the length of that sequence."""
+    places = jnp.arange(length)
+    if ends is None:
+        return jnp.zeros_like(places), places, jnp.full_like(places, length)
+    ends = ends.astype(places.dtype)
+    # The first end behind a place belongs to its sequence.
+    sequence = jnp.searchsorted(ends, places, side="right")
+    # A zero in front: the first sequence begins there.
+    starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
+    return sequence, places - starts[sequence], (starts[1:] - starts[:-1])[sequence]
+
+
+def _window(mode: int, reach: tuple[int, int], rows: tuple[Array, ...], columns: tuple[Array, ...]) -> Array:
+    """Which positions may see which, (queries, keys): those of one sequence, as far as the mode says."""
+    sequence, place, length = (row[:, None] for row in rows)
+    # How far a key is ahead of its query, within their sequences.
+    ahead = columns[1][None] - place
+    past_end = columns[2][None] - length  # what lies beyond the square, where the lengths differ
+    backward, forward = reach
+    inside = {
+        _LEFT_CAUSAL: lambda: ahead <= 0,
+        _RIGHT_CAUSAL: lambda: ahead <= past_end,
+        _BAND: lambda: (ahead - past_end >= -backward) & (ahead - past_end <= forward),
+        _BAND_OR_FULL: lambda: (ahead >= -backward) & (ahead <= forward),
+    }[mode]()
+    # No query looks into another sequence.
+    return inside & (sequence == columns[0][None])
+
+
+def allowed(
+    name: str, mode: int, reach: tuple[int, int], mask: Array | None, lengths: tuple[int, int], ends: tuple[Any, Any]
+) -> Array | None:
+    """Where queries may look, to be broadcast to (batch, heads, queries, keys); None for everywhere."""
+    if mode not in (_BAND_OR_FULL, _FULL, _LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND):
+        raise SporaxNotImplementedError(f"For '{name}', 'sparse_mode' must be in [0, 4], but got {mode}.")
+    visible = None
+    # In these modes the mask only stands for a form and its values are not read.
+    compressed = mode in (_LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND)
+    if compressed and mask is not None and mask.shape[-2:] != _COMPRESSED:
+        raise SporaxValueError(
+            f"For '{name}', the shape of 'attn_mask' must be {_COMPRESSED} with sparse_mode {mode}, but got {mask.shape}."
+        )
+    if mode == _FULL and mask is None:
+        raise SporaxValueError(f"For '{name}', 'attn_mask' must be given with sparse_mode 1, but got None.")
+    if mask is not None and not compressed:
+        if mask.shape[-2:] != lengths:
+            raise SporaxValueError(
+                f"For '{name}', the last dims of 'attn_mask' must be the lengths {lengths}, but got {mask.shape}."
+            )
+        # MindSpore's masks are 1 where nothing may be seen.
+        visible = mask == 0
+    # A window counts in mode 0 only together with a mask, as in MindSpore.
+    banded = mode == _BAND_OR_FULL and mask is not None and reach != (EVERYTHING, EVERYTHING)
+    if compressed or banded or ends[0] is not None:
+        window_mode, window = (mode, reach) if compressed or banded else (_BAND_OR_FULL, (EVERYTHING, EVERYTHING))
+        rows, columns = positions(lengths[0], ends[0]), positions(lengths[1], ends[1])
+        inside = _window(window_mode, window, rows, columns)
+        visible = inside if visible is None else visible & inside
+    return visible
+
+
+# -------------------------------------------------------------------------------------------------------------- attention
+
+
+def _scores(query: Array, key: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:
+    """Scaled products in float32, (batch, heads, queries, keys); -inf where a query may not look."""
+    # Grouped queries: several heads share a key.
+    key = jnp.repeat(key, query.shape[2] // key.shape[2], axis=2)
+    # Products in half precision are summed in float32.
+    scores = jnp.einsum("bqnd,bknd->bnqk", query, key, preferred_element_type=jnp.float32) * scale
+    scores = scores if shift is None else scores + shift.astype(scores.dtype)
+    return scores if visible is None else jnp.where(visible, scores, -jnp.inf)
+
+
+def _statistics(scores: Array) -> tuple[Array, Array]:
+    """Maximum of each row, and the sum of the exponentials of what is left; zeros for rows without a key."""
+    largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))  # the result does not depend on it
+    # -inf minus -inf would be NaN in rows without a key.
+    largest = jnp.where(jnp.isfinite(largest), largest, 0.0)
+    return largest, jnp.exp(scores - largest).sum(-1, keepdims=True)
+
+
+def _weighted(scores: Array, value: Array, kept: Array | None, keep_prob: float) -> Array:
+    """The result (batch, length, heads, size); weights that are not `kept` count nothing."""
+    largest, total = _statistics(scores)
+    weights = jnp.exp(scores - largest)
+    # Such rows give zeros.
+    weights = weights / jnp.where(total > 0, total, 1.0)
+    # Scaled up by the share that is kept, as dropout does.
+    weights = weights if kept is None else jnp.where(kept, weights / keep_prob, 0.0)
+    value = jnp.repeat(value, scores.shape[1] // value.shape[2], axis=2)
+    return jnp.einsum("bnqk,bknd->bqnd", weights.astype(value.dtype), value)
+
+
+def attended(query: Array, key: Array, value: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:
+    """Attention of (batch, length, heads, size); queries that may look at nothing give zeros."""
+    return _weighted(_scores(query, key, shift, visible, scale), value, None, 1.0)
+
+
+def _kept(drop_mask: Array | None, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Array:
+    """Which weights are kept: by the bits of a mask, the lowest bit of a byte first, or drawn."""
+    if drop_mask is None:
+        return jax.random.bernoulli(key, keep_prob, shape)
+    packed = (*shape[:-1], shape[-1] // _BITS)
+    if drop_mask.dtype != jnp.uint8 or drop_mask.shape != packed or shape[-1] % _BITS:
+        raise SporaxValueError(
+            f"For 'FlashAttentionScore', 'drop_mask' must be UInt8 of shape {packed}, one bit per weight, but got "
+            f"{check.describe(drop_mask)}."
+        )
+    return jnp.unpackbits(drop_mask, axis=-1, bitorder="little").astype(bool)
+
+
+def check_qkv(name: str, query: Array, key: Array, value: Array, heads: int) -> None:
+    """Raise unless query, key and value, all (batch, length, heads, size), fit together.
+
+    Raises:
+        SporaxTypeError: dtypes differ or are not floating.
+        SporaxValueError: shapes do not fit.
+    """
+    check.floating(name, query=query, key=key, value=value)
+    check.same_dtype(name, query=query, key=key, value=value)
+    if key.shape != value.shape:
+        raise SporaxValueError(
+            f"For '{name}', 'key' and 'value' must have the same shape, but got {key.shape} and {value.shape}."
+        )
+    if query.shape[2] != heads or heads % key.shape[2] or query.shape[::3] != key.shape[::3]:
+        raise SporaxValueError(
+            f"For '{name}', 'query' and 'key' must have the same batch and head size, and {heads} heads, a multiple of "
+            f"the key's, but got (batch, length, heads, size) {query.shape} and {key.shape}."
+        )
+
+
+@operator("FlashAttentionScore", function="")
+def _flash_attention_score(
+    query: Array,
+    key: Array,
+    value: Array,
+    others: tuple[Array, ...],
+    given: tuple[str, ...],
+    head_num: int,
+    keep_prob: float = 1.0,
+    scale_value: float = 1.0,
+    pre_tokens: int = EVERYTHING,
+    next_tokens: int = EVERYTHING,
+    inner_precise: int = 0,
+    input_layout: Layout = "BSH",
+    sparse_mode: int = 0,
+) -> tuple[Array, Array, Array, Array]:
+    """Maxima and sums of the rows (batch, heads, queries, 8), a zero, and the result in the layout of the query.
+
+    `others` are the tensors of the names `given`: ``real_shift``, ``drop_mask``, ``attn_mask``, ``actual_seq_qlen``,
+    ``actual_seq_kvlen``, and ``random_key``.
+    """
+    name, inputs = "FlashAttentionScore", dict(zip(given, others, strict=True))
+    if not 0 < keep_prob <= 1:
+        raise SporaxValueError(f"For '{name}', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
+    ends = inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen")
+    # Only this layout has several sequences in a row.
+    if [end is not None for end in ends] != [input_layout == "TND"] * 2:
+        raise SporaxValueError(
+            f"For '{name}', 'actual_seq_qlen' and 'actual_seq_kvlen' must be given with the layout 'TND' and with no "
+            f"other, but got the layout '{input_layout}'."
+        )
+    key_heads = num_key_heads(name, query, key, input_layout, head_num)
+    query = apart(name, query, input_layout, head_num)
+    key, value = (apart(name, x, input_layout, key_heads) for x in (key, value))
+    check_qkv(name, query, key, value, head_num)
+    lengths = query.shape[1], key.shape[1]
+    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), inputs.get("attn_mask"), lengths, ends)
+    shift = inputs.get("real_shift")
+    if shift is not None:
+        if shift.shape[-2:] != lengths:
+            raise SporaxNotImplementedError(
+                f"For '{name}', the last dims of 'real_shift' must be the lengths {lengths}, but got {shift.shape}."
+            )
+        shift = shift.astype(jnp.float32) * scale_value  # the formula scales the sum of both
+    scores = _scores(query, key, shift, visible, scale_value)
+    drops = keep_prob < 1
+    kept = _kept(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
+    result = _weighted(scores, value, kept, keep_prob)
+    # MindSpore's kernel stores each number eight times, for its own alignment.
+    statistics = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in _statistics(scores))
+    if input_layout.startswith("T"):
+        statistics = (statistic[0].swapaxes(0, 1) for statistic in statistics)
+    # Statistics are for the backward kernel of MindSpore; no gradient flows through them here.
+    largest, total = (jax.lax.stop_gradient(statistic) for statistic in statistics)
+    return largest, total, jnp.zeros((), query.dtype), together(result, input_layout).astype(query.dtype)
+
+
+class FlashAttentionScore(Primitive):
+    """Attention with everything training needs: shifts, masks, windows, dropout, several layouts.
+
+    ``Dropout(Softmax(Mask(scale · (shift + query · keyᵀ))), keep_prob) · value``
+
+    Args:
+        head_num: heads of the query.
+        keep_prob: probability of a weight to be kept. Without a `drop_mask`, weights are drawn.
+        scale_value: factor of the products.
+        pre_tokens, next_tokens: how far back and forward a query looks, in `sparse_mode` 0 (with a mask) and 4.
+        inner_precise: must be 0.
+        input_layout: ``"BSH"``, ``"BNSD"``, ``"SBH"``, ``"BSND"``, ``"TH"`` or ``"TND"``.
+        sparse_mode: 0: mask and window; 1: mask; 2: causal from the upper left; 3: causal to the lower right; 4: window
+            that ends at the lower right. In the last three the mask has shape (2048, 2048), or is None.
+
+    Inputs: query, key, value; real_shift (batch or 1, heads, queries, keys); drop_mask (UInt8, a bit per weight);
+    padding_mask (None); attn_mask (1: do not look); prefix (None); actual_seq_qlen and actual_seq_kvlen (ends of the
+    sequences, ``"TND"`` only).
+
+    Outputs: maxima and sums of the rows, each eight times (not differentiated), a zero, and the result.
+
+    Differs from MindSpore: every floating dtype, on every device.
+    """
+
+    operator = _flash_attention_score
+    attribute_names = (
+        *("head_num", "keep_prob", "scale_value", "pre_tokens", "next_tokens", "inner_precise", "input_layout"),
+        "sparse_mode",
+    )
+    defaults = {
+        "keep_prob": 1.0,
+        "scale_value": 1.0,
+        "pre_tokens": EVERYTHING,
+        "next_tokens": EVERYTHING,
+        "inner_precise": 0,
+        "input_layout": "BSH",
+        "sparse_mode": 0,
+    }
+
+    def __init__(
+        self,
+        head_num: int,
+        keep_prob: float = 1.0,
+        scale_value: float = 1.0,
+        pre_tokens: int = 2147483647,
+        next_tokens: int = 2147483647,
+        inner_precise: int = 0,
+        input_layout: str = "BSH",
+        sparse_mode: int = 0,
+    ) -> None:
+        check.only("FlashAttentionScore", inner_precise=(inner_precise, 0))
+        # By name, since the class's order differs from the operator's.
+        super().__init__(
+            head_num=head_num,
+            keep_prob=keep_prob,
+            scale_value=scale_value,
+            pre_tokens=pre_tokens,
+            next_tokens=next_tokens,
+            inner_precise=inner_precise,
+            input_layout=input_layout,
+            sparse_mode=sparse_mode,
+        )
+        self._drops = keep_prob < 1
+
+    def __call__(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        real_shift: Any = None,
+        drop_mask: Any = None,
+        padding_mask: Any = None,
+        attn_mask: Any = None,
+        prefix: Any = None,
+        actual_seq_qlen: Any = None,
+        actual_seq_kvlen: Any = None,
+    ) -> Any:
+        """Four results; see the class."""
+        check.only("FlashAttentionScore", padding_mask=(padding_mask, None), prefix=(prefix, None))
+        named = {
+            "real_shift": real_shift,
+            "drop_mask": drop_mask,
+            "attn_mask": attn_mask,
+            "actual_seq_qlen": as_tensor("actual_seq_qlen", actual_seq_qlen),
+            "actual_seq_kvlen": as_tensor("actual_seq_kvlen", actual_seq_kvlen),
+            # Drawn only where it is needed: a draw advances the stream.
+            "random_key": wrap(seeds.operators.next_key()) if self._drops and drop_mask is None else None,
+        }
+        # Missing tensors cannot be operands, so the names of those present are an attribute.
+        present = {name: value for name, value in named.items() if value is not None}
+        return super().__call__(query, key, value, tuple(present.values()), tuple(present))
+
+
+PRIMITIVES["FlashAttentionScore"] = FlashAttentionScore
+
+
+def flash_attention_score(
+    query: Any,
+    key: Any,
+    value: Any,
+    head_num: int,
+    real_shift: Any = None,
+    drop_mask: Any = None,
+    padding_mask: Any = None,
+    attn_mask: Any = None,
+    prefix: Any = None,
+    actual_seq_qlen: Any = None,
+    actual_seq_kvlen: Any = None,
+    keep_prob: float = 1.0,
+    scalar_value: float = 1.0,
+    pre_tokens: int = 2147483647,
+    next_tokens: int = 2147483647,
+    inner_precise: int = 0,
+    input_layout: str = "BSH",
+    sparse_mode: int = 0,
+) -> Tensor:
+    """The result of `FlashAttentionScore` alone; `scalar_value` is its `scale_value`."""
+    settings = (keep_prob, scalar_value, pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode)
+    attention = FlashAttentionScore(head_num, *settings)
+    masks = (real_shift, drop_mask, padding_mask, attn_mask, prefix, actual_seq_qlen, actual_seq_kvlen)
+    result: Tensor = attention(query, key, value, *masks)[3]
+    return result
+
+
+def as_tensor(name: str, value: Any) -> Tensor | None:
+    """Lengths as a Tensor: given as one, as integers, or not at all.
+
+    Raises:
+        SporaxTypeError: something else.
+    """
+    if value is None or isinstance(value, Tensor):
+        return value
+    if isinstance(value, Sequence) and all(isinstance(item, int) for item in value):
+        return Tensor(list(value), dtypes.int64)
+    raise SporaxTypeError(f"For 'attention', '{name}' must be a Tensor or integers, but got {type(value).__name__}.")
+
+
+export(flash_attention_score)

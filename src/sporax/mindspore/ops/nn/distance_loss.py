@@ -1,0 +1,251 @@
+"""Losses of distances and margins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops.linalg.norms import cosine_similarity, length
+from sporax.mindspore.ops.nn.loss_reduction import Reduction, check_broadcast_pair, check_equal_shapes, reduced
+
+# ----------------------------------------------------------------------------------------------------------- distances
+
+
+def _smooth_l1(name: str, input: Array, target: Array, beta: float, reduction: str) -> Array:
+    check_equal_shapes(name, input, target)
+    if beta <= 0:
+        raise SporaxValueError(f"For '{name}', 'beta' must be positive, but got {beta}.")
+    gap = jnp.abs(input - target)
+    # Both pieces meet at `beta` with the same slope.
+    return reduced(jnp.where(gap < beta, jnp.square(gap) / (2 * beta), gap - beta / 2), reduction)
+
+
+@operator("SmoothL1Loss(beta, reduction)", function="")
+def _smooth_l1_primitive(prediction: Array, target: Array, beta: float = 1.0, reduction: Reduction = "none") -> Array:
+    """Squared difference over 2·`beta` where it is below `beta`, absolute difference less `beta` / 2 elsewhere."""
+    return _smooth_l1("SmoothL1Loss", prediction, target, beta, reduction)
+
+
+@operator(function="smooth_l1_loss", mint="")
+def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Reduction = "none") -> Array:
+    """Squared difference over 2·`beta` where it is below `beta`, absolute difference less `beta` / 2 elsewhere."""
+    return _smooth_l1("smooth_l1_loss", input, target, beta, reduction)
+
+
+@operator(function="", mint="nn.functional.smooth_l1_loss")
+def _mint_smooth_l1_loss(input: Array, target: Array, reduction: Reduction = "mean", beta: float = 1.0) -> Array:
+    """As `ops.smooth_l1_loss`, with the mean as default."""
+    return _smooth_l1("smooth_l1_loss", input, target, beta, reduction)
+
+
+@operator(function="huber_loss")
+def huber_loss(input: Array, target: Array, reduction: Reduction = "mean", delta: float = 1.0) -> Array:
+    """Half the squared difference where it is below `delta`, ``delta * (|difference| - delta / 2)`` elsewhere."""
+    check.floating("huber_loss", input=input, target=target)
+    check.broadcast("huber_loss", input, target)
+    if delta <= 0:
+        raise SporaxValueError(f"For 'huber_loss', 'delta' must be positive, but got {delta}.")
+    gap = jnp.abs(input - target)
+    return reduced(jnp.where(gap < delta, jnp.square(gap) / 2, delta * (gap - delta / 2)), reduction)
+
+
+# ------------------------------------------------------------------------------------------------------------- margins
+
+
+@operator(function="margin_ranking_loss")
+def margin_ranking_loss(
+    input1: Array, input2: Array, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
+) -> Array:
+    """``max(0, -target * (input1 - input2) + margin)``; a target of 1 wants the first larger, -1 the second."""
+    check.floating("margin_ranking_loss", input1=input1, input2=input2)
+    check.broadcast("margin_ranking_loss", input1, input2)
+    return reduced(jnp.maximum(-target * (input1 - input2) + margin, 0), reduction)
+
+
+@operator(function="cosine_embedding_loss", mint="nn.functional.cosine_embedding_loss")
+def cosine_embedding_loss(
+    input1: Array, input2: Array, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
+) -> Array:
+    """1 - cos where the target is 1, ``max(0, cos - margin)`` where it is -1; cos of vectors in the last dim."""
+    check.floating("cosine_embedding_loss", input1=input1, input2=input2)
+    if not -1 <= margin <= 1:
+        raise SporaxValueError(f"For 'cosine_embedding_loss', 'margin' must be in [-1, 1], but got {margin}.")
+    # The vectors are in the last dim here, unlike the function's default.
+    cosine = cosine_similarity.kernel(input1, input2, max(input1.ndim, input2.ndim) - 1)
+    zero = jnp.zeros((), cosine.dtype)
+    # Other targets than 1 and -1 count for nothing.
+    loss = jnp.where(target == 1, 1 - cosine, jnp.where(target == -1, jnp.maximum(cosine - margin, 0), zero))
+    return reduced(loss, reduction)
+
+
+@operator(function="hinge_embedding_loss")
+def hinge_embedding_loss(inputs: Array, targets: Array, margin: float = 1.0, reduction: Reduction = "mean") -> Array:
+    """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
+    check.floating("hinge_embedding_loss", inputs=inputs)
+    zero = jnp.zeros((), inputs.dtype)
+    loss = jnp.where(targets == 1, inputs, jnp.where(targets == -1, jnp.maximum(margin - inputs, 0), zero))
+    return reduced(loss, reduction)
+
+
+def _triplet(anchor: Array, positive: Array, negative: Array, margin: Any, p: float, eps: float, swap: bool) -> Array:
+    check.floating("TripletMarginLoss", anchor=anchor, positive=positive, negative=negative)
+    # `eps` on the difference, as MindSpore and PyTorch have it: it keeps the root's gradient finite.
+    near = length(anchor - positive + eps, p, -1)
+    far = length(anchor - negative + eps, p, -1)
+    if swap:
+        far = jnp.minimum(far, length(positive - negative + eps, p, -1))
+    return jnp.maximum(near - far + margin, 0)
+
+
+@operator("TripletMarginLoss(p, swap, eps, reduction)", function="")
+def _triplet_margin_primitive(
+    x: Array,
+    positive: Array,
+    negative: Array,
+    margin: Operand,
+    p: int = 2,
+    swap: bool = False,
+    eps: float = 1e-6,
+    reduction: Reduction = "mean",
+) -> Array:
+    """``max(0, |x - positive| - |x - negative| + margin)`` with the p-norm over the last dim."""
+    return reduced(_triplet(x, positive, negative, margin, p, eps, swap), reduction)
+
+
+@operator(function="triplet_margin_loss")
+def triplet_margin_loss(
+    anchor: Array,
+    positive: Array,
+    negative: Array,
+    margin: float = 1.0,
+    p: int = 2,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: Reduction = "mean",
+) -> Array:
+    """``max(0, |anchor - positive| - |anchor - negative| + margin)`` with the p-norm over the last dim.
+
+    With `swap` the distance of positive and negative counts, where it is smaller (Balntas et al. 2016).
+    """
+    return reduced(_triplet(anchor, positive, negative, margin, p, eps, swap), reduction)
+
+
+def _multi_margin(x: Array, target: Array, weight: Array | None, p: int, margin: float, reduction: str) -> Array:
+    check.floating("MultiMarginLoss", input=x)
+    check.integral("MultiMarginLoss", target=target)
+    check.one_of("MultiMarginLoss", p, (1, 2), "p")
+    own = jnp.take_along_axis(x, target[..., None], -1)
+    gaps = jnp.maximum(margin - own + x, 0) ** p
+    if weight is not None:
+        gaps = gaps * weight[target][..., None]
+    is_own = jnp.arange(x.shape[-1]) == target[..., None]
+    return reduced(jnp.sum(jnp.where(is_own, 0, gaps), -1) / x.shape[-1], reduction)
+
+
+@operator("MultiMarginLoss(p, margin, reduction)", function="")
+def _multi_margin_primitive(
+    x: Array,
+    target: Array,
+    weight: Array | None = None,
+    p: int = 1,
+    margin: float = 1.0,
+    reduction: Reduction = "mean",
+) -> Array:
+    """Mean over the other classes of ``max(0, margin - x[target] + x[i]) ** p``, weighted by the true class."""
+    return _multi_margin(x, target, weight, p, margin, reduction)
+
+
+@operator(function="multi_margin_loss")
+def multi_margin_loss(
+    input: Array,
+    target: Array,
+    p: int = 1,
+    margin: float = 1,
+    weight: Array | None = None,
+    reduction: Reduction = "mean",
+) -> Array:
+    """Mean over the other classes of ``max(0, margin - x[target] + x[i]) ** p``, weighted by the true class."""
+    return _multi_margin(input, target, weight, p, margin, reduction)
+
+
+def _multilabel_margin(x: Array, target: Array) -> tuple[Array, Array]:
+    check_equal_shapes("MultilabelMarginLoss", x, target)
+    check.integral("MultilabelMarginLoss", target=target)
+    classes = x.shape[-1]
+    listed = jnp.cumsum(target < 0, -1) == 0  # the true classes end at the first negative number
+    # `classes` is no class, so what is not listed matches nothing.
+    index = jnp.where(listed, target, classes)
+    is_target = jnp.any(index[..., :, None] == jnp.arange(classes), -2)
+    own = jnp.take_along_axis(x, jnp.where(listed, target, 0), -1)
+    # All pairs of a listed and any class; which count is masked below.
+    gaps = jnp.maximum(1 - (own[..., :, None] - x[..., None, :]), 0)
+    counts = listed[..., :, None] & ~is_target[..., None, :]
+    return jnp.sum(jnp.where(counts, gaps, 0), (-2, -1)) / classes, is_target.astype(target.dtype)
+
+
+@operator("MultilabelMarginLoss(reduction)", function="")
+def _multilabel_margin_primitive(x: Array, target: Array, reduction: Reduction = "mean") -> tuple[Array, Array]:
+    """As `ops.multilabel_margin_loss`; also says which classes are true."""
+    loss, is_target = _multilabel_margin(x, target)
+    return reduced(loss, reduction), is_target
+
+
+@operator(function="multilabel_margin_loss")
+def multilabel_margin_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """Sum over true classes i and others j of ``max(0, 1 - (x[i] - x[j]))``, divided by the number of classes.
+
+    `target` lists the true classes in each row, up to the first negative number.
+    """
+    return reduced(_multilabel_margin(input, target)[0], reduction)
+
+
+@operator(function="multilabel_soft_margin_loss")
+def multilabel_soft_margin_loss(
+    input: Array, target: Array, weight: Array | None = None, reduction: Reduction = "mean"
+) -> Array:
+    """Mean over the classes (last dim) of the cross entropy of sigmoid(`input`) with `target`, times `weight`."""
+    check_equal_shapes("multilabel_soft_margin_loss", input, target)
+    # Through log-sigmoids, which do not overflow.
+    loss = -(target * jax.nn.log_sigmoid(input) + (1 - target) * jax.nn.log_sigmoid(-input))
+    return reduced(jnp.mean(loss if weight is None else loss * weight, -1), reduction)
+
+
+@operator("SoftMarginLoss(reduction)", function="soft_margin_loss", mint="nn.functional.soft_margin_loss")
+def soft_margin_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """``log(1 + exp(-target * input))`` for targets 1 and -1."""
+    check_equal_shapes("SoftMarginLoss", input, target)
+    # logaddexp(…, 0) is log(1 + exp(…)) without overflow.
+    return reduced(jnp.logaddexp(-target * input, jnp.zeros((), input.dtype)), reduction)
+
+
+@operator(function="mse_loss")
+def mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """Squared difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
+    check_broadcast_pair("mse_loss", input, target)
+    return reduced(jnp.square(input - target), reduction)
+
+
+@operator(function="l1_loss")
+def l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """Absolute difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
+    check_broadcast_pair("l1_loss", input, target)
+    return reduced(jnp.abs(input - target), reduction)
+
+
+@operator(function="", mint="nn.functional.mse_loss")
+def _mint_mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """As `ops.mse_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
+    loss: Array = mse_loss.kernel(input, target, reduction)
+    return loss
+
+
+@operator(function="", mint="nn.functional.l1_loss")
+def _mint_l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """As `ops.l1_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
+    loss: Array = l1_loss.kernel(input, target, reduction)
+    return loss

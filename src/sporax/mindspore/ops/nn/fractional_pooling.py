@@ -1,0 +1,153 @@
+"""Largest values over windows that are at slightly irregular places (fractional max pooling, Graham 2014)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops.random.dropout import rand
+
+
+def _starts(sample: Array, size: int, window: int, count: int) -> Array:
+    """Where the windows along one dim begin; `sample` in [0, 1) moves them, (…,) gives (…, count)."""
+    # The last window always ends at the edge.
+    last = jnp.full((*sample.shape, 1), size - window, jnp.int32)
+    if count == 1:
+        return last
+    # The mean distance of windows; the sample moves all of them together.
+    ratio = (size - window) / (count - 1)
+    inner = jnp.floor((np.arange(count - 1) + sample[..., None]) * ratio) - jnp.floor(sample[..., None] * ratio)
+    return jnp.concatenate([inner.astype(jnp.int32), last], -1)
+
+
+def _pooled(
+    name: str, x: Array, samples: Array, window: tuple[int, ...], output: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """The largest values and their places, counted through the image.
+
+    The first of two random samples moves windows along the width; of three, along the depth, as in MindSpore.
+    """
+    dims = len(window)
+    check.rank(name, dims + 2, x=x)
+    sizes = x.shape[2:]
+    if samples.shape != (*x.shape[:2], dims):
+        raise SporaxValueError(
+            f"For '{name}', the random samples must have shape {(*x.shape[:2], dims)}, but got {samples.shape}."
+        )
+    # Windows start at different places only if there are so many.
+    if any(count + edge - 1 > size for count, edge, size in zip(output, window, sizes, strict=True)):
+        raise SporaxValueError(
+            f"For '{name}', windows of {window} at {output} places need an input of at least "
+            f"{tuple(c + w - 1 for c, w in zip(output, window, strict=True))}, but its sizes are {sizes}."
+        )
+    # Which sample moves which dim is MindSpore's choice.
+    order = range(dims) if dims == 3 else range(dims - 1, -1, -1)
+    at: Any = jnp.zeros((), jnp.int32)
+    for dim, sample in zip(range(dims), order, strict=True):
+        start = _starts(samples[..., sample], sizes[dim], window[dim], output[dim])
+        reached = start[..., None] + jnp.arange(window[dim])  # (n, c, count, window)
+        # Output dims in front, window dims behind, so that all dims broadcast to every combination.
+        spread = [1] * (2 * dims)
+        spread[dim], spread[dims + dim] = output[dim], window[dim]
+        at = at + reached.reshape(*x.shape[:2], *spread) * math.prod(sizes[dim + 1 :])
+    cells = at.reshape(*x.shape[:2], -1)
+    values = jnp.take_along_axis(x.reshape(*x.shape[:2], -1), cells, -1)
+    values = values.reshape(*x.shape[:2], *output, -1)
+    best = jnp.argmax(values, -1)[..., None]
+    places = jnp.take_along_axis(cells.reshape(values.shape), best, -1)
+    return jnp.take_along_axis(values, best, -1)[..., 0], places[..., 0].astype(jnp.int64)
+
+
+def _sizes(name: str, what: str, value: Any, dims: int) -> tuple[int, ...]:
+    """One int for all dims, or one for each; of a tuple with the sizes of samples and channels too, the last ones."""
+    values = check.shape(name, value, what)
+    values = values * dims if len(values) == 1 else values[-dims:]
+    if len(values) != dims or min(values) < 1:
+        raise SporaxValueError(f"For '{name}', '{what}' must be one or {dims} ints >= 1, but got {value}.")
+    return values
+
+
+@operator("FractionalMaxPoolWithFixedKsize(ksize, output_shape, data_format)", function="")
+def _fractional_2d(
+    input_x: Array,
+    random_samples: Array,
+    ksize: int | tuple[int, ...],
+    output_shape: int | tuple[int, ...],
+    data_format: str = "NCHW",
+) -> tuple[Array, Array]:
+    """Largest values (n, c, h, w) over windows of `ksize`, and their places; `random_samples`: (n, c, 2) in [0, 1)."""
+    name = "FractionalMaxPoolWithFixedKsize"
+    check.one_of(name, data_format, ("NCHW",), "data_format")
+    window, output = _sizes(name, "ksize", ksize, 2), _sizes(name, "output_shape", output_shape, 2)
+    return _pooled(name, input_x, random_samples, window, output)
+
+
+@operator("FractionalMaxPool3DWithFixedKsize(ksize, output_shape, data_format)", function="")
+def _fractional_3d(
+    x: Array,
+    random_samples: Array,
+    ksize: int | tuple[int, ...],
+    output_shape: int | tuple[int, ...],
+    data_format: str = "NCDHW",
+) -> tuple[Array, Array]:
+    """Largest values (n, c, d, h, w) over windows of `ksize`, and their places; `random_samples`: (n, c, 3) in [0, 1)."""
+    name = "FractionalMaxPool3DWithFixedKsize"
+    check.one_of(name, data_format, ("NCDHW",), "data_format")
+    window, output = _sizes(name, "ksize", ksize, 3), _sizes(name, "output_shape", output_shape, 3)
+    return _pooled(name, x, random_samples, window, output)
+
+
+def _register(dims: int, kernel: Any) -> None:
+    name = f"fractional_max_pool{dims}d"
+
+    def function(
+        input: Any,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Any = None,
+    ) -> Any:
+        if input.ndim not in (dims + 1, dims + 2):
+            raise SporaxValueError(
+                f"For '{name}', 'input' must have {dims + 1} or {dims + 2} dimensions, but got shape {input.shape}."
+            )
+        if (output_size is None) == (output_ratio is None):
+            raise SporaxValueError(
+                f"For '{name}', give either 'output_size' or 'output_ratio', but got {output_size} and {output_ratio}."
+            )
+        if output_size is None:
+            ratios = output_ratio if isinstance(output_ratio, tuple) else (output_ratio,) * dims
+            # Rounded down, as in MindSpore.
+            output_size = tuple(int(size * ratio) for size, ratio in zip(input.shape[-dims:], ratios, strict=True))
+        batched: Tensor = input if input.ndim == dims + 2 else input.expand_dims(0)
+        if _random_samples is None:
+            _random_samples = rand(*batched.shape[:2], dims, dtype=batched.dtype)
+        values, places = kernel(batched, _random_samples, kernel_size, output_size)
+        if batched is not input:
+            values, places = values[0], places[0]
+        return (values, places) if return_indices else values
+
+    function.__name__ = name
+    function.__doc__ = f"""Largest values over windows at random places in {dims} dims.
+
+    Args:
+        input: (n, c, …) or (c, …), {dims} spatial dims.
+        kernel_size: size of a window, an int or one for each dim.
+        output_size: number of windows, likewise.
+        output_ratio: number of windows as a share of the input's size, in (0, 1), instead.
+        return_indices: give the places of the values too, counted through the image.
+        _random_samples: (n, c, {dims}), numbers in [0, 1) that give the places of the windows; None: drawn.
+    """
+    operator(function=name, composed=True)(function)
+
+
+_register(2, _fractional_2d)
+_register(3, _fractional_3d)

@@ -1,0 +1,454 @@
+"""The steps of optimizers as operators: `ops.Adam`, `ops.ApplyMomentum`, `ops.SparseApplyFtrl`, …
+
+Scripts that write their own optimizers call them with a Parameter, its state and a gradient. Each is a formula on arrays
+that gives the new values; the class form writes them to the Parameters and Tensors it was called with. The formulas are
+those of the optimizers of `nn`. Numbers such as learning rates may be numbers or Tensors, and never change the compiled
+program. Sparse forms move only the rows that `indices` names, each of them once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import Array, Operand, operator
+
+_Arrays = tuple[Array, ...]
+
+
+def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[..., _Arrays]], Callable[..., _Arrays]]:
+    """Register the class form of a formula.
+
+    Args:
+        form: its name and what its constructor takes, as for `operator`.
+        states: names of the parameters that are written; the formula gives their new values first, in this order.
+        returns: names of those whose new values the call returns, all by default; "step" for what the formula gives last.
+    """
+    written = states.split()
+    returned = (returns or states).split()
+    name = form.split("(")[0]
+
+    def register(formula: Callable[..., _Arrays]) -> Callable[..., _Arrays]:
+        signature = inspect.signature(formula)
+
+        @functools.wraps(formula)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            _check_shapes(name, written, signature.bind(*args, **kwargs).arguments)
+            return formula(*args, **kwargs)
+
+        compiled = operator(function="")(checked)
+        compiled.name = name
+
+        @functools.wraps(formula)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs).arguments
+            for state in written:
+                if not isinstance(given[state], Tensor):
+                    raise SporaxTypeError(
+                        f"For '{name}', '{state}' must be a Parameter or a Tensor, but got {type(given[state]).__name__}."
+                    )
+            values = compiled(*args, **kwargs)
+            for state, value in zip(written, values, strict=False):
+                given[state]._replace(value.array)
+            results = {**dict(zip(written, values, strict=False)), "step": values[-1]}
+            chosen = tuple(results[name] for name in returned)
+            return chosen[0] if len(chosen) == 1 else chosen
+
+        operator(form, function="", composed=True)(run)
+        return formula
+
+    return register
+
+
+def _check_shapes(name: str, states: list[str], given: dict[str, Any]) -> None:
+    """State and Parameter have one shape, and so have the gradient or, in a sparse form, its rows."""
+    shape = given[states[0]].shape
+    gradient = next(label for label in ("grad", "gradient", "delta") if label in given)
+    rows = given.get("indices")
+    if rows is not None:
+        check.integral(name, indices=rows)
+    expected = shape if rows is None else (rows.size, *shape[1:])
+    for label, required in (*((state, shape) for state in states[1:]), (gradient, expected)):
+        if given[label].shape != required:
+            raise SporaxValueError(f"For '{name}', '{label}' must have shape {required}, but got {given[label].shape}.")
+
+
+def _like(values: Any, *states: Array) -> _Arrays:
+    """New values in the dtypes of the old ones."""
+    return tuple(jnp.asarray(value, state.dtype) for value, state in zip(values, states, strict=True))
+
+
+def _at_rows(formula: Callable[..., Any], states: _Arrays, rows: Array) -> _Arrays:
+    """States after `formula` has moved these rows of them."""
+    moved = formula(*(state[rows] for state in states))
+    return tuple(state.at[rows].set(jnp.asarray(new, state.dtype)) for state, new in zip(states, moved, strict=True))
+
+
+# ------------------------------------------------------------------------------------------------- Adam and its relatives
+
+
+def _adam_step(
+    m: Any, v: Any, gradient: Any, beta1_power: Any, beta2_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any,
+    nesterov: bool = False,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Both moments, and what is taken off the Parameter."""
+    m = beta1 * m + (1 - beta1) * gradient
+    v = beta2 * v + (1 - beta2) * jnp.square(gradient)
+    rate = lr * jnp.sqrt(1 - jnp.asarray(beta2_power)) / (1 - beta1_power)
+    direction = beta1 * m + (1 - beta1) * gradient if nesterov else m
+    return m, v, rate * direction / (jnp.sqrt(v) + epsilon)
+
+
+@_update("Adam(use_locking, use_nesterov)", "var m v")
+def _adam(
+    var: Array, m: Array, v: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, beta1: Operand, beta2: Operand,
+    epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step of Adam (Kingma & Ba 2014); `beta1_power` is `beta1` to the power of the number of the step."""
+    settings = (beta1_power, beta2_power, lr, beta1, beta2, epsilon, use_nesterov)
+    new_m, new_v, step = _adam_step(m, v, gradient, *settings)
+    return _like((var - step, new_m, new_v), var, m, v)
+
+
+@_update("AdamNoUpdateParam(use_locking, use_nesterov)", "m v", "step")
+def _adam_no_update(
+    m: Array, v: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, beta1: Operand, beta2: Operand,
+    epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
+) -> _Arrays:  # fmt: skip
+    """What a step of Adam adds to a Parameter, which is not changed; the moments are."""
+    settings = (beta1_power, beta2_power, lr, beta1, beta2, epsilon, use_nesterov)
+    new_m, new_v, step = _adam_step(m, v, gradient, *settings)
+    return _like((new_m, new_v, -step), m, v, gradient)
+
+
+@_update("AdamWeightDecay(use_locking)", "var m v")
+def _adam_weight_decay(
+    var: Array, m: Array, v: Array, lr: Operand, beta1: Operand, beta2: Operand, epsilon: Operand, decay: Operand,
+    gradient: Array, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step of Adam with decoupled weight decay and without bias correction (Loshchilov & Hutter 2017)."""
+    new_m = beta1 * m + (1 - beta1) * gradient
+    new_v = beta2 * v + (1 - beta2) * jnp.square(gradient)
+    step = new_m / (jnp.sqrt(new_v) + epsilon) + decay * var
+    return _like((var - lr * step, new_m, new_v), var, m, v)
+
+
+@_update("FusedCastAdamWeightDecay(use_locking)", "var m v")
+def _cast_adam_weight_decay(
+    var: Array, m: Array, v: Array, lr: Operand, beta1: Operand, beta2: Operand, epsilon: Operand, decay: Operand,
+    gradient: Array, norm: Operand = 1.0, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """As `AdamWeightDecay` for a Parameter in float16 with its state in float32; the gradient is divided by `norm` first."""
+    wide = gradient.astype(m.dtype) / norm
+    return _like(_adam_weight_decay(var.astype(m.dtype), m, v, lr, beta1, beta2, epsilon, decay, wide), var, m, v)
+
+
+@_update("ApplyAdamWithAmsgradV2(use_locking)", "var m v vhat")
+def _amsgrad_v2(
+    var: Array, m: Array, v: Array, vhat: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, beta1: Operand,
+    beta2: Operand, epsilon: Operand, grad: Array, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step of Adam that divides by the largest second moment so far (Reddi et al. 2018)."""
+    new_m, new_v, _ = _adam_step(m, v, grad, beta1_power, beta2_power, lr, beta1, beta2, epsilon)
+    largest = jnp.maximum(vhat, new_v)
+    rate = lr * jnp.sqrt(1 - jnp.asarray(beta2_power)) / (1 - beta1_power)
+    return _like((var - rate * new_m / (jnp.sqrt(largest) + epsilon), new_m, new_v, largest), var, m, v, vhat)
+
+
+@_update("ApplyAdamWithAmsgrad(beta1, beta2, epsilon, use_locking)", "var m v vhat")
+def _amsgrad(
+    var: Array, m: Array, v: Array, vhat: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, grad: Array,
+    beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """As `ApplyAdamWithAmsgradV2`, with the constants given to the constructor."""
+    return _amsgrad_v2(var, m, v, vhat, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)
+
+
+@_update("ApplyAdaMax()", "var m v")
+def _adamax(
+    var: Array, m: Array, v: Array, beta1_power: Operand, lr: Operand, beta1: Operand, beta2: Operand, epsilon: Operand,
+    grad: Array,
+) -> _Arrays:  # fmt: skip
+    """A step of AdaMax (Kingma & Ba 2014): Adam with the largest gradient in place of the second moment."""
+    new_m = beta1 * m + (1 - beta1) * grad
+    new_v = jnp.maximum(beta2 * v, jnp.abs(grad))
+    return _like((var - lr / (1 - beta1_power) * new_m / (new_v + epsilon), new_m, new_v), var, m, v)
+
+
+# --------------------------------------------------------------------------------------------- gradients and their signs
+
+
+@_update("ApplyGradientDescent()", "var")
+def _gradient_descent(var: Array, alpha: Operand, delta: Array) -> _Arrays:
+    """``var - alpha · delta``."""
+    return _like((var - alpha * delta,), var)
+
+
+@_update("ApplyProximalGradientDescent()", "var")
+def _proximal_descent(var: Array, alpha: Operand, l1: Operand, l2: Operand, delta: Array) -> _Arrays:
+    """A step along `delta`, then one towards zero with the penalties `l1` and `l2`."""
+    return _like((_shrunk(var - alpha * delta, alpha, l1, l2),), var)
+
+
+def _shrunk(moved: Any, rate: Any, l1: Any, l2: Any) -> Any:
+    return jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * l1, 0) / (1 + rate * l2)
+
+
+@_update("ApplyMomentum(use_nesterov, use_locking, gradient_scale)", "variable accumulation", "variable")
+def _momentum(
+    variable: Array, accumulation: Array, learning_rate: Operand, gradient: Array, momentum: Operand,
+    use_nesterov: bool = False, use_locking: bool = False, gradient_scale: float = 1.0,
+) -> _Arrays:  # fmt: skip
+    """A step with momentum (Sutskever et al. 2013); the gradient is multiplied by `gradient_scale` first."""
+    gradient = gradient * gradient_scale
+    velocity = momentum * accumulation + gradient
+    step = gradient + momentum * velocity if use_nesterov else velocity
+    return _like((variable - learning_rate * step, velocity), variable, accumulation)
+
+
+@_update("FusedWeightScaleApplyMomentum()", "variable accumulation", "variable")
+def _weight_scale_momentum(
+    weight_decay: Operand, loss_scale: Operand, variable: Array, accumulation: Array, learning_rate: Operand, gradient: Array,
+    momentum: Operand,
+) -> _Arrays:  # fmt: skip
+    """A step with momentum of ``(gradient + weight_decay * variable) * loss_scale``; the scale is the inverse of the loss's."""
+    velocity = momentum * accumulation + (gradient + weight_decay * variable) * loss_scale
+    return _like((variable - learning_rate * velocity, velocity), variable, accumulation)
+
+
+@_update("ApplyKerasMomentum(use_locking, use_nesterov)", "var accum")
+def _keras_momentum(
+    var: Array, accum: Array, lr: Operand, grad: Array, momentum: Operand, use_locking: bool = False,
+    use_nesterov: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step with momentum, where the velocity holds the learning rate."""
+    velocity = momentum * accum - lr * grad
+    return _like((var + (momentum * velocity - lr * grad if use_nesterov else velocity), velocity), var, accum)
+
+
+@_update("SGD(dampening, weight_decay, nesterov)", "parameters accum stat", "parameters")
+def _sgd(
+    parameters: Array, gradient: Array, learning_rate: Operand, accum: Array, momentum: Operand, stat: Array,
+    dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
+) -> _Arrays:  # fmt: skip
+    """Gradient descent with momentum; where `stat` is above 0 (at the first step) the velocity is the gradient."""
+    if nesterov and dampening:
+        raise SporaxValueError(f"For 'SGD', 'nesterov' needs 'dampening' 0, but got {dampening}.")
+    gradient = gradient + weight_decay * parameters
+    velocity = jnp.where(stat > 0, gradient, momentum * accum + (1 - dampening) * gradient)
+    step = gradient + momentum * velocity if nesterov else velocity
+    return _like((parameters - learning_rate * step, velocity, jnp.zeros_like(stat)), parameters, accum, stat)
+
+
+@_update("ApplyAddSign()", "var m")
+def _add_sign(
+    var: Array, m: Array, lr: Operand, alpha: Operand, sign_decay: Operand, beta: Operand, grad: Array
+) -> _Arrays:
+    """A step that is longer where gradient and momentum agree (Bello et al. 2017)."""
+    new_m = beta * m + (1 - beta) * grad
+    return _like((var - lr * (alpha + sign_decay * jnp.sign(grad) * jnp.sign(new_m)) * grad, new_m), var, m)
+
+
+@_update("ApplyPowerSign()", "var m")
+def _power_sign(
+    var: Array, m: Array, lr: Operand, logbase: Operand, sign_decay: Operand, beta: Operand, grad: Array
+) -> _Arrays:
+    """A step that is longer, by a power, where gradient and momentum agree (Bello et al. 2017)."""
+    new_m = beta * m + (1 - beta) * grad
+    return _like((var - lr * jnp.exp(logbase * sign_decay * jnp.sign(grad) * jnp.sign(new_m)) * grad, new_m), var, m)
+
+
+@operator("LARSUpdate(epsilon, hyperpara, use_clip)", function="")
+def _lars(
+    weight: Array, gradient: Array, norm_weight: Array, norm_gradient: Array, weight_decay: Operand, learning_rate: Operand,
+    epsilon: float = 1e-5, hyperpara: float = 0.001, use_clip: bool = False,
+) -> Array:  # fmt: skip
+    """The gradient of a layer, with weight decay, at the scale of its weights (You et al. 2017).
+
+    `norm_weight` and `norm_gradient` are the sums of squares of both. With `use_clip` the scale is at most the learning rate.
+    """
+    check.same_dtype("LARSUpdate", weight=weight, gradient=gradient)
+    size, slope = jnp.sqrt(norm_weight), jnp.sqrt(norm_gradient)
+    trust = hyperpara * size / (slope + weight_decay * size + epsilon)
+    trust = jnp.where((size > 0) & (slope > 0), trust, 1.0)
+    if use_clip:
+        trust = jnp.minimum(trust / learning_rate, 1.0)
+    return (trust * (gradient + weight_decay * weight)).astype(gradient.dtype)
+
+
+# ------------------------------------------------------------------------------------------- sums of squares of gradients
+
+
+def _adagrad_step(var: Any, accum: Any, lr: Any, grad: Any, update_slots: bool, outside: Any, inside: Any) -> Any:
+    """New values; small numbers are added to the root of the sum of squares, or to the sum."""
+    squares = accum + jnp.square(grad) if update_slots else accum
+    return var - lr * grad / (jnp.sqrt(squares + inside) + outside), squares
+
+
+@_update("ApplyAdagrad(update_slots)", "var accum")
+def _adagrad(var: Array, accum: Array, lr: Operand, grad: Array, update_slots: bool = True) -> _Arrays:
+    """A step of Adagrad (Duchi et al. 2011); without `update_slots` the sum of squares stays as it is."""
+    return _like(_adagrad_step(var, accum, lr, grad, update_slots, 0, 0), var, accum)
+
+
+@_update("ApplyAdagradV2(epsilon, update_slots)", "var accum")
+def _adagrad_v2(
+    var: Array, accum: Array, lr: Operand, grad: Array, epsilon: float, update_slots: bool = True
+) -> _Arrays:
+    """As `ApplyAdagrad`, with `epsilon` added to the root."""
+    return _like(_adagrad_step(var, accum, lr, grad, update_slots, epsilon, 0), var, accum)
+
+
+@_update("SparseApplyAdagradV2(lr, epsilon, use_locking, update_slots)", "var accum")
+def _sparse_adagrad(
+    var: Array, accum: Array, grad: Array, indices: Array, lr: float, epsilon: float, use_locking: bool = False,
+    update_slots: bool = True,
+) -> _Arrays:  # fmt: skip
+    """A step of Adagrad for the rows `indices`; `epsilon` is added to the sum of squares, not to its root."""
+    return _at_rows(lambda v, a: _adagrad_step(v, a, lr, grad, update_slots, 0, epsilon), (var, accum), indices)
+
+
+@_update("ApplyAdagradDA(use_locking)", "var gradient_accumulator gradient_squared_accumulator", "var")
+def _adagrad_da(
+    var: Array, gradient_accumulator: Array, gradient_squared_accumulator: Array, grad: Array, lr: Operand, l1: Operand,
+    l2: Operand, global_step: Operand, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step of Adagrad with dual averaging (Duchi et al. 2011, section 2)."""
+    total = gradient_accumulator + grad
+    squares = gradient_squared_accumulator + jnp.square(grad)
+    kept = jnp.sign(total) * jnp.maximum(jnp.abs(total) - l1 * global_step, 0)
+    new = -lr * jnp.where(jnp.asarray(l1) > 0, kept, total) / (l2 * global_step * lr + jnp.sqrt(squares))
+    return _like((new, total, squares), var, gradient_accumulator, gradient_squared_accumulator)
+
+
+def _proximal_adagrad_step(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any) -> tuple[Any, Any]:
+    squares = accum + jnp.square(grad)
+    rate = lr / jnp.sqrt(squares)
+    return _shrunk(var - rate * grad, rate, l1, l2), squares
+
+
+@_update("ApplyProximalAdagrad(use_locking)", "var accum")
+def _proximal_adagrad(
+    var: Array, accum: Array, lr: Operand, l1: Operand, l2: Operand, grad: Array, use_locking: bool = False
+) -> _Arrays:
+    """A step of Adagrad, then one towards zero with the penalties `l1` and `l2` (Duchi & Singer 2009)."""
+    return _like(_proximal_adagrad_step(var, accum, lr, l1, l2, grad), var, accum)
+
+
+@_update("SparseApplyProximalAdagrad(use_locking)", "var accum")
+def _sparse_proximal_adagrad(
+    var: Array,
+    accum: Array,
+    lr: Operand,
+    l1: Operand,
+    l2: Operand,
+    grad: Array,
+    indices: Array,
+    use_locking: bool = False,
+) -> _Arrays:
+    """As `ApplyProximalAdagrad`, for the rows `indices`."""
+    return _at_rows(lambda v, a: _proximal_adagrad_step(v, a, lr, l1, l2, grad), (var, accum), indices)
+
+
+def _ftrl_step(
+    var: Any, accum: Any, linear: Any, grad: Any, lr: Any, l1: Any, l2: Any, lr_power: Any
+) -> tuple[Any, ...]:
+    squares = accum + jnp.square(grad)
+    slope = squares ** (-lr_power)
+    linear = linear + grad - (slope - accum ** (-lr_power)) / lr * var
+    solved = (jnp.sign(linear) * l1 - linear) / (slope / lr + 2 * l2)
+    return jnp.where(jnp.abs(linear) > l1, solved, 0), squares, linear
+
+
+@_update("ApplyFtrl(use_locking)", "var accum linear", "var")
+def _ftrl(
+    var: Array, accum: Array, linear: Array, grad: Array, lr: Operand, l1: Operand, l2: Operand, lr_power: Operand,
+    use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step of follow the regularised leader (McMahan et al. 2013)."""
+    return _like(_ftrl_step(var, accum, linear, grad, lr, l1, l2, lr_power), var, accum, linear)
+
+
+@_update("SparseApplyFtrl(lr, l1, l2, lr_power, use_locking)", "var accum linear")
+def _sparse_ftrl(
+    var: Array, accum: Array, linear: Array, grad: Array, indices: Array, lr: float, l1: float, l2: float,
+    lr_power: float, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """As `ApplyFtrl`, for the rows `indices`."""
+    return _at_rows(lambda a, m, n: _ftrl_step(a, m, n, grad, lr, l1, l2, lr_power), (var, accum, linear), indices)
+
+
+# ------------------------------------------------------------------------------------------- means of squares of gradients
+
+
+def _adadelta_step(
+    var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any
+) -> tuple[Any, ...]:
+    squares = rho * accum + (1 - rho) * jnp.square(grad)
+    step = jnp.sqrt(accum_update + epsilon) * grad / jnp.sqrt(squares + epsilon)
+    return var - lr * step, squares, rho * accum_update + (1 - rho) * jnp.square(step)
+
+
+@_update("ApplyAdadelta()", "var accum accum_update")
+def _adadelta(
+    var: Array, accum: Array, accum_update: Array, lr: Operand, rho: Operand, epsilon: Operand, grad: Array
+) -> _Arrays:
+    """A step of Adadelta (Zeiler 2012)."""
+    return _like(_adadelta_step(var, accum, accum_update, lr, rho, epsilon, grad), var, accum, accum_update)
+
+
+@_update("SparseApplyAdadelta(epsilon, use_locking)", "var accum accum_update")
+def _sparse_adadelta(
+    var: Array, accum: Array, accum_update: Array, lr: Operand, rho: Operand, grad: Array, indices: Array, epsilon: float,
+    use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """As `ApplyAdadelta`, for the rows `indices`."""
+    return _at_rows(
+        lambda v, a, u: _adadelta_step(v, a, u, lr, rho, epsilon, grad), (var, accum, accum_update), indices
+    )
+
+
+def _rmsprop_step(
+    var: Any, mean_square: Any, moment: Any, lr: Any, grad: Any, decay: Any, momentum: Any, epsilon: Any
+) -> tuple[Any, ...]:
+    squares = decay * mean_square + (1 - decay) * jnp.square(grad)
+    step = momentum * moment + lr * grad / jnp.sqrt(squares + epsilon)
+    return var - step, squares, step
+
+
+@_update("ApplyRMSProp(use_locking)", "var mean_square moment", "var")
+def _rmsprop(
+    var: Array, mean_square: Array, moment: Array, learning_rate: Operand, grad: Array, decay: Operand, momentum: Operand,
+    epsilon: Operand, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step of RMSProp (Tieleman & Hinton 2012) with momentum."""
+    settings = (learning_rate, grad, decay, momentum, epsilon)
+    return _like(_rmsprop_step(var, mean_square, moment, *settings), var, mean_square, moment)
+
+
+@_update("SparseApplyRMSProp(rho, momentum, epsilon, use_locking)", "var ms mom")
+def _sparse_rmsprop(
+    var: Array, ms: Array, mom: Array, lr: Operand, grad: Array, indices: Array, rho: float, momentum: float,
+    epsilon: float, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """As `ApplyRMSProp`, for the rows `indices`."""
+    return _at_rows(lambda v, s, m: _rmsprop_step(v, s, m, lr, grad, rho, momentum, epsilon), (var, ms, mom), indices)
+
+
+@_update("ApplyCenteredRMSProp(use_locking)", "var mean_gradient mean_square moment", "var")
+def _centered_rmsprop(
+    var: Array, mean_gradient: Array, mean_square: Array, moment: Array, grad: Array, learning_rate: Operand,
+    decay: Operand, momentum: Operand, epsilon: Operand, use_locking: bool = False,
+) -> _Arrays:  # fmt: skip
+    """A step of RMSProp that divides by an estimate of the variance (Graves 2013)."""
+    mean = decay * mean_gradient + (1 - decay) * grad
+    squares = decay * mean_square + (1 - decay) * jnp.square(grad)
+    step = momentum * moment + learning_rate * grad / jnp.sqrt(squares - jnp.square(mean) + epsilon)
+    return _like((var - step, mean, squares, step), var, mean_gradient, mean_square, moment)

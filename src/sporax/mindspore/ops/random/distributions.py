@@ -1,0 +1,477 @@
+"""Random draws: from distributions, of choices, of positions, and of channels to drop.
+
+Every draw takes one key from a stream: that of all operators (`sporax.mindspore.common.seed`), or one of its own where the call
+or the constructor names a seed. A class form with a seed draws on from its stream at every call; a function with a seed gives
+the same numbers every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Operator, Primitive, operator
+from sporax.runtime.random.random_streams import Generator
+
+
+def stream(seed: int | None, seed2: int = 0) -> Generator:
+    """The operators' stream, or a new one for a seed."""
+    # Two seeds become one number, so that (1, 2) and (2, 1) are different streams.
+    return seeds.operators if seed is None else Generator((seed2 << 32) + seed)
+
+
+def drawn(kernel: Operator, generator: Generator, *args: Any, **kwargs: Any) -> Any:
+    """Call an operator whose first parameter is a key with the next key of a stream."""
+    return kernel(wrap(generator.next_key()), *args, **kwargs)
+
+
+def _shape(name: str, value: Any) -> tuple[int, ...]:
+    # Shapes may come as tensors, whose values decide the result's shape.
+    sizes = value.asnumpy().tolist() if isinstance(value, Tensor) else value
+    return check.shape(name, tuple(sizes) if isinstance(sizes, list) else sizes)
+
+
+# Parts of the seed and no attributes of the operator: another seed must not compile again.
+_SEED_NAMES = ("seed", "seed2", "offset")
+
+
+class _Draw(Primitive):
+    """Class form of a random operator: seeds at construction, values at the call."""
+
+    shape_first = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Negative seeds mean none in MindSpore.
+        first, second, offset = (max(self._attributes.pop(name, 0), 0) for name in _SEED_NAMES)
+        second += offset
+        self._stream = Generator((second << 32) + first) if first or second else seeds.operators
+        # Left out of the key of compiled programs.
+        self._constants = tuple(constant for constant in self._constants if constant[0] not in _SEED_NAMES)
+
+    def _check(self, name: str, value: Any) -> None:
+        if name not in _SEED_NAMES:
+            super()._check(name, value)
+        elif isinstance(value, bool) or not isinstance(value, int):
+            raise SporaxTypeError(f"For '{self.name}', '{name}' must be an int, but got {type(value).__name__}.")
+
+    def __call__(self, *args: Any) -> Any:
+        """Draw."""
+        # Only some primitives take the shape as their first value.
+        values = (_shape(self.name, args[0]), *args[1:]) if self.shape_first and args else args
+        return super().__call__(wrap(self._stream.next_key()), *values)
+
+
+def class_form(
+    name: str, kernel: Operator, attributes: str, defaults: dict[str, Any], shape_first: bool = True
+) -> None:
+    """Register the class form of a random operator.
+
+    Args:
+        name: its name.
+        kernel: the operator; its first parameter is the key.
+        attributes: names of the constructor's parameters, in order.
+        defaults: their defaults.
+        shape_first: the first argument of a call is a shape.
+    """
+    # The operator is made for this form alone, so it gets its name.
+    kernel.name = name
+    body = {
+        "operator": kernel,
+        "attribute_names": tuple(attributes.split()),
+        "defaults": defaults,
+        "shape_first": shape_first,
+        "__doc__": kernel.__doc__,
+        "__module__": "sporax.mindspore.ops",
+    }
+    PRIMITIVES[name] = type(name, (_Draw,), body)
+
+
+_SEEDS = {"seed": 0, "seed2": 0}
+
+# -------------------------------------------------------------------------------------------------------- distributions
+
+
+@operator(function="")
+def _standard_normal(key: Array, shape: tuple[int, ...]) -> Array:
+    """Standard normal float32 numbers."""
+    return jax.random.normal(key, shape, jnp.float32)
+
+
+@operator(function="")
+def _standard_laplace(key: Array, shape: tuple[int, ...]) -> Array:
+    """Numbers of the Laplace distribution around 0 with scale 1 (float32)."""
+    return jax.random.laplace(key, shape, jnp.float32)
+
+
+@operator(function="")
+def _uniform_real(key: Array, shape: tuple[int, ...]) -> Array:
+    """Uniform float32 numbers in [0, 1)."""
+    return jax.random.uniform(key, shape, jnp.float32)
+
+
+@operator(function="")
+def _uniform_int(key: Array, shape: tuple[int, ...], minval: Operand, maxval: Operand) -> Array:
+    """Uniform int32 numbers in [minval, maxval)."""
+    return jax.random.randint(key, shape, minval, maxval, jnp.int32)
+
+
+@operator(function="")
+def _truncated_normal(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.float32) -> Array:
+    """Standard normal numbers within two deviations."""
+    return jax.random.truncated_normal(key, -2, 2, shape, dtype.np_dtype)
+
+
+@operator(function="")
+def _gamma(key: Array, shape: tuple[int, ...], alpha: Operand, beta: Operand) -> Array:
+    """Numbers of the gamma distribution with shape `alpha` and rate `beta`, of shape `shape` + that of the two."""
+    shapes, rates = jnp.broadcast_arrays(jnp.asarray(alpha, jnp.float32), jnp.asarray(beta, jnp.float32))
+    # Rate and not scale: draws are divided by it.
+    return jax.random.gamma(key, shapes, (*shape, *shapes.shape), jnp.float32) / rates
+
+
+@operator(function="")
+def _random_gamma(key: Array, shape: tuple[int, ...], alpha: Array) -> Array:
+    """Numbers of the gamma distribution with shape `alpha` and rate 1, of shape `shape` + that of `alpha`."""
+    check.floating("RandomGamma", alpha=alpha)
+    return jax.random.gamma(key, alpha, (*shape, *alpha.shape), alpha.dtype)
+
+
+@operator(function="")
+def _poisson_draw(key: Array, shape: tuple[int, ...], mean: Operand) -> Array:
+    """Numbers of the Poisson distribution (int32), of shape `shape` + that of `mean`."""
+    rates = jnp.asarray(mean, jnp.float32)
+    return jax.random.poisson(key, rates, (*shape, *rates.shape), jnp.int32)
+
+
+@operator(function="")
+def _random_poisson(key: Array, shape: tuple[int, ...], rate: Array, dtype: DType = dtypes.int64) -> Array:
+    """Numbers of the Poisson distribution, of shape `shape` + that of `rate`."""
+    # MindSpore's default is int64; JAX draws in int32.
+    return jax.random.poisson(key, rate, (*shape, *rate.shape), jnp.int32).astype(dtype.np_dtype)
+
+
+class_form("StandardNormal", _standard_normal, "seed seed2", _SEEDS)
+class_form("StandardLaplace", _standard_laplace, "seed seed2", _SEEDS)
+class_form("UniformReal", _uniform_real, "seed seed2", _SEEDS)
+class_form("UniformInt", _uniform_int, "seed seed2", _SEEDS)
+class_form("TruncatedNormal", _truncated_normal, "dtype seed seed2", {"dtype": dtypes.float32, **_SEEDS})
+class_form("Gamma", _gamma, "seed seed2", _SEEDS)
+class_form("RandomGamma", _random_gamma, "seed seed2", _SEEDS)
+class_form("Poisson", _poisson_draw, "seed seed2", _SEEDS)
+class_form("RandomPoisson", _random_poisson, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int64})
+
+
+@operator(function="gamma", composed=True)
+def gamma(shape: Any, alpha: Any, beta: Any, seed: int | None = None) -> Any:
+    """Numbers of the gamma distribution with shape `alpha` and rate `beta`."""
+    return drawn(_gamma, stream(seed), _shape("gamma", shape), alpha, beta)
+
+
+@operator(function="random_gamma", composed=True)
+def random_gamma(shape: Any, alpha: Any, seed: int | None = None) -> Any:
+    """Numbers of the gamma distribution with shape `alpha` (a floating tensor) and rate 1."""
+    return drawn(_random_gamma, stream(seed), _shape("random_gamma", shape), alpha)
+
+
+@operator(function="poisson", composed=True)
+def poisson(shape: Any, mean: Any, seed: int | None = None) -> Any:
+    """Numbers of the Poisson distribution with this mean (int32)."""
+    return drawn(_poisson_draw, stream(seed), _shape("poisson", shape), mean)
+
+
+@operator(function="random_poisson", composed=True)
+def random_poisson(shape: Any, rate: Any, seed: int | None = None, dtype: DType = dtypes.float32) -> Any:
+    """Numbers of the Poisson distribution with the mean `rate`, a tensor."""
+    return drawn(_random_poisson, stream(seed), _shape("random_poisson", shape), rate, dtype)
+
+
+@operator(function="standard_laplace", composed=True)
+def standard_laplace(shape: Any, seed: int | None = None) -> Any:
+    """Numbers of the Laplace distribution around 0 with scale 1 (float32)."""
+    return drawn(_standard_laplace, stream(seed), _shape("standard_laplace", shape))
+
+
+@operator(function="laplace", composed=True)
+def laplace(shape: Any, mean: Any, lambda_param: Any, seed: int | None = None) -> Any:
+    """Numbers of the Laplace distribution around `mean` with scale `lambda_param`."""
+    # The standard distribution is scaled, so the operator needs no parameters.
+    return standard_laplace(shape, seed) * lambda_param + mean
+
+
+@operator(function="")
+def _bernoulli(key: Array, input: Array, p: Operand) -> Array:
+    """1 with probability `p`, else 0, in the shape and dtype of `input`."""
+    return jax.random.bernoulli(key, jnp.asarray(p, jnp.float32), input.shape).astype(input.dtype)
+
+
+@operator(function="bernoulli", composed=True)
+def bernoulli(input: Any, p: Any = 0.5, seed: int | None = None) -> Any:
+    """1 with probability `p` (a number in [0, 1] or a tensor), else 0, in the shape and dtype of `input`."""
+    if isinstance(p, int | float) and not 0 <= p <= 1:
+        raise SporaxValueError(f"For 'bernoulli', 'p' must be in [0, 1], but got {p}.")
+    return drawn(_bernoulli, stream(seed), input, p)
+
+
+def _like(name: str, draw: Callable[..., Any], doc: str) -> None:
+    def kernel(input: Any, seed: int | None = None, *, dtype: DType | None = None) -> Any:
+        return drawn(operator_on_key, stream(seed), input.shape, dtype or input.dtype)
+
+    @operator(function="")
+    def operator_on_key(key: Array, shape: tuple[int, ...], dtype: DType) -> Array:
+        return draw(key, shape, dtype.np_dtype)
+
+    # For messages, as the operator has no name of its own.
+    operator_on_key.name = name
+    kernel.__name__, kernel.__doc__ = name, doc + " in the shape (and dtype) of `input`."
+    operator(function=name, composed=True)(kernel)
+
+
+_like("rand_like", jax.random.uniform, "Uniform numbers in [0, 1)")
+_like("randn_like", jax.random.normal, "Standard normal numbers")
+
+
+@operator(function="")
+def _integers(key: Array, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Array:
+    """Uniform integers in [low, high)."""
+    if low >= high:
+        raise SporaxValueError(f"For 'randint_like', 'low' must be below 'high', but got {low} and {high}.")
+    # Drawn in int64 and cast, so that wide ranges work for narrow dtypes.
+    return jax.random.randint(key, shape, low, high, jnp.int64).astype(dtype.np_dtype)
+
+
+@operator(function="randint_like", composed=True)
+def randint_like(input: Any, low: int, high: int, seed: int | None = None, *, dtype: DType | None = None) -> Any:
+    """Uniform integers in [low, high) in the shape (and dtype) of `input`."""
+    return drawn(_integers, stream(seed), input.shape, low, high, dtype or input.dtype)
+
+
+@operator(function="")
+def _bernoulli_class(key: Array, x: Array, p: Operand) -> Array:
+    """1 with probability `p`, else 0, in the shape and dtype of `x`."""
+    draws: Array = _bernoulli.kernel(key, x, p)
+    return draws
+
+
+@operator(function="")
+def _cauchy(key: Array, size: tuple[int, ...], median: float = 0.0, sigma: float = 1.0) -> Array:
+    """Numbers of the Cauchy distribution around `median` with the scale `sigma` (float32)."""
+    if sigma <= 0:
+        raise SporaxValueError(f"For 'Cauchy', 'sigma' must be > 0, but got {sigma}.")
+    return median + sigma * jax.random.cauchy(key, size, jnp.float32)
+
+
+@operator(function="")
+def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -> Array:
+    """Numbers whose logarithms are normally distributed, in the shape and dtype of `input`."""
+    check.floating("LogNormalReverse", input=input)
+    return jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype))
+
+
+@operator(function="")
+def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: Array, min: Array, max: Array) -> Array:
+    """Numbers of normal distributions, cut off at `min` and `max`, one distribution for each row of the result."""
+    # One row of each setting per row of the result.
+    rows = [jnp.reshape(setting, (-1, *[1] * (len(shape) - 1))) for setting in (mean, stdevs, min, max)]
+    mean, stdevs, low, high = rows
+    # In standard deviations, as JAX draws it.
+    standard = jax.random.truncated_normal(key, (low - mean) / stdevs, (high - mean) / stdevs, shape, mean.dtype)
+    return mean + stdevs * standard
+
+
+@operator(function="")
+def _any_integers(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.int64) -> Array:
+    """Integers of the whole range of `dtype`."""
+    check.one_of("NonDeterministicInts", dtype, (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64), "dtype")
+    # Bits reinterpreted, so that every number is equally likely.
+    kind = jnp.uint32 if dtype.np_dtype.itemsize == 4 else jnp.uint64
+    return jax.random.bits(key, shape, kind).view(dtype.np_dtype)
+
+
+class_form("Bernoulli", _bernoulli_class, "seed offset", {"seed": -1, "offset": 0}, shape_first=False)
+class_form("Cauchy", _cauchy, "size median sigma", {"median": 0.0, "sigma": 1.0}, shape_first=False)
+class_form("LogNormalReverse", _log_normal, "mean std", {"mean": 1.0, "std": 2.0}, shape_first=False)
+class_form("ParameterizedTruncatedNormal", _truncated_between, "seed seed2", _SEEDS)
+class_form("NonDeterministicInts", _any_integers, "dtype", {"dtype": dtypes.int64})
+
+
+# -------------------------------------------------------------------------------------------------------------- choices
+
+
+@operator(function="")
+def _permutation(key: Array, n: int, dtype: DType) -> Array:
+    """The numbers 0 to n - 1 in random order."""
+    return jax.random.permutation(key, n).astype(dtype.np_dtype)
+
+
+@operator(function="randperm", composed=True)
+def randperm(n: int, seed: int = 0, offset: int = 0, dtype: DType = dtypes.int64) -> Any:
+    """The numbers 0 to n - 1 in random order; seeds other than 0 name a stream."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        raise SporaxValueError(f"For 'randperm', 'n' must be an int >= 0, but got {n!r}.")
+    # Seed 0 is the operators' stream.
+    return drawn(_permutation, stream(seed or None, offset), n, dtype)
+
+
+@operator(function="")
+def _shuffled(key: Array, x: Array) -> Array:
+    """The rows in random order."""
+    return jax.random.permutation(key, x, 0) if x.ndim else x
+
+
+class_form("RandomShuffle", _shuffled, "seed seed2", _SEEDS, shape_first=False)
+
+
+@operator(function="shuffle", composed=True)
+def shuffle(x: Any, seed: int | None = None) -> Any:
+    """The rows (slices along dim 0) in random order."""
+    return drawn(_shuffled, stream(seed), x)
+
+
+def _chosen(key: Array, weights: Array, count: int, replacement: bool, logarithms: bool) -> Array:
+    logits = weights if logarithms else jnp.log(weights)
+    if replacement:
+        return jnp.moveaxis(jax.random.categorical(key, logits, -1, (count, *weights.shape[:-1])), 0, -1)
+    # Ranks of noisy logits are draws without replacement (Gumbel-top-k, Kool et al. 2019).
+    return jax.lax.top_k(logits + jax.random.gumbel(key, logits.shape, logits.dtype), count)[1]
+
+
+@operator(function="")
+def _multinomial(key: Array, x: Array, num_samples: int, replacement: bool, dtype: DType) -> Array:
+    """Choices among the last dim, with probabilities in proportion to `x`."""
+    check.floating("Multinomial", x=x)
+    check.rank("Multinomial", (1, 2), x=x)
+    if num_samples < 1 or (not replacement and num_samples > x.shape[-1]):
+        raise SporaxValueError(
+            f"For 'Multinomial', 'num_samples' must be >= 1, and at most {x.shape[-1]} without replacement, "
+            f"but got {num_samples}."
+        )
+    return _chosen(key, x, num_samples, replacement, False).astype(dtype.np_dtype)
+
+
+@operator(function="multinomial", method="multinomial", composed=True)
+def multinomial(input: Any, num_samples: int, replacement: bool = True, seed: int | None = None) -> Any:
+    """Choices (int32) among the last dim of `input` (n,) or (rows, n), with probabilities in proportion to it."""
+    return drawn(_multinomial, stream(seed), input, num_samples, replacement, dtypes.int32)
+
+
+@operator(function="")
+def _multinomial_class(key: Array, x: Array, num_samples: int, dtype: DType = dtypes.int32) -> Array:
+    """Choices among the last dim of `x`, with probabilities in proportion to it, with replacement."""
+    return _multinomial.kernel(key, x, num_samples, True, dtype)
+
+
+class_form("Multinomial", _multinomial_class, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int32}, shape_first=False)
+
+
+@operator(function="")
+def _categorical(key: Array, logits: Array, num_sample: int, dtype: DType) -> Array:
+    """Choices among the last dim of logarithms of probabilities."""
+    check.rank("RandomCategorical", 2, logits=logits)
+    return _chosen(key, logits, num_sample, True, True).astype(dtype.np_dtype)
+
+
+@operator(function="random_categorical", method="random_categorical", composed=True)
+def random_categorical(logits: Any, num_sample: int, seed: int = 0, dtype: DType = dtypes.int64) -> Any:
+    """`num_sample` choices a row of `logits` (rows, n), logarithms of probabilities; a seed other than 0 is a stream."""
+    return drawn(_categorical, stream(seed or None), logits, num_sample, dtype)
+
+
+@operator("RandomCategorical(dtype)", function="", composed=True)
+def _random_categorical_class(logits: Any, num_sample: int, seed: int = 0, dtype: DType = dtypes.int64) -> Any:
+    """`num_sample` choices a row of `logits` (rows, n), logarithms of probabilities; a seed other than 0 is a stream."""
+    return random_categorical(logits, num_sample, seed, dtype)
+
+
+@operator(function="")
+def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array, Array]:
+    """Random positions of true elements."""
+    if input_x.dtype != np.bool_ or not 1 <= input_x.ndim <= 5:
+        raise SporaxTypeError(
+            f"For 'RandomChoiceWithMask', 'input_x' must be Tensor[Bool] of 1 to 5 dims, but got {check.describe(input_x)}."
+        )
+    flat = input_x.reshape(-1)
+    # 2 is above all uniform numbers, so the false ones come last.
+    order = jnp.argsort(jnp.where(flat, jax.random.uniform(key, flat.shape), 2.0))  # the true ones first, shuffled
+    # More than there are: filled up and marked.
+    chosen = order[:count] if count <= flat.size else jnp.pad(order, (0, count - flat.size))
+    valid = jnp.arange(count) < jnp.sum(flat)
+    places = jnp.stack(jnp.unravel_index(chosen, input_x.shape), -1)
+    return jnp.where(valid[:, None], places, 0).astype(jnp.int32), valid
+
+
+class_form("RandomChoiceWithMask", _true_positions, "count seed seed2", {"count": 256, **_SEEDS}, shape_first=False)
+
+
+@operator(function="choice_with_mask", composed=True)
+def choice_with_mask(input_x: Any, count: int = 256, seed: int | None = None) -> Any:
+    """`count` random positions (int32) of true elements, no two the same, and which of them are real.
+
+    Where there are too few true elements the rest of the rows is zero and marked as false.
+    """
+    return drawn(_true_positions, stream(seed), input_x, count)
+
+
+# ---------------------------------------------------------------------------------------------------- dropping channels
+
+
+@operator(function="")
+def _channel_dropout(key: Array, x: Array, keep_prob: float, spatial: int) -> tuple[Array, Array]:
+    """Whole channels zeroed, the others divided by `keep_prob`; and the mask."""
+    check.tensor("Dropout", x=x)
+    # One draw per channel: its elements share the mask.
+    mask = jax.random.bernoulli(key, keep_prob, (*x.shape[: x.ndim - spatial], *[1] * spatial))
+    # A probability of 0 would divide by zero, though nothing is kept.
+    kept = jnp.where(mask, x / jnp.asarray(keep_prob or 1, x.dtype), jnp.zeros((), x.dtype))
+    return kept, jnp.broadcast_to(mask, x.shape)
+
+
+def _dropout_forms(dims: int) -> None:
+    name = f"dropout{dims}d"
+
+    def kernel(input: Any, p: float = 0.5, training: bool = True) -> Any:
+        if isinstance(p, bool) or not isinstance(p, int | float):
+            raise SporaxTypeError(f"For '{name}', 'p' must be a number, but got {type(p).__name__}.")
+        if not 0 <= p <= 1:
+            raise SporaxValueError(f"For '{name}', 'p' must be in [0, 1], but got {p}.")
+        check.rank(name, (dims + 1, dims + 2), input=input)
+        if not training or p == 0:
+            return input
+        return drawn(_channel_dropout, stream(None), input, 1.0 - p, dims)[0]
+
+    kernel.__name__ = name
+    kernel.__doc__ = (
+        f"Whole channels of {dims} dims zeroed with probability `p`, the others divided by ``1 - p`` "
+        "(Tompson et al. 2015)."
+    )
+    operator(function=name, composed=True)(kernel)
+
+
+for _dims in (1, 2, 3):
+    _dropout_forms(_dims)
+
+
+def _dropout_class(dims: int) -> None:
+    name = f"Dropout{dims}D"
+
+    @operator(function="")
+    def kernel(key: Array, x: Array, keep_prob: float = 0.5) -> tuple[Array, Array]:
+        """Whole channels zeroed with probability ``1 - keep_prob``, the others divided by `keep_prob`; and the mask."""
+        check.rank(name, dims + 2, x=x)
+        return _channel_dropout.kernel(key, x, keep_prob, dims)
+
+    class_form(name, kernel, "keep_prob", {"keep_prob": 0.5}, shape_first=False)
+
+
+_dropout_class(2)
+_dropout_class(3)

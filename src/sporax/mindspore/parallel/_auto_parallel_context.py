@@ -1,0 +1,67 @@
+"""MindSpore's older way to the auto-parallel context: an object with a method per setting.
+
+Scripts use it for the two settings that have no other name: where AllReduce is split, by position and by size.
+"""
+
+from __future__ import annotations
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore import context
+
+# MindSpore's names of the world group on its backends; "" stands for it, too.
+_WORLD_GROUPS = ("", "hccl_world_group", "nccl_world_group", "mccl_world_group")
+
+
+class AutoParallelContext:
+    """The settings about splitting AllReduce. They are kept for the world group; other groups are refused."""
+
+    def set_all_reduce_fusion_split_indices(self, indices: list[int], group: str = "") -> None:
+        """Split AllReduce after these positions, counted over the Parameters.
+
+        Raises:
+            SporaxTypeError: not a list of ints.
+            SporaxValueError: empty, negative, repeated or not ascending; another group than the world.
+        """
+        _check_group(group)
+        context.set_auto_parallel_context(all_reduce_fusion_config=indices)
+
+    def get_all_reduce_fusion_split_indices(self, group: str = "") -> list[int]:
+        """The positions."""
+        _check_group(group)
+        return list(context.snapshot().all_reduce_fusion_config)
+
+    def set_all_reduce_fusion_split_sizes(self, sizes: list[int], group: str = "") -> None:
+        """Split AllReduce when this many bytes have come together, for one buffer after another.
+
+        Raises:
+            SporaxTypeError: not a list of ints.
+            SporaxValueError: a group other than the world.
+        """
+        _check_group(group)
+        context.set_auto_parallel_context(all_reduce_fusion_sizes=sizes)
+
+    def get_all_reduce_fusion_split_sizes(self, group: str = "") -> list[int]:
+        """The sizes in bytes."""
+        _check_group(group)
+        return list(context.snapshot().all_reduce_fusion_sizes)
+
+    def reset(self) -> None:
+        """Same as `reset_auto_parallel_context`."""
+        context.reset_auto_parallel_context()
+
+
+_instance = AutoParallelContext()
+
+
+def auto_parallel_context() -> AutoParallelContext:
+    """The settings of the parallel run as an object."""
+    return _instance
+
+
+def _check_group(group: str) -> None:
+    if not isinstance(group, str):
+        raise SporaxTypeError(f"For 'auto_parallel_context', 'group' must be a string, but got {type(group).__name__}.")
+    if group not in _WORLD_GROUPS:
+        raise SporaxValueError(
+            f"For 'auto_parallel_context', 'group' must be '' or the world group, but got '{group}'."
+        )

@@ -1,0 +1,268 @@
+"""Blocks of a Transformer.
+
+With experts (``moe_config.expert_num > 1``) every output has the auxiliary loss as one more part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.parallel._transformer._attention import MultiHeadAttention
+from sporax.mindspore.parallel._transformer._configs import (
+    MoEConfig,
+    MoEParallelConfig,
+    OpParallelConfig,
+    default_dpmp_config,
+    default_moe_config,
+)
+from sporax.mindspore.parallel._transformer._feed_forward import FeedForward
+from sporax.mindspore.parallel._transformer._layers import _LayerNorm
+from sporax.mindspore.parallel._transformer._moe import MoE
+
+
+class Block(Cell):
+    """What blocks of encoder and decoder share: normalization, residuals and the layer behind attention."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        ffn_hidden_size: int,
+        hidden_dropout_rate: float,
+        post_layernorm_residual: bool,
+        layernorm_compute_type: DType,
+        param_init_type: DType,
+        hidden_act: Any,
+        moe_config: MoEConfig,
+        parallel_config: OpParallelConfig | MoEParallelConfig,
+        compute_dtype: DType,
+    ) -> None:
+        super().__init__()
+        data = parallel_config.data_parallel
+        self.hidden_size, self.post_layernorm_residual, self.dtype = hidden_size, post_layernorm_residual, compute_dtype
+        self._strategy = ((data, 1),)
+        self._norm_type, self._norm_init = layernorm_compute_type, param_init_type
+        self.layernorm1, self.layernorm2 = self._norm(), self._norm()
+        self.use_moe = moe_config.expert_num > 1
+        self.output: Cell
+        if self.use_moe:
+            if not isinstance(parallel_config, MoEParallelConfig):
+                # A plain configuration is enough for MindSpore: experts are then not cut.
+                parallel_config = MoEParallelConfig(data, parallel_config.model_parallel)
+            self.output = MoE(
+                hidden_size,
+                hidden_dropout_rate,
+                ffn_hidden_size,
+                param_init_type,
+                hidden_act,
+                moe_config,
+                parallel_config,
+                compute_dtype=compute_dtype,
+            )
+        else:
+            self.output = FeedForward(
+                hidden_size,
+                ffn_hidden_size,
+                hidden_dropout_rate,
+                hidden_act,
+                param_init_type=param_init_type,
+                parallel_config=parallel_config,
+                compute_dtype=compute_dtype,
+            )
+        self.add = ops.Add().shard(((data, 1), (data, 1)))
+
+    def _norm(self) -> _LayerNorm:
+        norm = _LayerNorm((self.hidden_size,), param_init_type=self._norm_init)
+        # Normalization in its own dtype, usually float32, since variances in float16 are not precise enough.
+        return norm.shard(self._strategy).to_float(self._norm_type)
+
+    def _flat(self, x: Tensor) -> Tensor:
+        flat: Tensor = x.reshape(-1, self.hidden_size)
+        return flat
+
+    def _residual(self, x: Tensor, normalized: Tensor, result: Tensor) -> Tensor:
+        # MindSpore's `post_layernorm_residual` adds to the normalized input.
+        base = normalized if self.post_layernorm_residual else x
+        added: Tensor = self.add(base, self._flat(result).astype(base.dtype))
+        return added
+
+    def _feed_forward(self, x: Tensor, shape: tuple[int, ...], present: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        normalized = self.layernorm2(x)
+        result = self.output(normalized.astype(self.dtype))
+        output, auxiliary = result if self.use_moe else (result, None)
+        final = self._residual(x, normalized, output).reshape(shape)
+        return (final, present, auxiliary) if self.use_moe else (final, present)
+
+
+class TransformerEncoderLayer(Block):
+    """Self-attention and a feed-forward layer, each behind a normalization and added to its input.
+
+    Args:
+        batch_size: sequences per batch; with None any number.
+        hidden_size, ffn_hidden_size: lengths of a token's vector, outside and inside the feed-forward layer.
+        num_heads: number of heads.
+        seq_length: length of a sequence.
+        attention_dropout_rate, hidden_dropout_rate: probabilities of weights and of outputs to be zeroed.
+        post_layernorm_residual: add to the normalized input instead of the input.
+        layernorm_compute_type, softmax_compute_type, param_init_type: dtypes.
+        hidden_act: name of the activation.
+        use_past: must be False.
+        moe_config: with experts, `MoE` instead of `FeedForward`.
+        parallel_config: an `OpParallelConfig`, with experts a `MoEParallelConfig`.
+        compute_dtype: dtype of the products; beyond MindSpore, which has float16 here.
+    """
+
+    def __init__(
+        self,
+        batch_size: int | None,
+        hidden_size: int,
+        ffn_hidden_size: int,
+        num_heads: int,
+        seq_length: int,
+        attention_dropout_rate: float = 0.1,
+        hidden_dropout_rate: float = 0.1,
+        post_layernorm_residual: bool = False,
+        layernorm_compute_type: DType = dtypes.float32,
+        softmax_compute_type: DType = dtypes.float32,
+        param_init_type: DType = dtypes.float32,
+        hidden_act: Any = "gelu",
+        use_past: bool = False,
+        moe_config: MoEConfig = default_moe_config,
+        parallel_config: OpParallelConfig = default_dpmp_config,
+        *,
+        compute_dtype: DType = dtypes.float16,
+    ) -> None:
+        super().__init__(
+            hidden_size,
+            ffn_hidden_size,
+            hidden_dropout_rate,
+            post_layernorm_residual,
+            layernorm_compute_type,
+            param_init_type,
+            hidden_act,
+            moe_config,
+            parallel_config,
+            compute_dtype,
+        )
+        common: dict[str, Any] = {
+            "hidden_size": hidden_size,
+            "num_heads": num_heads,
+            "hidden_dropout_rate": hidden_dropout_rate,
+            "attention_dropout_rate": attention_dropout_rate,
+            "compute_dtype": compute_dtype,
+            "softmax_compute_type": softmax_compute_type,
+            "param_init_type": param_init_type,
+            "use_past": use_past,
+            "parallel_config": parallel_config,
+        }
+        self.attention = MultiHeadAttention(batch_size, seq_length, seq_length, **common)
+
+    def construct(
+        self, x: Tensor, input_mask: Tensor | None = None, init_reset: bool = True, batch_valid_length: None = None
+    ) -> tuple[Any, ...]:
+        """The output, of the shape of `x`; keys and values of the attention; and with experts the auxiliary loss.
+
+        Args:
+            x: (batch, length, hidden) or (batch * length, hidden).
+            input_mask: (batch, length, length), 1 where to look.
+            init_reset: has no effect without `use_past`.
+            batch_valid_length: must be None.
+        """
+        flat = self._flat(x)
+        normalized = self.layernorm1(flat)
+        query = normalized.astype(self.dtype)
+        attention, present = self.attention(query, query, query, input_mask, None, None, batch_valid_length)
+        return self._feed_forward(self._residual(flat, normalized, attention), x.shape, present)
+
+
+class TransformerDecoderLayer(Block):
+    """As `TransformerEncoderLayer`, with attention to an encoder's output in between.
+
+    Args:
+        hidden_size … parallel_config, compute_dtype: see `TransformerEncoderLayer`.
+        src_seq_length, tgt_seq_length: lengths of the encoder's and the decoder's sequences.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        ffn_hidden_size: int,
+        num_heads: int,
+        batch_size: int | None,
+        src_seq_length: int,
+        tgt_seq_length: int,
+        attention_dropout_rate: float = 0.1,
+        hidden_dropout_rate: float = 0.1,
+        post_layernorm_residual: bool = False,
+        use_past: bool = False,
+        layernorm_compute_type: DType = dtypes.float32,
+        softmax_compute_type: DType = dtypes.float32,
+        param_init_type: DType = dtypes.float32,
+        hidden_act: Any = "gelu",
+        moe_config: MoEConfig = default_moe_config,
+        parallel_config: OpParallelConfig = default_dpmp_config,
+        *,
+        compute_dtype: DType = dtypes.float16,
+    ) -> None:
+        super().__init__(
+            hidden_size,
+            ffn_hidden_size,
+            hidden_dropout_rate,
+            post_layernorm_residual,
+            layernorm_compute_type,
+            param_init_type,
+            hidden_act,
+            moe_config,
+            parallel_config,
+            compute_dtype,
+        )
+        common: dict[str, Any] = {
+            "hidden_size": hidden_size,
+            "num_heads": num_heads,
+            "hidden_dropout_rate": hidden_dropout_rate,
+            "attention_dropout_rate": attention_dropout_rate,
+            "compute_dtype": compute_dtype,
+            "softmax_compute_type": softmax_compute_type,
+            "param_init_type": param_init_type,
+            "use_past": use_past,
+            "parallel_config": parallel_config,
+        }
+        # Self-attention has the decoder's length on both sides.
+        self.attention = MultiHeadAttention(batch_size, tgt_seq_length, tgt_seq_length, **common)
+        self.cross_attention = MultiHeadAttention(batch_size, tgt_seq_length, src_seq_length, **common)
+        self.cross_attention_layernorm = self._norm()
+
+    def construct(
+        self,
+        hidden_stats: Tensor,
+        decoder_mask: Tensor | None,
+        encoder_output: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        init_reset: bool = True,
+        batch_valid_length: None = None,
+    ) -> tuple[Any, ...]:
+        """The output, of the shape of `hidden_stats`; keys and values of both attentions; with experts the auxiliary loss.
+
+        Args:
+            hidden_stats: (batch, length, hidden) or (batch * length, hidden).
+            decoder_mask: (batch, length, length), 1 where to look.
+            encoder_output: (batch, source length, hidden); without it there is no attention to it.
+            memory_mask: (batch, length, source length).
+            init_reset: has no effect without `use_past`.
+            batch_valid_length: must be None.
+        """
+        x = self._flat(hidden_stats)
+        normalized = self.layernorm1(x)
+        query = normalized.astype(self.dtype)
+        attention, present = self.attention(query, query, query, decoder_mask, None, None, batch_valid_length)
+        x = self._residual(x, normalized, attention)
+        if encoder_output is not None:
+            normalized = self.cross_attention_layernorm(x)
+            memory = self._flat(encoder_output).astype(self.dtype)
+            crossed, seen = self.cross_attention(normalized.astype(self.dtype), memory, memory, memory_mask)
+            x, present = self._residual(x, normalized, crossed), present + seen
+        return self._feed_forward(x, hidden_stats.shape, present)

@@ -1,0 +1,306 @@
+"""`AutoParallel`: a network with parallel settings of its own, instead of those of the whole process.
+
+While the wrapped network is traced, its settings are the present ones; afterwards the global ones are back. On one device
+every mode runs the network as it is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
+from sporax.mindspore import context
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.parallel import _inputs
+from sporax.mindspore.parallel._strategy_files import check_operator_file
+from sporax.runtime.state import frames
+
+# AutoParallel's name of a mode: the settings it stands for.
+_MODES = {
+    "semi_auto": {"parallel_mode": ParallelMode.SEMI_AUTO_PARALLEL},
+    "sharding_propagation": {"parallel_mode": ParallelMode.AUTO_PARALLEL, "search_mode": "sharding_propagation"},
+    "recursive_programming": {"parallel_mode": ParallelMode.AUTO_PARALLEL, "search_mode": "recursive_programming"},
+}
+
+
+class AutoParallel(Cell):
+    """A network (or a function) that runs in parallel by settings of its own, always compiled. Same as MindSpore.
+
+    Args:
+        network: the Cell or function to run.
+        parallel_mode: ``"semi_auto"``, ``"sharding_propagation"`` or ``"recursive_programming"``.
+
+    Raises:
+        SporaxValueError: another mode.
+        SporaxTypeError: `network` cannot be called.
+        SporaxRuntimeError: at the first run, when the settings ask for something that is not offered yet.
+
+    Example:
+        >>> net = AutoParallel(net, parallel_mode="semi_auto")
+        >>> net.dataset_strategy("full_batch")
+        >>> output = net(x)
+    """
+
+    always_compiled = True
+
+    def __init__(self, network: Callable[..., Any], parallel_mode: str = "semi_auto") -> None:
+        super().__init__(auto_prefix=False)
+        if parallel_mode not in _MODES:
+            raise SporaxValueError(
+                f"For 'AutoParallel', 'parallel_mode' must be one of {list(_MODES)}, but got {parallel_mode!r}."
+            )
+        if not callable(network):
+            raise SporaxTypeError(
+                f"For 'AutoParallel', 'network' must be a Cell or a function, but got {type(network).__name__}."
+            )
+        self.network = network
+        self._settings = ParallelConfig(
+            enable_alltoall=True,
+            # MindSpore's new interface has this on; in the context it is off by default.
+            auto_parallel_new_interface=True,
+            **_MODES[parallel_mode],  # type: ignore[arg-type]  # values of one table with several types
+        )
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        """The network's outputs."""
+        config = self.parallel_config
+        context.check_supported(config, context.world_size())
+        with context.using(config):
+            # The program that is being traced learns here that it must be planned.
+            frames.ask_for_plan(context.plan_settings())
+            return self.network(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the network compiled, in either mode."""
+        # Inside of another program the network becomes a part of it.
+        if frames.current_frame() is not None:
+            return self._run(*args, **kwargs)
+        with context.using(self.parallel_config):
+            return self.program(*args, **kwargs)
+
+    @property
+    def parallel_config(self) -> ParallelConfig:
+        """The settings that the network runs under; on one device the mode is stand_alone."""
+        num_devices = context.num_devices()
+        settings: dict[str, Any] = {"device_num": num_devices, "global_rank": context.snapshot().global_rank}
+        if num_devices == 1:
+            # One device needs no plan, and programs for it stay quick to compile.
+            settings.update(parallel_mode=ParallelMode.STAND_ALONE, pipeline_stages=1)
+        return context.changed(self._settings, **settings)
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """What a compiled program takes as fixed: that of a Cell, and the settings."""
+        # A change of the settings must make a new program.
+        return {**super().fingerprint(), **self._settings.by_key()}
+
+    # ----------------------------------------------------------------------------------------------------------- data
+
+    def dataset_strategy(self, config: Any) -> None:
+        """Say how input data arrives: ``"data_parallel"``, ``"full_batch"``, or the shardings of each input.
+
+        Raises:
+            SporaxValueError: None, or an unknown string.
+            SporaxTypeError: neither string nor tuple, or entries that are not all tuples of ints or all Layouts.
+        """
+        if config is None:
+            raise SporaxValueError(
+                "For 'AutoParallel.dataset_strategy', 'config' must be a string or a tuple, but got None."
+            )
+        self._set(dataset_strategy=config)
+        # Data sets ask the last wrapped network how its inputs arrive.
+        _inputs.remember(self)
+
+    # ------------------------------------------------------------------------------------------------ ways to parallelise
+
+    def hsdp(self, shard_size: int = -1, threshold: int = 64, optimizer_level: str = "level1") -> None:
+        """Shard weights and optimizer state over the ranks that repeat them.
+
+        Args:
+            shard_size: ranks that share one weight; -1 for all that repeat it.
+            threshold: weights of less than this many KB stay whole.
+            optimizer_level: ``"level1"`` weights and state, ``"level2"`` gradients too, ``"level3"`` weights are gathered
+                again for the backward pass.
+
+        Raises:
+            SporaxValueError: a value that is not allowed, whatever its type.
+        """
+        if not _is_int(shard_size) or (shard_size < 1 and shard_size != -1):
+            raise SporaxValueError(
+                f"For 'AutoParallel.hsdp', 'shard_size' must be -1 or a positive int, but got {shard_size!r}."
+            )
+        if not _is_int(threshold) or threshold < 0:
+            raise SporaxValueError(f"For 'AutoParallel.hsdp', 'threshold' must be an int >= 0, but got {threshold!r}.")
+        if optimizer_level not in OPTIMIZER_LEVELS:
+            raise SporaxValueError(
+                f"For 'AutoParallel.hsdp', 'optimizer_level' must be one of {OPTIMIZER_LEVELS}, but got {optimizer_level!r}."
+            )
+        self._set(
+            enable_parallel_optimizer=True,
+            parallel_optimizer_config={
+                # Level 2 differs from level 1 only by sharded gradient accumulation.
+                "gradient_accumulation_shard": optimizer_level == "level2",
+                "parallel_optimizer_threshold": threshold,
+                "optimizer_weight_shard_size": shard_size,
+                "optimizer_level": optimizer_level,
+            },
+        )
+
+    def pipeline(
+        self, stages: int = 1, output_broadcast: bool = False, interleave: bool = False, scheduler: str = "1f1b"
+    ) -> None:
+        """Run the network as a pipeline.
+
+        Args:
+            stages: number of stages; the devices are sharded into that many blocks.
+            output_broadcast: give the last stage's output to all stages.
+            interleave: let a device hold several segments.
+            scheduler: order of the micro batches: ``"1f1b"``, ``"gpipe"``, ….
+
+        Raises:
+            SporaxTypeError: a value of the wrong type, or a scheduler that needs `interleave`.
+            SporaxValueError: less than one stage, or an unknown scheduler.
+        """
+        if not isinstance(scheduler, str):
+            raise SporaxTypeError(
+                f"For 'AutoParallel.pipeline', 'scheduler' must be a string, but got {type(scheduler).__name__}."
+            )
+        if scheduler not in PIPELINE_SCHEDULERS:
+            raise SporaxValueError(
+                f"For 'AutoParallel.pipeline', 'scheduler' must be one of {PIPELINE_SCHEDULERS}, but got '{scheduler}'."
+            )
+        self._set(
+            pipeline_stages=stages,
+            pipeline_result_broadcast=output_broadcast,
+            pipeline_config={"pipeline_interleave": interleave, "pipeline_scheduler": scheduler},
+        )
+
+    def get_pipeline_stages(self) -> int:
+        """Number of pipeline stages."""
+        return self._settings.pipeline_stages
+
+    # -------------------------------------------------------------------------------------------------- communication
+
+    def comm_fusion(self, config: dict[str, Any] | None) -> None:
+        """Say how collectives are put together; None changes nothing. ``docs/parallel_context.md`` has the rules.
+
+        Raises:
+            SporaxTypeError, SporaxKeyError, SporaxValueError: as `set_auto_parallel_context`.
+        """
+        if config is not None:
+            self._set(comm_fusion=config)
+
+    def enable_fp32_communication(self) -> None:
+        """Reduce forward values in float32."""
+        self._set(force_fp32_communication=True)
+
+    def enable_gradients_mean(self) -> None:
+        """Divide summed gradients by the number of replicas."""
+        self._set(gradients_mean=True)
+
+    def disable_gradient_fp32_sync(self) -> None:
+        """Reduce gradients in their own dtype."""
+        self._set(gradient_fp32_sync=False)
+
+    def disable_loss_repeated_mean(self) -> None:
+        """Do not divide the gradient of a loss that several ranks compute by their number."""
+        self._set(loss_repeated_mean=False)
+
+    # ----------------------------------------------------------------------------------------------------------- files
+
+    def load_param_strategy_file(self, file_path: str) -> None:
+        """Take the shardings of Parameters from a strategy file.
+
+        Raises:
+            SporaxTypeError: not a string.
+        """
+        self._set(strategy_ckpt_load_file=file_path)
+
+    def save_param_strategy_file(self, file_path: str) -> None:
+        """Save the shardings of Parameters to a strategy file.
+
+        Raises:
+            SporaxTypeError: not a string.
+        """
+        self._set(strategy_ckpt_save_file=file_path)
+
+    def disable_strategy_file_only_for_trainable_params(self) -> None:
+        """Let strategy files hold all Parameters, not only the trainable ones."""
+        self._set(strategy_ckpt_config={"only_trainable_params": False})
+
+    def load_operator_strategy_file(self, file_path: str) -> None:
+        """Take the shardings of operators from a JSON file.
+
+        Raises:
+            SporaxTypeError: not a string.
+            SporaxKeyError: not absolute, or not ending in ``.json``.
+        """
+        check_operator_file("AutoParallel.load_operator_strategy_file", "file_path", file_path)
+        self._set(op_strategy_load_file=file_path)
+
+    def save_operator_strategy_file(self, file_path: str) -> None:
+        """Save the shardings of operators to a JSON file.
+
+        Raises:
+            SporaxTypeError: not a string.
+            SporaxKeyError: not absolute, or not ending in ``.json``.
+        """
+        check_operator_file("AutoParallel.save_operator_strategy_file", "file_path", file_path)
+        self._set(op_strategy_save_file=file_path)
+
+    def set_group_ckpt_save_file(self, file_path: str) -> None:
+        """Save which ranks hold the same weights to a file.
+
+        Raises:
+            SporaxTypeError: not a string.
+        """
+        self._set(group_ckpt_save_file=file_path)
+
+    # ------------------------------------------------------------------------------------------- parameters, debugging
+
+    def no_init_parameters_in_compile(self) -> None:
+        """Leave lazily initialised Parameters without values when the step is compiled."""
+        self._set(init_param_in_compile=False)
+
+    def print_local_norm(self) -> None:
+        """Print, for every rank, the norm of every gradient before it is combined with those of other ranks."""
+        self._set(dump_local_norm=True)
+
+    def dump_local_norm(self, file_path: str) -> None:
+        """Save, for every rank and step, the norm of every gradient before it is combined with those of other ranks.
+
+        Args:
+            file_path: a folder; files are called ``rank_0/local_norm__fc.weight_float32_0.npy``, the last number counts steps.
+
+        Raises:
+            SporaxTypeError: not a string.
+        """
+        self._set(dump_local_norm_path=file_path, dump_local_norm=True)
+
+    def enable_device_local_norm(self) -> None:
+        """Tell the norm over all gradients of a rank too, where the others are reported: ``device_local_norm``."""
+        self._set(dump_device_local_norm=True)
+
+    def transformer_opt(self, file_path: str | None) -> None:
+        """Accepted with a warning: the file switches rewrites of MindSpore's compiler for Ascend.
+
+        Raises:
+            SporaxTypeError: neither a string nor None.
+        """
+        if file_path is not None and not isinstance(file_path, str):
+            raise SporaxTypeError(
+                f"For 'AutoParallel.transformer_opt', 'file_path' must be a string or None, but got "
+                f"{type(file_path).__name__}."
+            )
+        if file_path:
+            warnings.warn("'transformer_opt' switches rewrites for Ascend and changes nothing here.", stacklevel=2)
+
+    def _set(self, **settings: Any) -> None:
+        self._settings = context.changed(self._settings, **settings)
+        frames.touch()
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

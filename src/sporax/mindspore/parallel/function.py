@@ -1,0 +1,55 @@
+"""Functions about where tensors are: `mindspore.parallel.function`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError
+from sporax.ir.marks import LayoutMark
+from sporax.ir.placement import Placement
+from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.mindspore import context
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.parallel._layout import Layout
+from sporax.planner.pins.axis_order import arranged
+from sporax.planner.pins.strategies import on_devices
+from sporax.runtime.devices import global_view
+from sporax.runtime.ranks import joint_arrays
+from sporax.runtime.state import frames
+
+__all__ = ["reshard"]
+
+
+def reshard(tensor: Tensor, layout: Layout) -> Tensor:
+    """The same Tensor, sharded as `layout` says. Same as MindSpore.
+
+    Inside a step of semi-automatic or automatic parallelism it is part of the plan; outside, the array is moved. On one
+    device nothing happens.
+
+    Args:
+        tensor: any Tensor.
+        layout: a called Layout over the devices of the run.
+
+    Raises:
+        SporaxTypeError: `tensor` is not a Tensor, or `layout` not a Layout.
+        SporaxValueError: the layout does not fit the Tensor's shape (SporaxRuntimeError inside a compiled step).
+    """
+    if not isinstance(tensor, Tensor):
+        raise SporaxTypeError(f"For 'reshard', 'tensor' must be a Tensor, but got {type(tensor).__name__}.")
+    if not isinstance(layout, Layout):
+        raise SporaxTypeError(f"For 'reshard', 'layout' must be a Layout, but got {type(layout).__name__}.")
+    value: Any = layout.__layout__()
+    # Part of the plan: the mark pins the placement at this place of the program.
+    if frames.planning():
+        return wrap(apply_mark([tensor.array], LayoutMark("reshard", next_number(), (value,)))[0])
+    config = context.plan_settings()
+    # In programs without a plan every tensor is whole on its rank.
+    if config is None or frames.current_frame() is not None:
+        return wrap(tensor.array)
+    # Checked before the array moves, with an error that names the dimension.
+    value.slice_shape(tensor.shape)
+    plain = on_devices(value)
+    # The mesh must have axes that the layout can be expressed in.
+    mesh = arranged(global_view.mesh_of(config.parallel), [plain.device_matrix.shape])
+    placement = Placement.from_layout(plain, mesh)
+    return wrap(joint_arrays.place(tensor.array, global_view.sharding_of(placement, mesh)))

@@ -1,0 +1,217 @@
+"""Cells that divide a batch into micro batches, run the network on each, and add up what comes out.
+
+The result is the *sum* over the micro batches, also when the network gives a mean: its gradients are the sums of the micro
+batches' gradients, `micro_size` times those of the mean over the whole batch. Who trains divides (``sens`` of the train
+Cell, ``scale_sense`` of `PipelineGradReducer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.ir.graph import MICRO_LOOP
+from sporax.mindspore import context
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops.control.flow import scan
+from sporax.runtime.state import frames
+
+
+class MicroBatched(Cell):
+    """A network that runs on `num_parts` equal parts of its inputs, sharded along dimension 0, and adds up the outputs.
+
+    Inputs:
+        Tensors, each of shape (num_parts * n, …).
+
+    Outputs:
+        One Tensor, of the network's output shape for n rows.
+    """
+
+    def __init__(self, network: Any, num_parts: int) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+        self._num_parts = num_parts
+
+    def construct(self, *inputs: Any) -> Tensor:
+        """Sum of the network's outputs over the parts.
+
+        Raises:
+            SporaxTypeError: an input or an output is not a Tensor.
+            SporaxValueError: dimension 0 of an input cannot be sharded evenly.
+        """
+        parts = [self._parts(index, value) for index, value in enumerate(inputs)]
+        # Unrolled: XLA may then overlap one part's communication with another part's work.
+        total: Any = self._one_tensor(self.network(*(part[0] for part in parts)))
+        for number in range(1, self._num_parts):
+            total = total + self._one_tensor(self.network(*(part[number] for part in parts)))
+        return total
+
+    def _parts(self, index: int, value: Any) -> list[Tensor]:
+        name = type(self).__name__
+        if not isinstance(value, Tensor) or value.ndim == 0:
+            given = "a scalar" if isinstance(value, Tensor) else type(value).__name__
+            raise SporaxTypeError(
+                f"For '{name}', input {index} must be a Tensor with a batch dimension, but got {given}."
+            )
+        rows, remainder = divmod(value.shape[0], self._num_parts)
+        if remainder:
+            raise SporaxValueError(
+                f"For '{name}', dimension 0 of input {index} must be divisible by the {self._num_parts} micro batches, but "
+                f"got shape {value.shape}."
+            )
+        # With zero rows a step of 0 would be an error of `range`.
+        return [value[start : start + rows] for start in range(0, value.shape[0], rows or 1)]
+
+    def _one_tensor(self, output: Any) -> Tensor:
+        if not isinstance(output, Tensor):
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', the output of the network must be one Tensor, but got "
+                f"{type(output).__name__}."
+            )
+        return output
+
+
+class PipelineCell(MicroBatched):
+    """Runs a network on micro batches, which a pipeline works on side by side. Same as MindSpore.
+
+    With one pipeline stage it accumulates gradients.
+
+    Args:
+        network: the network, with its loss when it is trained.
+        micro_size: number of micro batches.
+        stage_config: pipeline stage of Cells by their names in `cells_and_names`; ``str(network)`` names the whole.
+        segment_config: likewise for the segments of interleaved schedules.
+
+    Raises:
+        SporaxTypeError: `network` is not a Cell, `micro_size` not an int, or a table not a dict.
+        SporaxValueError: `micro_size` is less than 1.
+        SporaxKeyError: a name in a table that no Cell has.
+
+    Example:
+        >>> net = PipelineCell(WithLossCell(net, loss_fn), 4)
+        >>> net(images, labels)  # the sum of 4 losses
+    """
+
+    def __init__(
+        self,
+        network: Cell,
+        micro_size: int,
+        stage_config: Mapping[str, int] | None = None,
+        segment_config: Mapping[str, int] | None = None,
+    ) -> None:
+        _check_network("PipelineCell", network)
+        super().__init__(network, _count("PipelineCell", "micro_size", micro_size))
+        self.micro_size = micro_size
+        _place(network, "pipeline_stage", "stage_config", stage_config)
+        _place(network, "pipeline_segment", "segment_config", segment_config)
+
+    def shard(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: cut the network that is wrapped.
+
+        Raises:
+            SporaxValueError: always.
+        """
+        raise SporaxValueError("For 'PipelineCell', 'shard' must be called on the network it wraps, not on itself.")
+
+    def construct(self, *inputs: Any) -> Tensor:
+        """As `MicroBatched`; with several pipeline stages as one loop, which is divided into stages."""
+        # The planner divides one loop into stages; unrolled copies would each be placed for themselves.
+        if context.snapshot().pipeline_stages == 1 or not frames.compiling():
+            return super().construct(*inputs)
+        parts = [self._parts(index, value) for index, value in enumerate(inputs)]
+        firsts = [part[0] for part in parts]
+        # Only the output's shape is needed; `isolate` drops what this trace writes.
+        start = jax.eval_shape(lambda: frames.isolate(lambda: self._one_tensor(self.network(*firsts)).array)[0])
+        rows = tuple(
+            wrap(jnp.reshape(value.array, (self._num_parts, *first.shape)))
+            for value, first in zip(inputs, firsts, strict=True)
+        )
+
+        def add(total: Tensor, row: tuple[Tensor, ...]) -> tuple[Tensor, None]:
+            return wrap(total.array + self._one_tensor(self.network(*row)).array), None
+
+        # The planner finds the loop by this name.
+        with jax.named_scope(MICRO_LOOP):
+            total: Tensor = scan(add, wrap(jnp.zeros(start.shape, start.dtype)), rows)[0]
+        return total
+
+
+class Pipeline(PipelineCell):
+    """Another name of `PipelineCell`. Same as MindSpore."""
+
+
+class GradAccumulation(MicroBatched):
+    """Runs a network on micro batches and adds up the gradients before they are reduced. Same as MindSpore.
+
+    Args:
+        network: the network with its loss.
+        micro_size: number of micro batches.
+
+    Raises:
+        SporaxTypeError: `network` is not a Cell, or `micro_size` not an int.
+        SporaxValueError: `micro_size` is less than 1.
+    """
+
+    divides_gradients = True
+    """`Model` divides the summed gradients by `micro_size`, whatever the number of pipeline stages."""
+
+    def __init__(self, network: Cell, micro_size: int) -> None:
+        _check_network("GradAccumulation", network)
+        super().__init__(network, _count("GradAccumulation", "micro_size", micro_size))
+        self.micro_size = micro_size
+
+
+class MicroBatchInterleaved(MicroBatched):
+    """Runs a network on parts of the batch, so that one part communicates while another computes. Same as MindSpore.
+
+    Args:
+        network: the network.
+        interleave_num: number of parts.
+
+    Raises:
+        SporaxTypeError: `interleave_num` is not an int, or `network` cannot be called.
+        SporaxValueError: `interleave_num` is less than 1.
+    """
+
+    def __init__(self, network: Any, interleave_num: int = 2) -> None:
+        if not callable(network):
+            raise SporaxTypeError(
+                f"For 'MicroBatchInterleaved', 'network' must be callable, but got {type(network).__name__}."
+            )
+        super().__init__(network, _count("MicroBatchInterleaved", "interleave_num", interleave_num))
+        self.interleave_num = interleave_num
+
+
+def _check_network(name: str, network: Any) -> None:
+    if not isinstance(network, Cell):
+        raise SporaxTypeError(f"For '{name}', 'network' must be a Cell, but got {type(network).__name__}.")
+
+
+def _count(name: str, what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be an int, but got {type(value).__name__}.")
+    if value < 1:
+        raise SporaxValueError(f"For '{name}', '{what}' must be > 0, but got {value}.")
+    return value
+
+
+def _place(network: Cell, mark: str, what: str, table: Mapping[str, int] | None) -> None:
+    """Set the mark of every Cell that `table` names; check all names before any mark is set."""
+    if table is None:
+        return
+    if not isinstance(table, Mapping):
+        raise SporaxTypeError(f"For 'PipelineCell', '{what}' must be a dict, but got {type(table).__name__}.")
+    # MindSpore lets `str(network)` name the whole network.
+    cells = {name: cell for name, cell in network.cells_and_names() if name} | {str(network): network}
+    if unknown := [name for name in table if name not in cells]:
+        raise SporaxKeyError(
+            f"For 'PipelineCell', the names in '{what}' must be among {[name for name in cells if name != str(network)]}, "
+            f"but got {unknown}."
+        )
+    for name, value in table.items():
+        setattr(cells[name], mark, value)

@@ -1,0 +1,370 @@
+"""MindSpore's own checkpoint format, ``.ckpt``.
+
+Such a file is one protobuf message ``Checkpoint { repeated Value value = 1 }`` with
+``Value { string tag = 1; TensorProto tensor = 2 }`` and
+``TensorProto { repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3 }``. Large tensors are several
+Values of one tag that follow each other. Behind the message there may be ``crc_num`` and ten bytes with the CRC-32 of it.
+
+Those few fields are read and written here by hand rather than with the protobuf library: it costs a page, needs no
+further dependency, streams tensors to the file without a second copy, and can say *where* a file is broken.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.train._crc import CheckedWriter, combined_crc
+from sporax.mindspore.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from, check_shape
+
+# 512 MiB: protobuf's limit for one message is 2 GiB.
+SLICE_BYTES = 512 << 20
+"""Tensors larger than this are written as several Values."""
+
+# Kinds of fields in protobuf; 3 and 4 (groups) are not used any more.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_CRC_TAG = b"crc_num"
+_CRC_BYTES = 10
+_TEXT_TYPE = "str"
+_DTYPES: dict[str, np.dtype[Any]] = {str(dtype): dtype.np_dtype for dtype in dtypes.all_types}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a file.
+
+    Attributes:
+        name: of the Parameter.
+        shape: of the array.
+        dtype: of its elements; None for a string.
+        parts: its bytes, views of the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    parts: tuple[memoryview, ...]
+
+
+def write(file: BinaryIO, entries: Iterable[Entry], checksums: dict[str, int] | None = None) -> None:
+    """Write `entries` in their order, and a checksum of everything.
+
+    Args:
+        file: open for writing.
+        entries: name and value (array or string) each.
+        checksums: gets the CRC-32 of each one's content by name, before the next one is taken from `entries`.
+    """
+    checksum = 0
+    with CheckedWriter(file) as writer:
+        for entry in entries:
+            content = 0
+            for head, part in _pieces(entry):
+                file.write(head)
+                checksum = zlib.crc32(head, checksum)
+                of_part = writer.write(part)
+                # The checksum of the whole file is put together from those of its parts, which another thread computes.
+                checksum = combined_crc(checksum, of_part, len(part))
+                content = combined_crc(content, of_part, len(part))
+            if checksums is not None:
+                checksums[entry.name] = content
+    file.write(_CRC_TAG + checksum.to_bytes(_CRC_BYTES, "big"))
+
+
+def _pieces(entry: Entry) -> Iterator[tuple[bytes, memoryview]]:
+    """What is before each part of the content, and the part."""
+    if isinstance(entry.value, str):
+        # MindSpore stores strings as arrays of four bytes per character.
+        dims, kind, content = (0,), _TEXT_TYPE, memoryview(entry.value.encode("utf-32-le"))
+    else:
+        array = np.ascontiguousarray(entry.value)
+        dims, kind = entry.value.shape, str(dtypes.from_numpy(array.dtype))
+        content = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    # At least one part, so that an empty tensor has a value.
+    for start in range(0, max(len(content), 1), SLICE_BYTES):
+        part = content[start : start + SLICE_BYTES]
+        head = b"".join(_key(1, _VARINT) + _varint(dim) for dim in dims)
+        head += _field(2, kind.encode()) + _key(3, _BYTES) + _varint(len(part))
+        tag = _field(1, entry.name.encode())
+        tensor = _key(2, _BYTES) + _varint(len(head) + len(part)) + head
+        # Lengths come before their contents in protobuf, so all of them are computed first.
+        yield _key(1, _BYTES) + _varint(len(tag) + len(tensor) + len(part)) + tag + tensor, part
+
+
+def _key(number: int, kind: int) -> bytes:
+    return bytes([number << 3 | kind])
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _key(number, _BYTES) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def read(content: memoryview) -> list[Entry]:
+    """Entries of a checkpoint, in their order; arrays are views of `content`.
+
+    Args:
+        content: the whole file.
+
+    Raises:
+        CorruptCheckpointError: the bytes are no such message, are cut off, or do not have the checksum they carry.
+    """
+    entries = parsed(content)
+    check_sum(content)
+    return entries
+
+
+def parsed(content: memoryview) -> list[Entry]:
+    """As `read`, without a look at the values."""
+    if not content:
+        raise CorruptCheckpointError("it is empty")
+    try:
+        return list(_entries(_body(content)))
+    except CorruptCheckpointError as error:
+        # A wrong checksum says more than the place at which parsing failed.
+        mismatch = _mismatch(content)
+        raise CorruptCheckpointError(f"{error}; {mismatch}" if mismatch else str(error)) from None
+
+
+def check_sum(content: memoryview) -> None:
+    """Compare the checksum, where the file has one.
+
+    Raises:
+        CorruptCheckpointError: the content has another one.
+    """
+    mismatch = _mismatch(content)
+    if mismatch:
+        raise CorruptCheckpointError(mismatch)
+
+
+def tensors(content: memoryview, *, verify: bool) -> Iterator[StoredTensor]:
+    """What a checkpoint holds, in its order, without touching the values.
+
+    Args:
+        content: the whole file.
+        verify: compare the checksum, which reads every byte.
+
+    Raises:
+        CorruptCheckpointError: as `read`.
+    """
+    if not content:
+        raise CorruptCheckpointError("it is empty")
+    if verify:
+        check_sum(content)
+    for name, dims, kind, parts in _groups(_body(content)):
+        dtype = None if kind == _TEXT_TYPE else _dtype(name, kind)
+        size = sum(map(len, parts))
+        # Older files give a scalar the shape (0,).
+        shape = () if dtype is not None and dims == (0,) and size == dtype.itemsize else check_shape(name, dims)
+        if dtype is not None and size != (expected := math.prod(shape) * dtype.itemsize):
+            raise CorruptCheckpointError(
+                f"parameter '{name}' of shape {shape} and dtype {kind} must have {expected} bytes, but has {size}"
+            )
+        yield StoredTensor(name, shape, dtype, tuple(parts))
+
+
+def text_of(tensor: StoredTensor) -> str:
+    """The string that a `StoredTensor` without a dtype is."""
+    # Zeros behind the text fill the array up.
+    return _text(memoryview(b"".join(tensor.parts)), "utf-32-le").rstrip("\0")
+
+
+def _entries(content: memoryview) -> Iterator[Entry]:
+    return (_entry(*group) for group in _groups(content))
+
+
+def _groups(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, list[memoryview]]]:
+    """Name, dims, dtype and the parts of the bytes of every tensor."""
+    name, dims, kind = "", tuple[int, ...](), ""
+    parts: list[memoryview] = []
+    done: set[str] = set()
+    for tag, shape, tensor_type, data in _values(content):
+        # Another name begins: the tensor before is complete.
+        if parts and tag != name:
+            yield name, dims, kind, parts
+            parts = []
+            done.add(name)
+        if tag in done:
+            raise CorruptCheckpointError(f"parameter '{tag}' is there twice")
+        # Slices of one tensor repeat its shape and dtype.
+        if parts and (shape, tensor_type) != (dims, kind):
+            raise CorruptCheckpointError(
+                f"parameter '{tag}' is there twice, or its slices do not fit: one is {reprlib.repr(dims)} of {kind!r}, another "
+                f"{reprlib.repr(shape)} of {tensor_type!r}"
+            )
+        name, dims, kind = tag, shape, tensor_type
+        parts.append(data)
+    if parts:
+        yield name, dims, kind, parts
+
+
+def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, memoryview]]:
+    """Name, dims, dtype and bytes of every value; an error says behind which parameter it is."""
+    name = ""
+    try:
+        for number, value in _fields(content):
+            if number != 1:
+                raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
+            array = _value(_message(value))
+            yield array
+            # Only now: errors are placed behind the last whole parameter.
+            name = array[0]
+    except CorruptCheckpointError as error:
+        if "parameter '" in str(error):
+            raise
+        place = f"behind parameter '{name}'" if name else "in the first parameter"
+        raise CorruptCheckpointError(f"{error} ({place})") from None
+
+
+def _body(content: memoryview) -> memoryview:
+    """The message, without the checksum behind it."""
+    return content[: len(content) - len(_CRC_TAG) - _CRC_BYTES] if has_checksum(content) else content
+
+
+def _mismatch(content: memoryview) -> str:
+    """What is wrong with a file's checksum; "" where it has none, or a right one."""
+    if not has_checksum(content):
+        return ""
+    start = len(content) - len(_CRC_TAG) - _CRC_BYTES
+    written = int.from_bytes(content[start + len(_CRC_TAG) :], "big")
+    checksum = zlib.crc32(content[:start])
+    return (
+        ""
+        if written == checksum
+        else f"the file says its CRC-32 is {written:#010x}, but the content has {checksum:#010x}"
+    )
+
+
+def has_checksum(content: memoryview) -> bool:
+    """Whether the file carries a checksum (which `read` then compares)."""
+    start = len(content) - len(_CRC_TAG) - _CRC_BYTES
+    return start >= 0 and content[start : start + len(_CRC_TAG)] == _CRC_TAG
+
+
+def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
+    fields = {number: _message(value) for number, value in _fields(content)}
+    if 1 not in fields:
+        raise CorruptCheckpointError("a value has no name")
+    name = _text(fields[1])
+    # Field 3 of a Value is MindSpore's hash table.
+    if 3 in fields:
+        raise CorruptCheckpointError(f"parameter '{name}' is a MapParameter (hash table), which cannot be loaded here")
+    if 2 not in fields:
+        raise CorruptCheckpointError(f"parameter '{name}' has no tensor")
+    dims: list[int] = []
+    kind, data = None, None
+    for number, value in _fields(fields[2], name):
+        if number == 1:
+            dims.extend(_integers(value))
+            # Bounded while it is read: a broken file may announce any number of dimensions.
+            if len(dims) > MAX_DIMS:
+                raise CorruptCheckpointError(
+                    f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has more"
+                )
+        elif number == 2:
+            kind = _text(_message(value, name))
+        elif number == 3:
+            data = _message(value, name)
+    if kind is None or data is None:
+        raise CorruptCheckpointError(f"parameter '{name}' has no type or no content")
+    return name, tuple(dims), kind, data
+
+
+def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview]) -> Entry:
+    data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+    if kind == _TEXT_TYPE:
+        return Entry(name, _text(data, "utf-32-le").rstrip("\0"))
+    dtype = _dtype(name, kind)
+    shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
+    return Entry(name, array_from(name, data, shape, dtype))
+
+
+def _dtype(name: str, kind: str) -> np.dtype[Any]:
+    if kind not in _DTYPES:
+        raise CorruptCheckpointError(
+            f"parameter '{name}' has dtype {reprlib.repr(kind)}, which is none of {sorted(_DTYPES)}"
+        )
+    return _DTYPES[kind]
+
+
+def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
+    """Numbers and values of a message's fields."""
+    place, end = 0, len(content)
+    while place < end:
+        key, place = _read_varint(content, place, where)
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            value, place = _read_varint(content, place, where)
+            yield number, value
+            continue
+        if kind not in (_BYTES, _FIXED32, _FIXED64):
+            # The end of the file may be a part of the checksum's tag.
+            cut = bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
+            problem = "its checksum is cut off" if cut else f"byte {place} is no field of a checkpoint"
+            raise CorruptCheckpointError(_at(problem, where))
+        size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
+        if kind == _BYTES:
+            size, place = _read_varint(content, place, where)
+        if place + size > end:
+            raise CorruptCheckpointError(
+                _at(f"a field of {size} bytes begins {end - place} bytes before the end: the file is cut off", where)
+            )
+        yield number, content[place : place + size]
+        place += size
+
+
+def _read_varint(content: memoryview, place: int, where: str) -> tuple[int, int]:
+    value, shift = 0, 0
+    # Ten groups of seven bits hold 64 bits.
+    while place < len(content) and shift < 70:
+        byte = content[place]
+        value |= (byte & 0x7F) << shift
+        place += 1
+        if not byte & 0x80:
+            return value, place
+        shift += 7
+    raise CorruptCheckpointError(_at(f"a number is cut off at byte {place}", where))
+
+
+def _integers(value: Any) -> list[int]:
+    """One number, or several packed into one field, which protobuf allows as well."""
+    if isinstance(value, int):
+        return [value]
+    numbers, place = [], 0
+    # Packed: several numbers in one field.
+    while place < len(value):
+        number, place = _read_varint(value, place, "")
+        numbers.append(number)
+    return numbers
+
+
+def _message(value: Any, where: str = "") -> memoryview:
+    """A field's value, which must be bytes."""
+    if not isinstance(value, memoryview):
+        raise CorruptCheckpointError(_at("a number stands where a name or a tensor should be", where))
+    return value
+
+
+def _text(value: memoryview, encoding: str = "utf-8") -> str:
+    try:
+        return bytes(value).decode(encoding)
+    except UnicodeDecodeError:
+        raise CorruptCheckpointError("a name or string is not text") from None
+
+
+def _at(problem: str, name: str) -> str:
+    return f"{problem} (in parameter '{name}')" if name else problem

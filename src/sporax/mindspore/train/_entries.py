@@ -1,0 +1,259 @@
+"""What a checkpoint holds: named arrays and strings, whatever the file format.
+
+Both formats write and read `Entry`s; what users give to `save_checkpoint` becomes entries here, on the host.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common._host_arrays import taken_over
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.train import _ranks
+from sporax.runtime.session import SESSION
+
+MAX_DIMS = 32
+"""More dimensions than any array here can have."""
+_MAX_DIM = 1 << 48  # more is no size but garbage, which numpy would stumble over
+
+Choice = Callable[[str], bool] | None
+
+
+class CorruptCheckpointError(Exception):
+    """What is wrong with a file; becomes a SporaxValueError that names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in a checkpoint.
+
+    Attributes:
+        name: of the Parameter, or the key of an appended value.
+        value: array on the host, or a string.
+    """
+
+    name: str
+    value: np.ndarray[Any, Any] | str
+
+
+def entries_of(save_obj: Any, choice: Choice) -> list[Entry]:
+    """Entries for a Cell, a list of Parameters (or of dicts with ``name`` and ``data``), or a dict of Parameters.
+
+    Args:
+        save_obj: what to save.
+        choice: says by name what to take; None takes all.
+
+    Raises:
+        SporaxTypeError: `save_obj` is, or holds, something else.
+    """
+    return [
+        Entry(name, value if isinstance(value, str) else host_values(value))
+        for name, value in chosen_values(save_obj, choice).items()
+    ]
+
+
+def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
+    """What is to be saved by name: Tensors, arrays and strings, on the devices that hold them.
+
+    Raises:
+        SporaxTypeError: `save_obj` is, or holds, something else.
+    """
+    chosen: dict[str, Any] = {}
+    for name, value in _named(save_obj):
+        if choice is None or choice(name):
+            # Two Parameters of one name would be written twice, and reading takes the last one.
+            if name in chosen:
+                warnings.warn(
+                    f"For 'save_checkpoint', two different parameters are called '{name}'; only the last one is saved.",
+                    stacklevel=4,
+                )
+            chosen[name] = _whole_table(value)
+    return chosen
+
+
+def _whole_table(value: Any) -> Any:
+    """The rows of a table that parameter servers keep, in place of the Parameter with the few that are cached here."""
+    # Only rows that this worker used lately are in its Parameter.
+    servers, cache = SESSION.servers, value.server_rows if isinstance(value, Parameter) else None
+    if servers is None or cache is None or cache.key < 0:
+        return value
+    return Tensor(servers.whole_table(cache))
+
+
+def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
+    """Entries for what users append to a checkpoint.
+
+    Raises:
+        SporaxTypeError: a key is not a string, or a value no number, string, Parameter or Tensor.
+    """
+    if append_dict is None:
+        return []
+    if not isinstance(append_dict, dict):
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', 'append_dict' must be a dict, but got {type(append_dict).__name__}."
+        )
+    entries = []
+    for name, value in append_dict.items():
+        if not isinstance(name, str) or not isinstance(value, int | float | str | Tensor):
+            raise SporaxTypeError(
+                "For 'save_checkpoint', 'append_dict' must map strings to numbers, strings, Parameters or Tensors, but got "
+                f"{type(name).__name__} -> {type(value).__name__}."
+            )
+        entries.append(Entry(name, value if isinstance(value, str) else host_values(Tensor(value))))
+    return entries
+
+
+def merged(parameters: list[Entry], further: list[Entry]) -> list[Entry]:
+    """Both lists; where a name is in both, the further entry wins, with a warning."""
+    by_name = {entry.name: entry for entry in parameters}
+    for entry in further:
+        if entry.name in by_name:
+            warnings.warn(
+                f"For 'save_checkpoint', '{entry.name}' of 'append_dict' takes the place of the parameter of that name.",
+                stacklevel=3,
+            )
+        by_name[entry.name] = entry
+    return list(by_name.values())
+
+
+def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(save_obj, Cell):
+        for parameter in save_obj.get_parameters():
+            yield parameter.name, parameter
+    elif isinstance(save_obj, dict):
+        yield from map(_checked_item, save_obj.items())
+    elif isinstance(save_obj, list):
+        yield from map(_checked_element, save_obj)
+    else:
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', 'save_obj' must be a Cell, a list or a dict, but got {type(save_obj).__name__}."
+        )
+
+
+def _checked_item(item: tuple[Any, Any]) -> tuple[str, Any]:
+    name, value = item
+    if not isinstance(name, str) or not isinstance(value, Tensor | np.ndarray | str):
+        raise SporaxTypeError(
+            "For 'save_checkpoint', a dict must map strings to Parameters, arrays or strings, but got "
+            f"{type(name).__name__} -> {type(value).__name__}."
+        )
+    return name, value
+
+
+def _checked_element(element: Any) -> tuple[str, Any]:
+    if isinstance(element, Parameter):
+        return element.name, element
+    if isinstance(element, dict) and isinstance(element.get("name"), str) and isinstance(element.get("data"), Tensor):
+        return element["name"], element["data"]
+    raise SporaxTypeError(
+        "For 'save_checkpoint', a list must hold Parameters, or dicts with a string 'name' and a Tensor 'data', but got "
+        f"{element if isinstance(element, dict) else type(element).__name__}."
+    )
+
+
+def host_values(value: Any) -> np.ndarray[Any, Any]:
+    """The values of a Tensor or array on the host; those of one that is cut over devices are put together.
+
+    They may share the device's memory: XLA does not give a buffer to the next step while an array looks at it.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    array = value.array
+    # An array of a pipeline stage: other ranks have no part of it.
+    if _ranks.is_on_some(array):
+        return _ranks.of_stage(array)
+    # All devices have the same values, so one copy is enough.
+    if array.is_fully_replicated:
+        return np.asarray(array.addressable_data(0))
+    if array.is_fully_addressable:
+        return np.asarray(array)
+    # Slices of other processes have to be fetched.
+    return _ranks.whole(array)
+
+
+def check_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """The shape that a file gives a parameter, if arrays have such shapes.
+
+    Raises:
+        CorruptCheckpointError: it is no list of whole numbers in range, or has too many dimensions.
+    """
+    # A broken file may hold anything here; bool is an int in Python.
+    if not isinstance(shape, list | tuple) or any(type(size) is not int for size in shape[: MAX_DIMS + 1]):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' must have a list of whole numbers as shape, but has {reprlib.repr(shape)}"
+        )
+    if len(shape) > MAX_DIMS:
+        raise CorruptCheckpointError(
+            f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has {len(shape)}"
+        )
+    if any(not 0 <= size <= _MAX_DIM for size in shape):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' must have dimensions from 0 to {_MAX_DIM}, but has {reprlib.repr(shape)}"
+        )
+    return tuple(shape)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names that occur twice: one parameter would silently take the place of the other."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise CorruptCheckpointError(f"parameter '{name}' is there twice")
+        seen.add(name)
+
+
+def array_from(name: str, data: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Array of a file's bytes, without copying them.
+
+    Raises:
+        CorruptCheckpointError: their number does not fit shape and dtype.
+    """
+    check_shape(name, shape)
+    expected = math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise CorruptCheckpointError(
+            f"parameter '{name}' of shape {shape} and dtype {dtypes.from_numpy(dtype)} must have {expected} bytes, "
+            f"but has {len(data)}"
+        )
+    # A view: large files are mapped, not read.
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def to_parameter(entry: Entry) -> Parameter | str:
+    """What `load_checkpoint` gives for an entry: a Parameter of that name, or the string."""
+    if isinstance(entry.value, str):
+        return entry.value
+    values = _Loaded(entry.value)
+    # A lazy Parameter takes its array without a second copy.
+    parameter = Parameter(Tensor(dtype=values.dtype, shape=values.shape, init=values), name=entry.name)
+    parameter.init_data()
+    parameter.by_initializer = False
+    return parameter
+
+
+class _Loaded:
+    """Values of a file on their way into a Parameter; stands where a lazy Tensor has its initializer."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        self.shape, self.dtype = array.shape, dtypes.from_numpy(array.dtype)
+
+    def bound(self, shape: tuple[int, ...], dtype: dtypes.DType) -> _Loaded:
+        """Itself: shape and dtype are those of the file."""
+        return self
+
+    def make(self) -> jax.Array:
+        """The values, copied once."""
+        return taken_over(self._array)

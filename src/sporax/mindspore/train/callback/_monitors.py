@@ -1,0 +1,189 @@
+"""Callbacks that tell how training goes: the loss, the time, and a record of both.
+
+Every rank prints its own lines, as in MindSpore, where each rank has a log file of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.train._checks import check_bool, check_count
+from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
+
+
+class LossMonitor(Callback):
+    """Prints the loss, e.g. ``epoch: 1 step: 10, loss is 2.3``, and metrics after each evaluation of `Model.fit`.
+
+    Args:
+        per_print_times: print once in this many steps; 0 never. In sink mode at the end of the group of steps.
+
+    Raises:
+        SporaxValueError: `per_print_times` is no whole number >= 0; or, during training, the loss is NaN or infinite.
+    """
+
+    hears_evaluation_in_fit = False
+
+    def __init__(self, per_print_times: int = 1) -> None:
+        check_count("LossMonitor", "per_print_times", per_print_times, minimum=0)
+        self._per_print_times = per_print_times
+        self._last_print_step = 0
+
+    def step_end(self, run_context: RunContext) -> None:
+        """Print the loss when it is time to."""
+        facts = run_context.original_args()
+        # In sink mode and after a rollback steps do not grow by one.
+        step = facts.cur_step_num
+        if step <= self._last_print_step:  # a new run, or one that was rolled back
+            self._last_print_step = 0
+        loss = scalar_loss(facts.net_outputs)
+        epoch, step_in_epoch = facts.get("cur_epoch_num", 1), (step - 1) % facts.batch_num + 1
+        # MindSpore ends training here, too.
+        if isinstance(loss, float) and not math.isfinite(loss):
+            raise SporaxValueError(
+                f"For 'LossMonitor', the loss must be finite, but got {loss} in epoch {epoch}, step {step_in_epoch}; "
+                "training cannot go on."
+            )
+        if self._per_print_times and step - self._last_print_step >= self._per_print_times:
+            self._last_print_step = step
+            print(f"epoch: {epoch} step: {step_in_epoch}, loss is {loss}", flush=True)
+
+    def on_train_epoch_end(self, run_context: RunContext) -> None:
+        """Print the metrics of this epoch's evaluation, if there was one."""
+        facts = run_context.original_args()
+        if facts.get("metrics"):
+            print(f"Eval result: epoch {facts.cur_epoch_num}, metrics: {facts.metrics}", flush=True)
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Times of one epoch of training or evaluation, in seconds."""
+
+    started: float
+    waiting_since: float
+    waited: float = 0.0
+    num_samples: int = 0
+
+
+class TimeMonitor(Callback):
+    """Prints the time of each epoch, of a step in it, and how many samples per second that is.
+
+    Args:
+        data_size: steps per epoch, where the run does not say.
+        data_time: also tell how long the host waited for data, per step.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: `data_size` is no positive number or `data_time` no bool.
+    """
+
+    def __init__(self, data_size: int | None = None, data_time: bool = False) -> None:
+        if data_size is not None:
+            check_count("TimeMonitor", "data_size", data_size, minimum=1)
+        self.data_size = data_size
+        self.data_time = check_bool("TimeMonitor", "data_time", data_time)
+        # An evaluation in `Model.fit` is inside a training epoch, so each mode has a clock.
+        self._clocks: dict[str, _Clock] = {}
+
+    def epoch_begin(self, run_context: RunContext) -> None:
+        """Start the clock."""
+        now = time.time()
+        self._clocks[run_context.original_args().mode] = _Clock(now, now)
+
+    def step_begin(self, run_context: RunContext) -> None:
+        """Note how long the data took."""
+        clock = self._clocks[run_context.original_args().mode]
+        # From the end of the step before, or the beginning of the epoch.
+        clock.waited += time.time() - clock.waiting_since
+
+    def step_end(self, run_context: RunContext) -> None:
+        """Count the samples; from here on the next data are waited for."""
+        facts = run_context.original_args()
+        clock = self._clocks[facts.mode]
+        clock.num_samples += facts.get("num_samples", 0)
+        clock.waiting_since = time.time()
+
+    def epoch_end(self, run_context: RunContext) -> None:
+        """Print the times of this epoch."""
+        facts = run_context.original_args()
+        clock = self._clocks[facts.mode]
+        seconds = time.time() - clock.started
+        num_steps = facts.get("batch_num") or self.data_size
+        # Without a data set the run does not know its steps.
+        if not isinstance(num_steps, int) or num_steps <= 0:
+            raise SporaxValueError(
+                f"For 'TimeMonitor', 'data_size' must be given where the run does not tell its steps, but got {num_steps}."
+            )
+        text = (
+            f"{facts.mode.title()} epoch time: {seconds * 1e3:5.3f} ms, "
+            f"per step time: {seconds * 1e3 / num_steps:5.3f} ms"
+        )
+        if self.data_time:
+            text += f" (data time: {clock.waited * 1e3 / num_steps:5.3f} ms)"
+        if clock.num_samples and seconds > 0:
+            text += f", {clock.num_samples / seconds:.1f} samples/s"
+        print(text, flush=True)
+
+
+class History(Callback):
+    """Records the last output of each epoch (the loss) and its metrics.
+
+    Attributes:
+        epoch: ``{"epoch": [1, 2, ...]}``.
+        history: ``{"net_output": [...], metric: [...]}``.
+    """
+
+    hears_evaluation_in_fit = False
+
+    def __init__(self) -> None:
+        self.history: dict[str, list[Any]] = {}
+        self.epoch: dict[str, list[int]] = {"epoch": []}
+
+    def begin(self, run_context: RunContext) -> None:
+        """Start a new list of epochs."""
+        self.epoch = {"epoch": []}
+
+    def epoch_end(self, run_context: RunContext) -> None:
+        """Record this epoch."""
+        facts = run_context.original_args()
+        self.epoch["epoch"].append(facts.get("cur_epoch_num", 1))
+        for name, value in {"net_output": scalar_loss(facts.net_outputs), **(facts.get("metrics") or {})}.items():
+            self.history.setdefault(name, []).append(value)
+
+
+class LambdaCallback(Callback):
+    """A callback made of functions, each called with the `RunContext` at its event.
+
+    Args:
+        functions: ``on_train_begin``, ``on_train_epoch_begin``, ``on_train_step_begin``, their ``_end`` and the same
+            with ``on_eval``; None does nothing.
+
+    Example:
+        >>> LambdaCallback(on_train_epoch_end=lambda run: print(run.original_args().net_outputs))
+    """
+
+    def __init__(
+        self,
+        on_train_epoch_begin: Any = None,
+        on_train_epoch_end: Any = None,
+        on_train_step_begin: Any = None,
+        on_train_step_end: Any = None,
+        on_train_begin: Any = None,
+        on_train_end: Any = None,
+        on_eval_epoch_begin: Any = None,
+        on_eval_epoch_end: Any = None,
+        on_eval_step_begin: Any = None,
+        on_eval_step_end: Any = None,
+        on_eval_begin: Any = None,
+        on_eval_end: Any = None,
+    ) -> None:
+        # All parameters of this method, by name.
+        given = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
+        for name, function in given.items():
+            if not callable(function):
+                raise SporaxTypeError(
+                    f"For 'LambdaCallback', '{name}' must be a function, but got {type(function).__name__}."
+                )
+            setattr(self, name, function)

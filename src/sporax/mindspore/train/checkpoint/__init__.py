@@ -1,0 +1,44 @@
+"""Checkpoints of distributed jobs: strategy files, conversion between strategies, loading slices.
+
+| module | subject |
+|---|---|
+| `slices` | which block of a Parameter a rank holds |
+| `strategy` | strategy and group files, and the functions that read and merge them |
+| `files` | checkpoint files tensor by tensor: blocks read, whole files streamed |
+| `assembly` | a Parameter in any slices from a checkpoint in any others |
+| `transform` | `transform_checkpoints` and its parts |
+| `merging` | `merge_sliced_parameter` |
+| `unified` | `unified_safetensors` |
+| `slice_files` | what a rank writes of each Parameter, and blocks from the files of all ranks |
+| `deferred` | values that are read when, and where, they are needed |
+| `directory` | checkpoints of slices with a marker, for resuming |
+| `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: such a directory, or Orbax |
+| `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
+"""
+
+from sporax.mindspore.train.checkpoint.loading import load_distributed_checkpoint, load_segmented_checkpoints
+from sporax.mindspore.train.checkpoint.merging import merge_sliced_parameter
+from sporax.mindspore.train.checkpoint.strategy import (
+    build_searched_strategy,
+    merge_pipeline_strategys,
+    restore_group_info_list,
+)
+from sporax.mindspore.train.checkpoint.transform import (
+    rank_list_for_transform,
+    transform_checkpoint_by_rank,
+    transform_checkpoints,
+)
+from sporax.mindspore.train.checkpoint.unified import unified_safetensors
+
+__all__ = [
+    "build_searched_strategy",
+    "load_distributed_checkpoint",
+    "load_segmented_checkpoints",
+    "merge_pipeline_strategys",
+    "merge_sliced_parameter",
+    "rank_list_for_transform",
+    "restore_group_info_list",
+    "transform_checkpoint_by_rank",
+    "transform_checkpoints",
+    "unified_safetensors",
+]

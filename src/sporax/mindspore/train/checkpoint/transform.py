@@ -1,0 +1,268 @@
+"""Checkpoints of one distributed strategy made into those of another: MindSpore's `transform_checkpoints` and its parts.
+
+Every rank of the new job needs a block of each Parameter of its stage. `assembly` reads it from the old files, and
+`files.write_stream` writes one Parameter after the other, so the memory of the largest slice is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.train._checks import check_count, check_integer
+from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, target_region
+from sporax.mindspore.train.checkpoint.files import (
+    CheckpointFile,
+    TensorSpec,
+    open_checkpoint,
+    rank_files,
+    write_stream,
+)
+from sporax.mindspore.train.checkpoint.slices import Region, SliceLayout, overlap, region_shape
+from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
+
+OUTPUT_FORMATS = ("ckpt", "safetensors")
+Progress = Callable[[int, str, int], None]
+"""Called with rank, Parameter and bytes after each that was written."""
+
+
+def rank_list_for_transform(
+    rank_id: int, src_strategy_file: str | None = None, dst_strategy_file: str | None = None
+) -> list[int]:
+    """The ranks whose checkpoints are needed to make that of one rank of another job.
+
+    Args:
+        rank_id: rank of the new job.
+        src_strategy_file: strategy of the checkpoints; None where one file holds everything.
+        dst_strategy_file: strategy of the new job; None for one rank that holds everything.
+
+    Returns:
+        In order, the first of those that hold the same. (MindSpore may list more.)
+
+    Raises:
+        SporaxTypeError: `rank_id` is no whole number, or a file name no string.
+        SporaxValueError: a file does not exist or is no strategy file.
+    """
+    where = "rank_list_for_transform"
+    check_integer(where, "rank_id", rank_id)
+    source, target = _strategies(where, src_strategy_file, dst_strategy_file)
+    needed: set[int] = set()
+    for name in source.layouts:
+        if target.holds(name, rank_id):
+            needed |= _holders(where, source, target, name, rank_id)
+    # Without layouts every rank has everything, so rank 0 is enough.
+    return sorted(needed) or [0]
+
+
+def _holders(where: str, source: Strategy, target: Strategy, name: str, rank: int) -> set[int]:
+    """Ranks that hold what `rank` needs of one Parameter, one for each block."""
+    layouts = source.layouts[name]
+    described = target.layout(name, rank)
+    examples = [*layouts.values(), *([described] if described else [])]
+    # JSON files say the real shape.
+    shape = next((layout.shape for layout in examples if layout.shape), None) or _virtual_shape(examples)
+    try:
+        region = (
+            tuple(slice(0, size) for size in shape)
+            if described is None
+            else described.region(target.place(rank)[1], shape)
+        )
+        return _first_holders(source, layouts, region, shape)
+    except SporaxValueError as error:
+        raise SporaxValueError(
+            f"For '{where}', parameter '{name}' does not fit the strategies of rank {rank}: {error}."
+        ) from None
+
+
+def _first_holders(
+    source: Strategy, layouts: Mapping[int, SliceLayout], region: Region, shape: tuple[int, ...]
+) -> set[int]:
+    stage = min(layouts)  # a Parameter that stages share is the same in all
+    holders: dict[tuple[tuple[int, int], ...], int] = {}
+    for device in range(source.stage_devices):
+        held = layouts[stage].region(device, shape)
+        if overlap(held, region):
+            # `setdefault`: the first rank that holds a block is the one to read.
+            holders.setdefault(tuple((part.start, part.stop) for part in held), stage * source.stage_devices + device)
+    return set(holders.values())
+
+
+def _virtual_shape(layouts: Sequence[SliceLayout]) -> tuple[int, ...]:
+    """A shape that all layouts divide: protobuf files do not say the real one."""
+    shape = []
+    # Only the proportions of blocks matter for finding those that overlap.
+    for dim in range(len(layouts[0].tensor_map)):
+        size = Fraction(1)
+        for layout in layouts:
+            rows = sum(layout.split_rows) if dim == 0 and layout.split_rows else 0
+            # Uneven slices fix the size; equal ones only ask for a multiple.
+            size = Fraction(rows) if rows else size * layout.counts(len(layout.tensor_map))[dim]
+            if rows:
+                break
+        shape.append(int(size))
+    return tuple(shape)
+
+
+def transform_checkpoint_by_rank(
+    rank_id: int,
+    checkpoint_files_map: dict[int, str],
+    save_checkpoint_file_name: str,
+    src_strategy_file: str | None = None,
+    dst_strategy_file: str | None = None,
+) -> None:
+    """Make the checkpoint of one rank of another job.
+
+    Args:
+        rank_id: rank of the new job.
+        checkpoint_files_map: the files by rank of the old one; at least those that `rank_list_for_transform` lists.
+        save_checkpoint_file_name: file to write, which ends in ``.ckpt``. Its directory is made.
+        src_strategy_file, dst_strategy_file: as for `rank_list_for_transform`.
+
+    Raises:
+        SporaxTypeError: an argument is of the wrong type.
+        SporaxValueError: a file is missing, broken, or does not fit the strategy; the text names file, Parameter and rank.
+    """
+    where = "transform_checkpoint_by_rank"
+    if not isinstance(checkpoint_files_map, dict):
+        raise SporaxTypeError(
+            f"For '{where}', 'checkpoint_files_map' must be a dict, but got {type(checkpoint_files_map).__name__}."
+        )
+    check_integer(where, "rank_id", rank_id)
+    if not isinstance(save_checkpoint_file_name, str):
+        raise SporaxTypeError(
+            f"For '{where}', 'save_checkpoint_file_name' must be a string, but got "
+            f"{type(save_checkpoint_file_name).__name__}."
+        )
+    if not save_checkpoint_file_name.endswith(".ckpt"):
+        raise SporaxValueError(
+            f"For '{where}', 'save_checkpoint_file_name' must end in '.ckpt', but got '{save_checkpoint_file_name}'."
+        )
+    for rank, path in checkpoint_files_map.items():
+        check_integer(where, "rank in checkpoint_files_map", rank)
+        if not isinstance(path, str) or not Path(path).is_file():
+            raise SporaxValueError(f"For '{where}', the checkpoint '{path}' of rank {rank} does not exist.")
+    source, target = _strategies(where, src_strategy_file, dst_strategy_file)
+    # The checksums are compared once, since every rank's conversion reads from the same files.
+    files = {rank: open_checkpoint(where, path, verify=True) for rank, path in checkpoint_files_map.items()}
+    result = Path(save_checkpoint_file_name)
+    result.parent.mkdir(parents=True, exist_ok=True)
+    write_rank(ShardedCheckpoint(where, source, files), target, rank_id, result)
+
+
+def transform_checkpoints(
+    src_checkpoints_dir: str,
+    dst_checkpoints_dir: str,
+    ckpt_prefix: str,
+    src_strategy_file: str | None = None,
+    dst_strategy_file: str | None = None,
+    process_num: int = 1,
+    output_format: str = "ckpt",
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Make the checkpoints of all ranks of another job.
+
+    Args:
+        src_checkpoints_dir: directory with ``rank_0``, ``rank_1``, ...; of each the last file by name is taken.
+        dst_checkpoints_dir: ``rank_N/<ckpt_prefix>N.<output_format>`` are written here.
+        ckpt_prefix: what their names begin with.
+        src_strategy_file, dst_strategy_file: as for `rank_list_for_transform`.
+        process_num: how many ranks are made at a time (by threads).
+        output_format: ``"ckpt"`` or ``"safetensors"``.
+        progress: called for each Parameter that was written.
+
+    Raises:
+        SporaxTypeError: an argument is of the wrong type.
+        SporaxValueError: a directory or file is missing, broken, or does not fit, or the number of ranks of one job is no
+            multiple of the other's.
+    """
+    where = "transform_checkpoints"
+    source_dir = Path(src_checkpoints_dir)
+    paths = dict(rank_files(source_dir)) if source_dir.is_dir() else {}
+    if not paths:
+        raise SporaxValueError(
+            f"For '{where}', 'src_checkpoints_dir' must hold rank_0, rank_1, ... with checkpoints, but '{source_dir}' "
+            f"{'holds none' if source_dir.is_dir() else 'does not exist'}."
+        )
+    if not isinstance(ckpt_prefix, str):
+        raise SporaxTypeError(f"For '{where}', 'ckpt_prefix' must be a string, but got {type(ckpt_prefix).__name__}.")
+    check_count(where, "process_num", process_num, minimum=1)
+    if output_format not in OUTPUT_FORMATS:
+        raise SporaxValueError(
+            f"For '{where}', 'output_format' must be one of {OUTPUT_FORMATS}, but got {output_format!r}."
+        )
+    source, target = _strategies(where, src_strategy_file, dst_strategy_file)
+    many, few = max(source.num_ranks, target.num_ranks), min(source.num_ranks, target.num_ranks)
+    if many % few:
+        raise SporaxValueError(
+            f"For '{where}', the number of ranks of one job must be a multiple of the other's, but they are "
+            f"{source.num_ranks} and {target.num_ranks}."
+        )
+    files = _open_all(where, paths)
+
+    def convert(rank: int) -> None:
+        folder = Path(dst_checkpoints_dir) / f"rank_{rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        # One for each rank: it counts and caches on its own.
+        sharded = ShardedCheckpoint(where, source, files)
+        write_rank(sharded, target, rank, folder / f"{ckpt_prefix}{rank}.{output_format}", progress)
+
+    with ThreadPoolExecutor(process_num) as executor:
+        for future in [executor.submit(convert, rank) for rank in range(target.num_ranks)]:
+            # Raises what the thread raised.
+            future.result()
+
+
+def _open_all(where: str, paths: Mapping[int, Path]) -> dict[int, CheckpointFile]:
+    return {rank: open_checkpoint(where, path, verify=True) for rank, path in paths.items()}
+
+
+def write_rank(
+    source: ShardedCheckpoint, target: Strategy, rank: int, path: Path, progress: Progress | None = None
+) -> int:
+    """Write the checkpoint of one rank of the job `target`; returns the bytes of the file."""
+    regions: dict[str, Region] = {}
+    specs: list[TensorSpec] = []
+    for name in source.names():
+        # Parameters of other pipeline stages are no part of this rank's file.
+        if not target.holds(name, rank):
+            continue
+        spec = source.spec(name)
+        if spec.dtype is not None:
+            regions[name] = _region(source, target, spec, rank)
+            spec = TensorSpec(name, region_shape(regions[name]), spec.dtype)
+        specs.append(spec)
+
+    def values(spec: TensorSpec) -> Any:
+        value = source.read(spec.name, regions.get(spec.name))
+        # Otherwise the whole source would seem to be in memory.
+        source.release()
+        if progress is not None:
+            progress(rank, spec.name, len(value) if isinstance(value, str) else value.nbytes)
+        return value
+
+    return write_stream(path, specs, values)
+
+
+def _region(source: ShardedCheckpoint, target: Strategy, spec: TensorSpec, rank: int) -> Region:
+    weight = target.weight_name(spec.name)
+    # A state is sharded as its weight only where both have the same shape.
+    has_weight = weight and weight != spec.name and any(weight in file.specs for file in source.files.values())
+    try:
+        return target_region(target, spec, rank, source.spec(weight).shape if has_weight else None)
+    except SporaxValueError as error:
+        raise SporaxValueError(
+            f"For '{source.where}', parameter '{spec.name}' of shape {spec.shape} does not fit the new strategy of rank "
+            f"{rank}: {error}."
+        ) from None
+
+
+def _strategies(where: str, source: str | None, target: str | None) -> tuple[Strategy, Strategy]:
+    return (
+        read_strategy(where, "src_strategy_file", source),
+        read_strategy(where, "dst_strategy_file", target),
+    )

@@ -1,0 +1,196 @@
+"""`unified_safetensors`: the slices of all ranks in whole Parameters, in few files that any job can read parts of.
+
+The files are ``part0.safetensors``, ``part1.safetensors``, ..., with ``param_name_map.json`` saying which Parameter is
+where. What no strategy knows, such as step counters, goes to ``hyper_param.safetensors``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.base.atomic_file import atomic_write
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.train._checks import check_bool, check_count
+from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
+from sporax.mindspore.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
+from sporax.mindspore.train.checkpoint.strategy import read_strategy
+from sporax.mindspore.train.checkpoint.transform import Progress
+
+NAME_MAP, COUNTERS = "param_name_map.json", "hyper_param.safetensors"
+# 3 GiB.
+PART_BYTES = 3 << 30
+"""Parts are begun again beyond this size, so that a few of them can be copied or fetched at a time."""
+
+_WHERE = "unified_safetensors"
+Rename = Callable[[str], bool | str]
+
+
+def unified_safetensors(
+    src_dir: str,
+    src_strategy_file: str | None,
+    dst_dir: str,
+    merge_with_redundancy: bool = True,
+    file_suffix: str | None = None,
+    max_process_num: int = 64,
+    choice_func: Rename | None = None,
+    split_dst_file: Sequence[int] = (),
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Merge the safetensors files of all ranks.
+
+    Args:
+        src_dir: directory with ``rank_0``, ``rank_1``, ...; of each the last file by name is taken.
+        src_strategy_file: under which they were saved.
+        dst_dir: where the merged files go; it is made.
+        merge_with_redundancy: every rank wrote all it holds. False: slices that several ranks hold were written once.
+        file_suffix: take files whose names end so, before ``.safetensors``.
+        max_process_num: how many files are written at a time (by threads).
+        choice_func: by name: whether to take a Parameter, or its new name.
+        split_dst_file: ``(n, m)``: make m parts, and write only the n-th of them (from 1), so that m machines share the work.
+        progress: called for each Parameter that was written (with the number of the part as its rank).
+
+    Raises:
+        SporaxTypeError: an argument is of the wrong type.
+        SporaxValueError: a directory or file is missing, broken, incomplete or does not fit.
+    """
+    check_bool(_WHERE, "merge_with_redundancy", merge_with_redundancy)
+    check_count(_WHERE, "max_process_num", max_process_num, minimum=1)
+    if choice_func is not None and not callable(choice_func):
+        raise SporaxTypeError(f"For '{_WHERE}', 'choice_func' must be callable, but got {type(choice_func).__name__}.")
+    number, num_parts = _check_split(split_dst_file)
+    paths = _rank_files(src_dir, file_suffix)
+    # Without a strategy every file is whole.
+    strategy = read_strategy(_WHERE, "src_strategy_file", src_strategy_file)
+    absent = sorted(set(range(strategy.num_ranks)) - set(paths))
+    # A slice that only an absent rank wrote cannot be read anywhere else.
+    if merge_with_redundancy is False and absent:
+        raise SporaxValueError(
+            f"For '{_WHERE}', files without redundancy must be there for all ranks, but those of ranks {absent} are not."
+        )
+    source = ShardedCheckpoint(_WHERE, strategy, {r: open_checkpoint(_WHERE, p, verify=True) for r, p in paths.items()})
+    chosen = _chosen(source.names(), choice_func)
+    # What no layout names is a counter or the like.
+    weights = [name for name in chosen if strategy.weight_name(name) or src_strategy_file is None]
+    parts = _parts(source, weights, num_parts)
+    target = Path(dst_dir)
+    target.mkdir(parents=True, exist_ok=True)
+
+    def write(part: int) -> None:
+        _write(source, parts[part], chosen, target / f"part{part}.safetensors", part, progress)
+
+    with ThreadPoolExecutor(max_process_num) as executor:
+        # The n-th of m parts is for machines that share the work.
+        numbers = range(len(parts)) if number is None else [number - 1]
+        for future in [executor.submit(write, part) for part in numbers]:
+            future.result()
+    # One machine writes the map and the counters, for all.
+    if number in (None, 1):
+        counters = [name for name in chosen if name not in set(weights)]
+        if counters:
+            _write(source, counters, chosen, target / COUNTERS, 0, progress)
+        _write_map(source, parts, chosen, target)
+
+
+def _check_split(split: Any) -> tuple[int | None, int | None]:
+    if not isinstance(split, tuple | list) or len(split) not in (0, 2):
+        raise SporaxValueError(f"For '{_WHERE}', 'split_dst_file' must be () or (n, m), but got {split!r}.")
+    if not split:
+        return None, None
+    number, parts = (check_count(_WHERE, "split_dst_file", value, minimum=1) for value in split)
+    if number > parts:
+        raise SporaxValueError(f"For '{_WHERE}', 'split_dst_file' must be (n, m) with n <= m, but got {split!r}.")
+    return number, parts
+
+
+def _rank_files(src_dir: str, suffix: str | None) -> dict[int, Path]:
+    source = Path(src_dir)
+    files: dict[int, Path] = {}
+    for folder in sorted(source.iterdir()) if source.is_dir() else []:
+        number = folder.name.removeprefix("rank_")
+        # The last by name, as the newest of a series.
+        matching = sorted(path for path in folder.glob(f"*{suffix or ''}.safetensors") if path.name[0] != ".")
+        if number.isdecimal() and matching:
+            files[int(number)] = matching[-1]
+    if not files:
+        raise SporaxValueError(
+            f"For '{_WHERE}', 'src_dir' must hold rank_0, rank_1, ... with '*{suffix or ''}.safetensors', but '{src_dir}' "
+            "does not."
+        )
+    return files
+
+
+def _chosen(names: Sequence[str], choice: Rename | None) -> dict[str, str]:
+    """New names by old ones."""
+    chosen: dict[str, str] = {}
+    for name in names:
+        answer = True if choice is None else choice(name)
+        if not isinstance(answer, bool | str):
+            raise SporaxTypeError(
+                f"For '{_WHERE}', 'choice_func' must return a bool or a string, but returned {answer!r} for '{name}'."
+            )
+        if answer:
+            # True keeps the name; a string is the new one.
+            chosen[name] = name if answer is True else str(answer)
+    # Two tensors cannot have one name in a file.
+    if len(set(chosen.values())) != len(chosen):
+        raise SporaxValueError(f"For '{_WHERE}', 'choice_func' gives one name to several parameters.")
+    return chosen
+
+
+def _parts(source: ShardedCheckpoint, names: Sequence[str], num_parts: int | None) -> list[list[str]]:
+    """Names by part: as many parts as requested, else as few as `PART_BYTES` allows."""
+    # Sorted, so that all machines divide the work in the same way.
+    sizes = {name: _size(source.spec(name)) for name in sorted(names)}
+    # Rounded up, so that no more than the requested number of parts is begun.
+    limit = PART_BYTES if num_parts is None else -(-sum(sizes.values()) // num_parts)
+    parts: list[list[str]] = [[]]
+    filled = 0
+    for name, size in sizes.items():
+        # A Parameter that is larger than the limit gets a part of its own.
+        if parts[-1] and filled + size > limit and (num_parts is None or len(parts) < num_parts):
+            parts.append([])
+            filled = 0
+        parts[-1].append(name)
+        filled += size
+    # Empty parts: as many files as were requested.
+    return parts + [[] for _ in range((num_parts or 0) - len(parts))]
+
+
+def _size(spec: TensorSpec) -> int:
+    return 0 if spec.dtype is None else spec.dtype.itemsize * int(np.prod(spec.shape, dtype=np.int64))
+
+
+def _write(
+    source: ShardedCheckpoint,
+    names: Sequence[str],
+    renamed: dict[str, str],
+    path: Path,
+    part: int,
+    progress: Progress | None,
+) -> None:
+    old = {renamed[name]: name for name in names}
+    specs = [TensorSpec(renamed[name], (spec := source.spec(name)).shape, spec.dtype) for name in names]
+
+    def values(spec: TensorSpec) -> Any:
+        value = source.read(old[spec.name])
+        source.release()
+        if progress is not None:
+            progress(part, spec.name, _size(spec))
+        return value
+
+    write_stream(path, specs, values)
+
+
+def _write_map(source: ShardedCheckpoint, parts: list[list[str]], renamed: dict[str, str], target: Path) -> None:
+    places = {renamed[name]: f"part{part}.safetensors" for part, names in enumerate(parts) for name in names}
+    total = sum(_size(source.spec(name)) for names in parts for name in names)
+    content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+    with atomic_write(target / NAME_MAP) as file:
+        file.write(json.dumps(content, indent=4).encode())

@@ -1,0 +1,132 @@
+"""What a metric is: something that is cleared, updated with batches, and evaluated."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+class Metric(metaclass=ABCMeta):
+    """Base class of metrics.
+
+    `clear` forgets everything, `update` takes one batch, `eval` gives the result. Values live on the host as numpy arrays.
+
+    Example:
+        >>> metric = Accuracy()
+        >>> metric(Tensor([[0.1, 0.9]]), Tensor([1]))
+        1.0
+    """
+
+    _indexes: list[int] | None = None
+
+    @property
+    def indexes(self) -> list[int] | None:
+        """Which inputs of `update` are used, and in which order; None for all."""
+        return self._indexes
+
+    def set_indexes(self, indexes: list[int]) -> Self:
+        """Choose the inputs of `update`, where a network has more outputs than the metric takes.
+
+        Raises:
+            SporaxValueError: not a list of whole numbers.
+        """
+        if not isinstance(indexes, list) or not all(isinstance(index, int) for index in indexes):
+            raise SporaxValueError(
+                f"For 'set_indexes', 'indexes' must be a list of whole numbers, but got {indexes!r}."
+            )
+        self._indexes = indexes
+        return self
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The result for one batch alone."""
+        self.clear()
+        self.update(*inputs)
+        return self.eval()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget everything."""
+
+    @abstractmethod
+    def update(self, *inputs: Any) -> None:
+        """Take one batch."""
+
+    @abstractmethod
+    def eval(self) -> Any:
+        """The result over all batches since `clear`."""
+
+    # ------------------------------------------------------------------------------------- for those who write metrics
+
+    def _convert_data(self, data: Any) -> Array:
+        """A Tensor, list or numpy array, as numpy array.
+
+        Raises:
+            SporaxTypeError: something else.
+        """
+        if isinstance(data, Tensor):
+            return data.asnumpy()
+        if isinstance(data, list | np.ndarray):
+            return np.asarray(data)
+        raise SporaxTypeError(
+            f"For '{type(self).__name__}', inputs must be Tensors, lists or numpy arrays, but got {type(data).__name__}."
+        )
+
+    def _inputs(self, inputs: tuple[Any, ...], *names: str) -> list[Array]:
+        """The inputs of `update` as numpy arrays.
+
+        Raises:
+            SporaxValueError: not as many as there are `names`.
+        """
+        self._check_count(inputs, *names)
+        return [self._convert_data(value) for value in inputs]
+
+    def _check_count(self, inputs: tuple[Any, ...], *names: str) -> None:
+        if len(inputs) != len(names):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}.update', there must be {len(names)} inputs ({', '.join(names)}), "
+                f"but got {len(inputs)}."
+            )
+
+    def _check_seen(self, seen: Any) -> None:
+        """Raise if nothing was seen.
+
+        Raises:
+            SporaxRuntimeError: `eval` was called before `update`.
+        """
+        if not seen:
+            raise SporaxRuntimeError(
+                f"For '{type(self).__name__}.eval', there must be samples to compute from, but 'update' was not called "
+                "since the last 'clear'."
+            )
+
+
+def rearrange_inputs(func: Callable[..., None]) -> Callable[..., None]:
+    """Decorator for `update` that makes `Metric.set_indexes` choose its inputs."""
+
+    @functools.wraps(func)
+    # Users call `update` with all outputs of a network.
+    def chosen(self: Metric, *inputs: Any) -> None:
+        indexes = self.indexes
+        return func(self, *(inputs if not indexes else [inputs[index] for index in indexes]))
+
+    return chosen
+
+
+def labels_of(y_pred: Array, y: Array) -> Array:
+    """True classes: `y`, or where it is one-hot like `y_pred`, the positions of its ones."""
+    return y.argmax(axis=1) if y_pred.ndim == y.ndim and is_one_hot(y) else y
+
+
+def is_one_hot(y: Array) -> bool:
+    """Whether dimension 1 of `y` holds a single 1 and zeros."""
+    # The sum alone would take (0.5, 0.5) for one-hot.
+    return y.ndim > 1 and bool(np.isin(y, (0, 1)).all()) and bool((y.sum(axis=1) == 1).all())

@@ -1,0 +1,306 @@
+"""Metrics that are averages over samples: loss, accuracy, errors, perplexity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.train._checks import check_bool, check_integer, check_text
+from sporax.mindspore.train.metrics._classes import ClassificationMetric
+from sporax.mindspore.train.metrics._metric import Metric, labels_of, rearrange_inputs
+
+
+class Loss(Metric):
+    """Mean of the losses of all batches, each counted once whatever its size."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sum = 0.0
+        self._count = 0
+
+    @rearrange_inputs
+    def update(self, *inputs: Any) -> None:
+        """Take the loss of one batch: a scalar, or one per sample.
+
+        Raises:
+            SporaxValueError: more than one input, or more than one dimension.
+        """
+        (loss,) = self._inputs(inputs, "loss")
+        if loss.ndim > 1:
+            raise SporaxValueError(f"For 'Loss.update', the loss must have at most 1 dimension, but got {loss.ndim}.")
+        # The mean also of a loss per sample.
+        self._sum += float(loss.mean())
+        self._count += 1
+
+    def eval(self) -> float:
+        """The mean.
+
+        Raises:
+            SporaxRuntimeError: no batch was seen.
+        """
+        self._check_seen(self._count)
+        return self._sum / self._count
+
+
+class Accuracy(ClassificationMetric):
+    """Share of samples that are predicted rightly.
+
+    Args:
+        eval_type: ``"classification"``: scores ``[N, C, ...]`` and classes ``[N, ...]`` (or one-hot); or
+            ``"multilabel"``: zeros and ones ``[N, C, ...]`` both, right if all C are.
+
+    Raises:
+        SporaxTypeError: another `eval_type`.
+    """
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self._correct = 0
+        self._total = 0
+
+    @rearrange_inputs
+    def update(self, *inputs: Any) -> None:
+        """Take predictions and truth of one batch.
+
+        Raises:
+            SporaxValueError: their shapes do not fit each other or `eval_type`, or the number of classes changes.
+        """
+        y_pred, y = self._checked(inputs)
+        if self._type == "classification":
+            right = y_pred.argmax(axis=1) == y
+        else:
+            # A sample is right if all of its labels are.
+            right = (y_pred == y).all(axis=1)
+        self._correct += int(right.sum())
+        self._total += right.size
+
+    def eval(self) -> float:
+        """The share.
+
+        Raises:
+            SporaxRuntimeError: no sample was seen.
+        """
+        self._check_seen(self._total)
+        return self._correct / self._total
+
+
+class TopKCategoricalAccuracy(Metric):
+    """Share of samples whose class is among the `k` with the highest scores.
+
+    Args:
+        k: how many.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: `k` is no positive whole number.
+    """
+
+    def __init__(self, k: int) -> None:
+        if check_integer("TopKCategoricalAccuracy", "k", k) < 1:
+            raise SporaxValueError(f"For 'TopKCategoricalAccuracy', 'k' must be at least 1, but got {k}.")
+        self.k = k
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._correct = 0
+        self._total = 0
+
+    @rearrange_inputs
+    def update(self, *inputs: Any) -> None:
+        """Take scores ``[N, C]`` and classes ``[N]`` (or one-hot) of one batch."""
+        y_pred, y = self._inputs(inputs, "predicted value", "true value")
+        labels = labels_of(y_pred, y).reshape(-1, 1)
+        # Sorting the negated scores puts the best first.
+        best = np.argsort(-y_pred, axis=1)[:, : self.k]
+        self._correct += int((best == labels).sum())
+        self._total += len(labels)
+
+    def eval(self) -> float:
+        """The share.
+
+        Raises:
+            SporaxRuntimeError: no sample was seen.
+        """
+        self._check_seen(self._total)
+        return self._correct / self._total
+
+
+class Top1CategoricalAccuracy(TopKCategoricalAccuracy):
+    """`TopKCategoricalAccuracy` with k = 1."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
+    """`TopKCategoricalAccuracy` with k = 5."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+
+
+class _Distance(Metric):
+    """Sum over all elements of a distance, divided by the number of samples."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sum = 0.0
+        self._total = 0
+
+    def _distance(self, difference: Any) -> Any:
+        raise NotImplementedError
+
+    @rearrange_inputs
+    def update(self, *inputs: Any) -> None:
+        """Take predictions and truth of one batch, of equal sizes."""
+        y_pred, y = self._inputs(inputs, "predicted value", "true value")
+        if y.size != y_pred.size:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}.update', both inputs must have the same size, "
+                f"but got shapes {y_pred.shape} and {y.shape}."
+            )
+        # Shapes may differ as long as the sizes agree: (N, 1) and (N,).
+        self._sum += float(self._distance(y.reshape(y_pred.shape) - y_pred).sum())
+        self._total += y.shape[0]
+
+    def eval(self) -> float:
+        """Sum over elements, divided by the number of samples, as in MindSpore.
+
+        Raises:
+            SporaxRuntimeError: no sample was seen.
+        """
+        self._check_seen(self._total)
+        return self._sum / self._total
+
+
+class MAE(_Distance):
+    """Absolute error: summed over all elements, divided by the number of samples."""
+
+    def _distance(self, difference: Any) -> Any:
+        return np.abs(difference)
+
+
+class MSE(_Distance):
+    """Squared error: summed over all elements, divided by the number of samples."""
+
+    def _distance(self, difference: Any) -> Any:
+        return np.square(difference)
+
+
+class Perplexity(Metric):
+    """exp of the mean negative log-probability of the true classes.
+
+    Args:
+        ignore_label: a class that is not counted.
+
+    Raises:
+        SporaxTypeError: `ignore_label` is no whole number.
+    """
+
+    def __init__(self, ignore_label: int | None = None) -> None:
+        if ignore_label is not None:
+            check_integer("Perplexity", "ignore_label", ignore_label)
+        self.ignore_label = ignore_label
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sum = 0.0
+        self._count = 0
+
+    @rearrange_inputs
+    def update(self, *inputs: Any) -> None:
+        """Take probabilities ``[..., C]`` and classes ``[...]`` of one batch.
+
+        Raises:
+            SporaxRuntimeError: their shapes do not fit.
+        """
+        probabilities, labels = self._inputs(inputs, "predicted value", "label")
+        rows = probabilities.reshape(-1, probabilities.shape[-1]) if probabilities.ndim else probabilities
+        classes = labels.reshape(-1).astype(np.int64)
+        if probabilities.ndim < 1 or len(rows) != classes.size:
+            raise SporaxRuntimeError(
+                "For 'Perplexity.update', the predicted value must have one row per label, but got shapes "
+                f"{probabilities.shape} and {labels.shape}."
+            )
+        # Padding of sentences is the usual reason.
+        if self.ignore_label is not None:
+            counted = classes != self.ignore_label
+            rows, classes = rows[counted], classes[counted]
+        chosen = rows[np.arange(classes.size), classes]
+        # The lower bound keeps log(0) finite; MindSpore uses the same number.
+        self._sum -= float(np.log(np.maximum(1e-10, chosen)).sum())
+        self._count += classes.size
+
+    def eval(self) -> float:
+        """The perplexity.
+
+        Raises:
+            SporaxRuntimeError: no label was counted.
+        """
+        self._check_seen(self._count)
+        return math.exp(self._sum / self._count)
+
+
+class CosineSimilarity(Metric):
+    """Similarity of every pair of rows of the last batch.
+
+    Args:
+        similarity: ``"cosine"`` or ``"dot"``.
+        reduction: ``"none"`` gives the matrix, ``"sum"`` and ``"mean"`` one value per row.
+        zero_diagonal: a row's similarity to itself counts as 0.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+    """
+
+    def __init__(self, similarity: str = "cosine", reduction: str = "none", zero_diagonal: bool = True) -> None:
+        self.similarity = check_text("CosineSimilarity", "similarity", similarity, ("dot", "cosine"))
+        self.reduction = check_text("CosineSimilarity", "reduction", reduction, ("none", "sum", "mean"))
+        self.zero_diagonal = check_bool("CosineSimilarity", "zero_diagonal", zero_diagonal)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._matrix: Any = None
+
+    @rearrange_inputs
+    def update(self, *inputs: Any) -> None:
+        """Take one batch of rows ``[N, D]``; it replaces the one before.
+
+        Raises:
+            SporaxValueError: not one matrix.
+        """
+        (rows,) = self._inputs(inputs, "rows")
+        if rows.ndim != 2:
+            raise SporaxValueError(
+                f"For 'CosineSimilarity.update', the rows must be a matrix, but got shape {rows.shape}."
+            )
+        if self.similarity == "cosine":
+            rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        self._matrix = rows @ rows.T
+
+    def eval(self) -> Any:
+        """Matrix ``[N, N]``, or ``[N]`` with a reduction.
+
+        Raises:
+            SporaxRuntimeError: no batch was seen.
+        """
+        self._check_seen(self._matrix is not None)
+        # A copy: the diagonal is changed, and `eval` may be called again.
+        matrix = self._matrix.copy()
+        if self.zero_diagonal:
+            np.fill_diagonal(matrix, 0)
+        if self.reduction == "none":
+            return matrix
+        return matrix.sum(axis=-1) if self.reduction == "sum" else matrix.mean(axis=-1)

@@ -1,3 +1,0 @@
-"""Communication operators: collectives, messages between two ranks, pending requests."""
-
-from sporax.ops._collectives import messages, primitives

@@ -1,3 +1,0 @@
-"""Image operators: resizing, sampling, boxes, colors."""
-
-from sporax.ops.image import boxes, class_forms, color, resize, sampling

@@ -1,3 +1,0 @@
-"""Linear algebra: products, decompositions, norms, banded matrices."""
-
-from sporax.ops.linalg import banded, decompositions, factors, norms, products

@@ -1,0 +1,99 @@
+"""The events of a step, operators and transfers, in the order of the graph.
+
+A tensor exists once per placement that it is resharded to. In steps of the facade the settings decide which transfers
+are fused, and the compiler is told to leave them so; in other programs the compiler combines reductions (`merging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
+from sporax.planner.communication.gradient_terms import term_order
+from sporax.planner.communication.transfers import TransferGroup, schedule
+
+Value = tuple[int, Placement | None]
+"""A tensor at one placement; None for wherever it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An operator runs, a tensor is moved, or results are handed out.
+
+    Attributes:
+        position: of the operator at which this happens.
+        reads, writes: values.
+        operator: what runs; None for a move and for the end.
+        transfers: what is moved, one for every value; () for an operator.
+    """
+
+    position: int
+    reads: tuple[Value, ...]
+    writes: tuple[Value, ...]
+    operator: Operator | None = None
+    transfers: TransferGroup = ()
+
+
+class Timeline:
+    """The events of one step in order, and what follows from them.
+
+    Args:
+        graph: the step.
+        plan: how it is sharded; without one nothing is moved, and every tensor is there once.
+
+    Attributes:
+        inputs, outputs: the arguments as values, and the results.
+        events: in the order of the graph; the last one hands out the results.
+        mesh: the devices; None without a plan.
+        merging: whether reductions that do not need each other become one.
+        order: by position the operators that wait for a term of a gradient.
+    """
+
+    def __init__(self, graph: OperatorGraph, plan: Plan | None = None) -> None:
+        self.graph = graph
+        self.mesh = plan.mesh if plan else None
+        places: Sequence[Placement | None] = plan.inputs if plan else [None] * len(graph.inputs)
+        self.inputs = [(argument.tensor, place) for argument, place in zip(graph.inputs, places, strict=True)]
+        places = plan.outputs if plan else [None] * len(graph.outputs)
+        self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
+        self.events = list(_events(graph, plan) if plan else _bare_events(graph))
+        # Results are handed out at the end, so they are live until then.
+        self.events.append(
+            Event(len(graph.operators), tuple(output for output in self.outputs if output[0] != LITERAL), ())
+        )
+        self.order = term_order(graph, plan) if plan else {}
+        self.merging = plan is None or plan.fusion_is_free
+
+
+def _bare_events(graph: OperatorGraph) -> Iterator[Event]:
+    for number, operator in enumerate(graph.operators):
+        reads = tuple((tensor, None) for tensor in operator.operands if tensor != LITERAL)
+        yield Event(number, reads, tuple((tensor, None) for tensor in operator.results), operator)
+
+
+def _events(graph: OperatorGraph, plan: Plan) -> Iterator[Event]:
+    communication = schedule(graph, plan)
+    # Arguments are moved before operator 0, results after the last one.
+    yield from _moved(0, communication.at_start)
+    for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+        yield from _moved(number, communication.before[number])
+        operands = zip(operator.operands, planned.operands, strict=True)
+        reads = tuple(value for value in operands if value[0] != LITERAL)
+        yield Event(number, reads, tuple(zip(operator.results, planned.results, strict=True)), operator)
+        yield from _moved(number, communication.after[number])
+    yield from _moved(len(graph.operators), communication.at_end)
+
+
+def _moved(position: int, transfers: tuple[TransferGroup, ...]) -> Iterator[Event]:
+    for group in transfers:
+        ways = [(transfer.tensor, transfer.redistribution) for transfer in group]
+        yield Event(
+            position,
+            tuple((tensor, way.source) for tensor, way in ways),
+            tuple((tensor, way.target) for tensor, way in ways),
+            None,
+            group,
+        )

@@ -1,0 +1,1 @@
+"""What XLA's CPU compiler fuses and combines: one backend of the model of memory."""

@@ -1,0 +1,535 @@
+"""The instructions and arrays of a compiled program before fusion, as operators and transfers of a step become them.
+
+Problem: peak memory depends on arrays that the graph does not show: transposed operands, words of random bits, buffers
+of collectives.
+
+Method: an instruction reads arrays and writes arrays. Most operators are one instruction. The others follow XLA for
+CPUs, as seen in its buffer assignment:
+
+* Matrix products and convolutions read and write canonical layouts; operands in another order are transposed first.
+  Products of plain matrices also accept transposed operands.
+* The gradient of a pooling makes the coordinates of all elements, selects those of the extremes, and adds at these
+  positions.
+* Random bits are two words per element, which stay live until the bits are last read.
+* Collectives write one slice after another. If the gathered dimension is not the first, readers that need the usual
+  order transpose the result; reduce-scatters transpose their operand.
+
+On GPUs and TPUs, products and convolutions may accept other layouts; then this model counts too many transposed
+operands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from sporax.ir.graph import LITERAL, MARK, Operator
+from sporax.ir.newer_primitives import with_newer
+from sporax.ir.placement import num_parts
+from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
+from sporax.planner.communication.step_events import Event, Timeline, Value
+from sporax.planner.rules import entry_for
+from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, ENTER, RULES
+
+BARRIER = "optimization_barrier"
+VIEWS = frozenset(["reshape", "squeeze", "expand_dims", BARRIER, "stop_gradient", "name", MARK, ENTER, ARGUMENT])
+"""Operators whose results are their operands under another number or in another shape."""
+MAYBE_VIEWS = frozenset(
+    [
+        "broadcast_in_dim",
+        "broadcast_to",
+        "slice",
+        "dynamic_slice",
+        "copy",
+        "reduce_sum",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+    ]
+)
+"""Views where they leave the number of bytes as it is."""
+LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
+"""Families of rules (`planner.rules.rule_table`) whose operators become loops over elements."""
+COSTLY = with_newer(
+    [
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cos",
+        "cosh",
+        "sin",
+        "sinh",
+        "tan",
+        "tanh",
+        "erf",
+        "erf_inv",
+    ]
+    + [
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "logistic",
+        "pow",
+        "sqrt",
+        "cbrt",
+        "rsqrt",
+        "div",
+        "rem",
+        "gather",
+    ]
+)
+"""Operators that compilers do not compute twice, once for each reader."""
+SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
+"""Operators that reductions absorb: single instructions, which not every newer relative of theirs is."""
+_WORD = 4
+"""Bytes of one word of random bits."""
+_MANY = 8
+"""Operands up to which XLA fuses a concatenation into its readers."""
+
+
+class Kind(Enum):
+    """What compilers may do with an instruction."""
+
+    LOOP = "loop"
+    """Element by element; fused into the loops that read it."""
+    REDUCTION = "reduction"
+    """A kernel of its own, into which one elementwise operator before it is fused."""
+    KERNEL = "kernel"
+    """A kernel of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """What an instruction writes, or an argument.
+
+    Attributes:
+        tensor: the graph's tensor that it belongs to.
+        num_bytes: its size.
+    """
+
+    tensor: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step of a compiled program.
+
+    Attributes:
+        kind: what compilers may do with it.
+        reads, writes: numbers of arrays.
+        event: number of the event that it is of.
+        elementwise: whether it computes every element from the elements at the same place.
+        simple: whether a reduction takes it in.
+        costly: whether computing it twice is more expensive than keeping it.
+        spreads: whether it is made from less than it writes.
+        joins: whether it puts operands side by side.
+        in_place: whether it writes over its first operand.
+        sends: whether devices communicate.
+        combines: equal for reductions that may become one all-reduce; () for everything else.
+        view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
+        tuple_result: whether its result is a tuple, which is taken apart before its elements are read.
+        after: arrays that exist before it runs although it does not read them: what it reads passed a barrier with them.
+    """
+
+    kind: Kind
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    event: int
+    elementwise: bool = False
+    simple: bool = False
+    costly: bool = False
+    spreads: bool = False
+    joins: bool = False
+    in_place: bool = False
+    sends: bool = False
+    combines: tuple[object, ...] = ()
+    view: bool = False
+    tuple_result: bool = False
+    after: frozenset[int] = frozenset()
+
+
+class Instructions:
+    """All instructions of a timeline, in order.
+
+    Attributes:
+        timeline: what happens.
+        arrays: by number.
+        instructions: in an order in which they can run.
+        number: of the array that a value is; views share one.
+        rigid: arrays that collectives leave in a shape that nothing is written over.
+        barred: arrays that pass barriers, through which nothing is fused.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.arrays: list[Array] = []
+        self.instructions: list[Instruction] = []
+        self.number: dict[Value, int] = {}
+        self.rigid: set[int] = set()
+        self.barred: set[int] = set()
+        self._waits: dict[Value, frozenset[int]] = {}
+        """For values that passed barriers the arrays that did so with them."""
+        self._after: frozenset[int] = frozenset()
+        self._event = -1
+        self._looped: set[int] = set()
+        """Arrays made by loops."""
+        self._chosen: set[int] = set()
+        """Arrays made by loops from conditions, as zeros and ones."""
+        self._plain: set[int] = set()
+        """Arrays made by products of plain matrices."""
+        self._seen: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._viewed: dict[int, int] = {}
+        """Arrays in other shapes, and what they are views of."""
+        self._turned: dict[int, int] = {}
+        """Transposed matrices, and what they are made of."""
+        for value in timeline.inputs:
+            self._array_of(value)
+        # The last event only hands out results; no instruction belongs to it.
+        for self._event, event in enumerate(timeline.events[:-1]):
+            self._after = frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
+            if event.operator is None:
+                self._transfer(event)
+            else:
+                if event.position in timeline.order:
+                    delay = timeline.order[event.position]
+                    self._after |= {self._array_of((delay.term, delay.placement))}
+                self._operator(event, event.operator)
+
+    # ------------------------------------------------------------------------------------------------------- arrays
+
+    def _array_of(self, value: Value) -> int:
+        if value not in self.number:
+            spec = self.timeline.graph.tensors[value[0]]
+            self.number[value] = self._new(value[0], math.prod(self._shape(value)) * spec.itemsize)
+        return self.number[value]
+
+    def _new(self, tensor: int, num_bytes: int) -> int:
+        self.arrays.append(Array(tensor, num_bytes))
+        return len(self.arrays) - 1
+
+    def like(self, array: int) -> int:
+        """A new array of the same size."""
+        return self._new(self.arrays[array].tensor, self.arrays[array].num_bytes)
+
+    def num_elements(self, array: int) -> int:
+        """Of an array."""
+        entry = self.arrays[array]
+        return entry.num_bytes // max(self.timeline.graph.tensors[entry.tensor].itemsize, 1)
+
+    def _shape(self, value: Value) -> tuple[int, ...]:
+        """Of a device's slice."""
+        tensor, placement = value
+        shape = self.timeline.graph.tensors[tensor].shape
+        # Without a plan tensors are whole.
+        if placement is None or self.timeline.mesh is None:
+            return shape
+        parts = (num_parts(self.timeline.mesh, axes) for axes in placement.dims)
+        return tuple(size // count for size, count in zip(shape, parts, strict=True))
+
+    def _bytes(self, value: Value) -> int:
+        return math.prod(self._shape(value)) * self.timeline.graph.tensors[value[0]].itemsize
+
+    def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], **marks: Any) -> None:
+        self.instructions.append(
+            Instruction(kind, tuple(reads), tuple(writes), self._event, after=self._after, **marks)
+        )
+        if kind is Kind.LOOP:
+            self._looped.update(writes)
+
+    def _in_shape(self, array: int, shape: tuple[int, ...]) -> int:
+        """An array in another shape. A loop that makes it can make it in that shape, for those who want it so."""
+        # A view of a view is a view of the array itself.
+        array = self._viewed.get(array, array)
+        if array not in self._looped:
+            return array
+        if (array, shape) not in self._seen:
+            self._seen[array, shape] = view = self.like(array)
+            self._viewed[view] = array
+            self._add(Kind.LOOP, [array], [view], view=True)
+        return self._seen[array, shape]
+
+    def _sent(self, array: int, result: int, tuple_result: bool = False) -> int:
+        """A collective that puts slices of one rank after those of another, which is a dimension more."""
+        # The collective sees its operand in another shape; a loop can write it so, anything else is read as it is.
+        self._add(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True, tuple_result=tuple_result)
+        self.rigid.add(result)
+        return result
+
+    def _all_reduced(self, array: int, result: int, move: Move) -> None:
+        # The dtype is part of the key: XLA combines only all-reduces of one element type.
+        combines = (*sorted(move.axes), move.reduction, self.timeline.graph.tensors[self.arrays[array].tensor].dtype)
+        self._add(Kind.KERNEL, [array], [result], sends=True, combines=combines)
+
+    def _rearranged(self, array: int) -> int:
+        """The same in another order of dimensions, which loops read as they go and kernels want written out."""
+        result = self.like(array)
+        self._add(Kind.LOOP, [array], [result])
+        return result
+
+    # ---------------------------------------------------------------------------------------------------- operators
+
+    def _operator(self, event: Event, operator: Operator) -> None:
+        name = operator.name
+        family = "" if operator.bodies else entry_for(name).family
+        if name == BARRIER:
+            self._barrier(event, operator)
+        elif self._is_view(event, operator):
+            for operand, result in self._pairs(event, operator):
+                array, shape = self._array_of(operand), self._shape(result)
+                # A change of shape costs an instruction only if the array is made by a loop, which may write it either
+                # way.
+                self.number[result] = array if shape == self._shape(operand) else self._in_shape(array, shape)
+                if operand in self._waits:
+                    self._waits[result] = self._waits[operand]
+        # With a literal operand it is no call of a library.
+        elif name == "dot_general" and len(event.reads) == len(operator.operands):
+            self._product(event, operator)
+        elif name == "conv_general_dilated" and len(event.reads) == len(operator.operands):
+            self._convolution(event, operator)
+        elif name.startswith("select_and_scatter_add"):
+            self._pooling_gradient(event)
+        elif name == "random_bits":
+            self._random_bits(event)
+        elif name in RULES:
+            # Carries update their first operand in place, as loops do.
+            self._add(Kind.KERNEL, self._read(event), self._written(event), in_place=name == CARRY)
+        elif family in LOOPS or name == "gather":
+            self._loops(event, operator, family)
+        else:
+            # Windows are kernels of their own, whatever they reduce with.
+            kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
+            in_place = name.startswith("scatter") or name == "dynamic_update_slice"
+            self._add(kind, self._read(event), self._written(event), in_place=in_place)
+
+    def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
+        """The operands and the results that they become. Scalars of the program are no operands: they are written here."""
+        reads, pairs = iter(event.reads), []
+        for tensor, result in zip(operator.operands, event.writes, strict=False):
+            if tensor == LITERAL:
+                self._add(Kind.LOOP, [], [self._array_of(result)], spreads=True)
+            else:
+                pairs.append((next(reads), result))
+        return pairs
+
+    def _barrier(self, event: Event, operator: Operator) -> None:
+        """Results are the operands, and exist when all operands do."""
+        arrays = self._read(event)
+        self.barred.update(arrays)
+        for operand, result in self._pairs(event, operator):
+            self.number[result] = self._array_of(operand)
+            # What passed earlier barriers must exist before this one, too.
+            self._waits[result] = frozenset(arrays) | self._after
+
+    def _is_view(self, event: Event, operator: Operator) -> bool:
+        """Whether results are operands under another number."""
+        name = operator.name
+        if name in VIEWS:
+            return True
+        if len(event.reads) != 1 or len(event.writes) != 1:
+            return False
+        operand, result = event.reads[0], event.writes[0]
+        if name == "transpose":
+            in_order = _is_in_order(operator.operation.params["permutation"], self._shape(operand))
+            # Plain matrices are read in any order by the libraries of matrix products.
+            return in_order or self.number.get(operand) in self._plain
+        return name in MAYBE_VIEWS and self._bytes(operand) == self._bytes(result)
+
+    def _read(self, event: Event) -> list[int]:
+        return [self._array_of(value) for value in event.reads]
+
+    def _written(self, event: Event) -> list[int]:
+        return [self._array_of(value) for value in event.writes]
+
+    def _loops(self, event: Event, operator: Operator, family: str) -> None:
+        """One loop for every result."""
+        reads = self._read(event)
+        if operator.name == "convert_element_type" and operator.operation.operands[0].dtype == "bool":
+            self._chosen.update(self._written(event))
+        if operator.name == "transpose" and len(self._shape(event.reads[0])) == 2:
+            # A transposed matrix of a transposed one is the original.
+            self._turned[self._array_of(event.writes[0])] = self._turned.get(reads[0], reads[0])
+        joined = operator.name in ("concatenate", "stack")
+        for result in self._written(event):
+            self._add(
+                # With more operands XLA writes the concatenation instead of computing it in each reader.
+                Kind.KERNEL if joined and len(reads) > _MANY else Kind.LOOP,
+                reads,
+                [result],
+                elementwise=family == "1 elementwise",
+                simple=operator.name in SIMPLE and not self._selects(reads),
+                costly=operator.name in COSTLY,
+                spreads=family == "9 creation" or operator.name in ("broadcast_in_dim", "broadcast_to"),
+                joins=joined,
+            )
+
+    def _selects(self, reads: Sequence[int]) -> bool:
+        """Whether a product is one with zeros and ones made of a condition: compilers select then."""
+        return not self._chosen.isdisjoint(reads)
+
+    def _product(self, event: Event, operator: Operator) -> None:
+        """A matrix product reads [batch, rows, inner] and [batch, inner, columns]; of plain matrices any order will do."""
+        contracted, batch = operator.operation.params["dimension_numbers"]
+        reads = []
+        for side, value in enumerate(event.reads):
+            # Each operand by itself: a transposed one may be written out while the other is read as it is.
+            shape = self._shape(value)
+            array = self._array_of(value)
+            if len(shape) == 2:
+                # The product reads the matrix itself, transposed, so no transposed copy is made.
+                array = self._turned.get(array, array)
+            if is_rearranged(operator, side, shape):
+                array = self._rearranged(array)
+            elif len(shape) > 2:
+                free = [dim for dim in range(len(shape)) if dim not in contracted[side] and dim not in batch[side]]
+                sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, contracted[side]))
+                array = self._in_shape(array, tuple(sizes))
+            reads.append(array)
+        self._add(Kind.KERNEL, reads, self._written(event))
+        if all(len(self._shape(value)) == 2 for value in event.reads):
+            self._plain.update(self._written(event))
+
+    def _convolution(self, event: Event, operator: Operator) -> None:
+        """A convolution reads and writes channels last, kernels with the results' channels last."""
+        numbers = operator.operation.params["dimension_numbers"]
+        result = numbers.out_spec
+        reads = []
+        for place, value in enumerate(event.reads):
+            array = self._array_of(value)
+            reads.append(self._rearranged(array) if is_rearranged(operator, place, self._shape(value)) else array)
+        (written,) = self._written(event)
+        # Convolutions write channels last; if the program has them elsewhere, one more loop brings them there.
+        if _is_in_order((result[0], *result[2:], result[1]), self._shape(event.writes[0])):
+            self._add(Kind.KERNEL, reads, [written])
+        else:
+            canonical = self.like(written)
+            self._add(Kind.KERNEL, reads, [canonical])
+            self._add(Kind.LOOP, [canonical], [written])
+
+    def _pooling_gradient(self, event: Event) -> None:
+        """Coordinates of all elements, those of the extremes, and an addition at these places."""
+        source, operand = self._read(event)
+        tensor = event.writes[0][0]
+        # Coordinates are int32: 4 bytes per dimension and element.
+        rank, index = len(self._shape(event.reads[1])), 4
+        every, extremes = (index * math.prod(self._shape(value)) for value in (event.reads[1], event.reads[0]))
+        coordinates = [self._new(tensor, every) for _ in range(rank)]
+        zeros = self.like(operand)
+        for array in (*coordinates, zeros):
+            self._add(Kind.KERNEL, [], [array])
+        picked = [self.like(source), *(self._new(tensor, extremes) for _ in range(rank))]
+        self._add(Kind.KERNEL, [operand, *coordinates], picked)
+        indices = self._new(tensor, extremes * rank)
+        self._add(Kind.KERNEL, picked[1:], [indices])
+        # Scatters add to a buffer of zeros in place.
+        self._add(Kind.KERNEL, [zeros, indices, source], self._written(event), in_place=True)
+
+    def _random_bits(self, event: Event) -> None:
+        """Threefry makes two words for every element in a loop of its own, and those who read bits put them together."""
+        (result,) = self._written(event)
+        # Two words of 32 bits per element, whatever the size of the result.
+        size = _WORD * math.prod(self._shape(event.writes[0]))
+        words = [self._new(event.writes[0][0], size) for _ in range(2)]
+        self._add(Kind.KERNEL, self._read(event), words)
+        self._add(Kind.LOOP, words, [result], elementwise=True)
+
+    # ---------------------------------------------------------------------------------------------------- transfers
+
+    def _transfer(self, event: Event) -> None:
+        if len(event.transfers) > 1:
+            self._buffer(event)
+            return
+        way = event.transfers[0].redistribution
+        array = self._array_of(event.reads[0])
+        # A transfer without moves (a placement under another name) writes nothing.
+        if not way.moves:
+            self.number[event.writes[0]] = array
+            return
+        shape = list(way.factored)
+        for move in way.moves[:-1]:
+            array = self._moved(array, move, shape)
+        # The partial sum under this placement is gone; the new array has the same name.
+        self.number.pop(event.writes[0], None)  # parts that were combined, and are needed again, are computed again
+        self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0]))
+
+    def _moved(self, array: int, move: Move, shape: list[int], target: int | None = None) -> int:
+        """The instructions of one move, which changes the local `shape`; the last of them writes `target`."""
+        assert self.timeline.mesh is not None
+        count, kind = num_parts(self.timeline.mesh, move.axes), move.kind
+        # The pieces of several slices interleave unless the dimension is the outermost one, so they are put in order
+        # first.
+        crosswise = math.prod(shape[: max(move.source, move.target)]) > 1
+        tensor, size = self.arrays[array].tensor, self.arrays[array].num_bytes
+        # The local slice grows where an axis is gathered and shrinks where one begins to shard.
+        if kind is not MoveKind.PERMUTE and move.source >= 0:
+            shape[move.source], size = shape[move.source] * count, size * count
+        if kind is not MoveKind.PERMUTE and move.target >= 0:
+            shape[move.target], size = shape[move.target] // count, size // count
+        result = self._new(tensor, size) if target is None else target
+        if kind in (MoveKind.SLICE, MoveKind.MASK):
+            self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
+        # Without a native collective, parts are traded and combined by a loop.
+        elif kind is MoveKind.ALL_TO_ALL or move.trades_parts:
+            traded = self._sent(self._rearranged(array), self.like(array), tuple_result=True)
+            self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
+        elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
+            self._all_reduced(array, result, move)
+        elif kind is MoveKind.ALL_REDUCE:
+            # Reductions that are no collective gather all parts and reduce them on each device.
+            self._add(Kind.REDUCTION, [self._sent(array, self._new(tensor, size * count))], [result])
+        elif kind in (MoveKind.ALL_GATHER, MoveKind.REDUCE_SCATTER) and crosswise:
+            first = self._rearranged(array) if kind is MoveKind.REDUCE_SCATTER else array
+            self._add(Kind.LOOP, [self._sent(first, self._new(tensor, size))], [result])
+        else:
+            self._sent(array, result)
+        return result
+
+    def _buffer(self, event: Event) -> None:
+        """Tensors that are fused into one buffer, and sliced out of it afterwards."""
+        reads, writes = self._read(event), self._written(event)
+        tensor = event.reads[0][0]
+        packed, received = (
+            self._new(tensor, sum(self.arrays[entry].num_bytes for entry in part)) for part in (reads, writes)
+        )
+        self._add(Kind.LOOP, reads, [packed], joins=True)
+        if any(move.trades_parts for move in event.transfers[0].redistribution.moves):
+            traded = self._sent(packed, self.like(packed), tuple_result=True)
+            self._add(Kind.LOOP, [traded], [received], joins=True)
+        else:
+            self._sent(packed, received)
+        for write in writes:
+            self._add(Kind.LOOP, [received], [write])
+
+
+def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
+    """Whether a product or convolution reads an operand, whose slice has this `shape`, in another order than it is in."""
+    numbers = operator.operation.params["dimension_numbers"]
+    if operator.name == "conv_general_dilated":
+        image, kernel = numbers.lhs_spec, numbers.rhs_spec
+        # XLA for CPUs runs convolutions with channels last and kernels with output channels last.
+        order = [(image[0], *image[2:], image[1]), (*kernel[2:], kernel[1], kernel[0])][place]
+        return not _is_in_order(order, shape)
+    contracted, batch = numbers
+    free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
+    inner = [*contracted[place]]
+    # A batched product accepts one order per side; a product of matrices either one.
+    orders = [[*batch[place], *free, *inner], [*batch[place], *inner, *free]]
+    plain = not batch[place] and (len(shape) == 2 or place == 1)
+    return not any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
+
+
+def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether dimensions taken in this order are as they are, those of one element aside."""
+    # Dimensions of size one may be anywhere without moving an element.
+    real = [dim for dim in order if shape[dim] > 1]
+    return real == sorted(real)

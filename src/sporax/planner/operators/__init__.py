@@ -1,1 +1,0 @@
-"""Operators as MindSpore users name them: their dimensions, strategies, constraints, groups and names."""

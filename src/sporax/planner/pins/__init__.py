@@ -1,0 +1,1 @@
+"""What users fixed of a plan: strategies, layouts and constraints of operators, as placements."""

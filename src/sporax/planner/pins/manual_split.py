@@ -1,0 +1,232 @@
+"""Lookups in a table with rows split by hand: `manual_split` and `manual_split_with_offset`.
+
+A recommendation model has one table for all feature fields: first the rows of field 0, then those of field 1, and so
+on. If the table is split between fields, its parts and the indices of their fields are on one device, so lookups and
+their gradients need no communication. This module checks MindSpore's conditions before anything is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.base.identity import ByIdentity
+from sporax.ir.graph import IDENTITIES, OperatorGraph, Role
+from sporax.ir.marks import OperatorMark, Side
+from sporax.ir.operation import Shape
+from sporax.ir.uneven import UnevenRows
+
+PLAIN, WITH_OFFSET = "manual_split", "manual_split_with_offset"
+"""MindSpore's names of the two attributes; the second one gives an offset with each number of rows."""
+ATTRIBUTES = (PLAIN, WITH_OFFSET)
+"""Both of them, for callers that only ask whether there is one."""
+LOOKUPS = frozenset({"Gather", "SparseGatherV2", "EmbeddingLookup"})
+"""Operators that take a table and indices into it."""
+
+READERS = LOOKUPS | {"embedding"}
+"""These, and the one that takes indices first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManualSplit:
+    """Parts of a table.
+
+    Attributes:
+        rows: how many rows each part has.
+        offsets: what indices into each part start from.
+    """
+
+    rows: UnevenRows
+    offsets: tuple[int, ...]
+
+    def fits(self, table: Shape, indices: Shape, axis: object) -> bool:
+        """Whether a table and indices of these shapes can be looked up part by part."""
+        parts = len(self.rows.rows)
+        return bool(table and indices) and axis == 0 and table[0] == self.rows.num_rows and indices[-1] % parts == 0
+
+
+def split_of(attributes: Mapping[str, Hashable]) -> ManualSplit | None:
+    """The parts that attributes of an operator name; None where they name none, or not as they should."""
+    plain, pairs = attributes.get(PLAIN), attributes.get(WITH_OFFSET)
+    # Both at once is an error, which `check_split` reports; here it means no split.
+    if (plain is None) == (pairs is None):
+        return None
+    if pairs is None:
+        return _plain(plain)
+    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        return None
+    # The offsets replace the starts of the parts, which plain splits have.
+    split = _plain(tuple(rows for rows, _ in pairs))
+    offsets = tuple(offset for _, offset in pairs)
+    if split is None or not all(isinstance(offset, int) and offset >= 0 for offset in offsets):
+        return None
+    return replace(split, offsets=offsets)
+
+
+def _plain(rows: Hashable) -> ManualSplit | None:
+    if not isinstance(rows, tuple) or not rows:
+        return None
+    # In Python, bool is an int; True rows would be one row.
+    if not all(isinstance(row, int) and not isinstance(row, bool) and row > 0 for row in rows):
+        return None
+    parts = UnevenRows(rows)
+    return ManualSplit(parts, parts.starts)
+
+
+def is_split(mark: OperatorMark) -> bool:
+    """Whether the user splits the table of a lookup into parts."""
+    return mark.operator in LOOKUPS and (mark.get(PLAIN) is not None or mark.get(WITH_OFFSET) is not None)
+
+
+# ------------------------------------------------------------------------------------------------------------------ checks
+
+
+def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int]) -> dict[int, UnevenRows]:
+    """Check all lookups with parts in a step.
+
+    Args:
+        graph: the step, with the shapes its user sees.
+        num_devices: of the mesh.
+        given: numbers of the inputs that were made of values, not by an initializer.
+
+    Returns:
+        For each table, by its number among the tensors, its parts.
+
+    Raises:
+        SporaxRuntimeError: MindSpore's conditions do not hold.
+        SporaxNotImplementedError: a lookup is inside a loop or branch.
+    """
+    # Per table the parts and the first user, so that a message can name both users.
+    rows: dict[int, tuple[UnevenRows, str]] = {}
+    producers = graph.producers()
+    for mark, shapes, operands in _splits(graph):
+        split = check_split(mark, shapes, num_devices)
+        table = _source(graph, producers, operands[0])
+        # Given values have a layout of their own in memory, which would have to be moved row by row.
+        if table is None or table in given:
+            origin = "a Tensor" if table is None else "one made of values"
+            raise SporaxRuntimeError(
+                f"For '{mark.where}', a table with '{_name(mark)}' must be a Parameter made by an initializer, as in "
+                f"Parameter(initializer('normal', {shapes[0]})), but got {origin}: only even shardings are possible then."
+            )
+        before = rows.setdefault(table, (split.rows, mark.where))
+        if before[0] != split.rows:
+            raise SporaxRuntimeError(
+                f"For '{mark.where}', a table must be split into the same parts by all its users, but it has {split.rows.rows} "
+                f"rows here and {before[0].rows} in '{before[1]}'."
+            )
+    return {table: split for table, (split, _) in rows.items()}
+
+
+def check_split(mark: OperatorMark, shapes: tuple[Shape, ...], num_devices: int) -> ManualSplit:
+    """The parts of one lookup, after all checks that need nothing but its own shapes.
+
+    Raises:
+        SporaxRuntimeError: they do not fit.
+    """
+    split = _well_formed(mark)
+    table, indices = shapes[0], shapes[1]
+    rows, parts = split.rows, len(split.rows.rows)
+    axis = mark.get("axis", 0)
+    _demand(mark, axis == 0, "'axis' must be 0", axis)
+    _demand(mark, not mark.get("batch_dims", 0), "'batch_dims' must be 0", mark.get("batch_dims"))
+    _demand(mark, not mark.get("offset", 0), "needs an 'offset' of 0", mark.get("offset"))
+    _demand(mark, rows.num_rows == table[0], f"must sum up to the {table[0]} rows of the table", rows.num_rows)
+    _demand(mark, bool(indices), "needs indices with at least 1 dimension", indices)
+    fields = indices[-1]
+    _demand(mark, table[0] >= fields, f"needs at least as many rows as the {fields} fields of the indices", table[0])
+    cut_table, cut_indices = _strategy(mark, (table, indices))
+    _demand(
+        mark,
+        all(cut == 1 for cut in cut_indices[:-1]),
+        "allows a sharding of the last dimension of the indices only",
+        cut_indices,
+    )
+    _demand(
+        mark,
+        cut_table[0] == cut_indices[-1] == parts,
+        f"has {parts} parts, so the rows of the table and the last dimension of the indices must be sharded into {parts}",
+        f"{cut_table[0]} and {cut_indices[-1]}",
+    )
+    _demand(mark, fields % parts == 0, f"has {parts} parts, which must divide the fields of the indices", fields)
+    smallest = min(rows.rows)
+    _demand(
+        mark,
+        smallest >= fields // parts,
+        f"needs at least {fields // parts} rows in each part, one for each of its fields",
+        smallest,
+    )
+    used = parts * _product(cut_table[1:])
+    _demand(mark, used == num_devices, f"must use all {num_devices} devices: nothing may be computed repeatedly", used)
+    return split
+
+
+def _well_formed(mark: OperatorMark) -> ManualSplit:
+    both = mark.get(PLAIN) is not None and mark.get(WITH_OFFSET) is not None
+    _demand(mark, not both, f"and '{WITH_OFFSET}' must not be given together", dict(mark.attributes).get(WITH_OFFSET))
+    split = split_of(dict(mark.attributes))
+    if split is None:
+        what = "(rows, offset) pairs" if _name(mark) == WITH_OFFSET else "positive ints, the rows of each part"
+        _demand(mark, False, f"must be a tuple of {what}", mark.get(_name(mark)))
+    assert split is not None
+    return split
+
+
+def _strategy(mark: OperatorMark, shapes: tuple[Shape, Shape]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The numbers of slices of table and indices."""
+    cuts = mark.in_strategy
+    if cuts is None:
+        _demand(mark, False, "needs a strategy, as in shard(((n, k), (1, n))): no search can choose one", None)
+    assert cuts is not None
+    entries = [cut for cut in cuts[:2] if isinstance(cut, tuple)]
+    fits = len(entries) == 2 and all(len(entry) == len(shape) for entry, shape in zip(entries, shapes, strict=True))
+    _demand(mark, fits, f"needs a strategy with one number per dimension of {shapes[0]} and {shapes[1]}", cuts)
+    return entries[0], entries[1]
+
+
+def _demand(mark: OperatorMark, holds: bool, what: str, value: object) -> None:
+    if not holds:
+        raise SporaxRuntimeError(f"For '{mark.where}', '{_name(mark)}' {what}, but got {value}.")
+
+
+def _name(mark: OperatorMark) -> str:
+    return PLAIN if mark.get(PLAIN) is not None else WITH_OFFSET
+
+
+def _product(numbers: tuple[int, ...]) -> int:
+    result = 1
+    for number in numbers:
+        result *= number
+    return result
+
+
+def _splits(graph: OperatorGraph) -> Iterator[tuple[OperatorMark, tuple[Shape, ...], tuple[int, ...]]]:
+    """The entrances of lookups with parts: mark with path, shapes and numbers of the tensors."""
+    # By identity: two operators of a body and of the step can be equal.
+    outside = {ByIdentity(operator) for operator in graph.operators}
+    for operator in graph.walk():
+        mark = operator.mark
+        if not isinstance(mark, OperatorMark) or mark.side is not Side.IN or not is_split(mark):
+            continue
+        mark = replace(mark, path=operator.path)
+        if ByIdentity(operator) not in outside:
+            raise SporaxNotImplementedError(
+                f"For '{mark.where}', '{_name(mark)}' must stand outside of loops and branches, but got one inside."
+            )
+        yield mark, tuple(spec.shape for spec in operator.operation.operands), operator.operands
+
+
+def _source(graph: OperatorGraph, producers: Mapping[int, int], tensor: int) -> int | None:
+    """The Parameter that a tensor is, seen through marks and casts."""
+    # Casts and marks do not move rows, so the table behind them is the one that is split.
+    while tensor in producers:
+        operator = graph.operators[producers[tensor]]
+        if operator.name in IDENTITIES:
+            tensor = operator.operands[operator.results.index(tensor)]
+        elif operator.name == "convert_element_type":
+            tensor = operator.operands[0]
+        else:
+            return None
+    roles = {argument.tensor: argument.role for argument in graph.inputs}
+    return tensor if roles.get(tensor) in (Role.PARAMETER, Role.STATE) else None

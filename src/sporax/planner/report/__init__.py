@@ -1,1 +1,0 @@
-"""What people see of a plan: summaries, explanations, differences, HTML reports, progress of a search."""

@@ -1,0 +1,1 @@
+"""Lower bounds on memory, for proofs under a limit."""

@@ -1,0 +1,1 @@
+"""Searches that keep a limit on memory."""

@@ -1,0 +1,355 @@
+"""The search problem of a graph: decisions with candidates, costs of candidates, and costs of pairs of candidates.
+
+Problem: the searches differ, but all of them need the same decisions and costs, some of them several times.
+
+Method: a `Problem` is a frozen value with arrays: per decision the cost of each candidate, per edge a table. Costs are
+nanoseconds (or weighted bytes), because the tolerance of the solver is absolute. `ProblemBuilder` makes problems of one
+graph with more or fewer mesh axes handed out, and remembers what they have in common.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sporax.base.errors import SporaxValueError
+from sporax.base.identity import ByIdentity
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.placement import Placement
+from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.symbolic import SECONDS, unit_of
+from sporax.planner.rules import Assignment, Rule
+from sporax.planner.search.space.candidates import Base, Catalogue, Choices
+from sporax.planner.search.space.decisions import Decisions, find_decisions
+from sporax.planner.search.space.operator_rules import is_identity
+from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
+from sporax.planner.search.space.shardings import Units, check_units, natural_units, restricted
+from sporax.planner.solver import CostGraph
+
+NANOSECONDS = 1e9
+"""Per second. The solver's tolerance is absolute, and 10**17 and more means forbidden there; weighted bytes stay as they are."""
+MANY_AXES = 4
+"""Mesh axes up to which moves are costed by the search for the cheapest route; its time grows exponentially with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What a search may do.
+
+    Attributes:
+        units: runs of mesh axes that are handed out together; () for two, within nodes and between nodes.
+        fully_use_devices: operators of arithmetic are sharded by all units wherever that is possible.
+        alltoall: whether tensors may be moved by all-to-all and permute.
+        fixed: placements that are given, by number of the tensor.
+        cuts: given assignments of heavy operators, by number of the operator.
+        memory_bytes: what a plan may need on one device; None for no limit.
+        gives_up: a search that finds no plan within the memory soon is an error, without a word on what would fit.
+        follow: light operators take the sharding that their bundle's producer makes; nothing but combining parts comes between.
+        align: in products, a sharding of one of the last two dimensions of an operand or result must leave a multiple of this.
+        epsilon: share of its cost by which the plan of dynamic programming may be more expensive than the best.
+    """
+
+    units: Units = ()
+    fully_use_devices: bool = False
+    alltoall: bool = True
+    fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
+    cuts: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
+    memory_bytes: int | None = None
+    gives_up: bool = False
+    follow: bool = False
+    align: int = 1
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A graph, its decisions, and their costs.
+
+    Attributes:
+        graph, mesh, options: what it was made from.
+        decisions: the decisions.
+        choices: per decision.
+        costs: per decision [candidates], nanoseconds (or weighted bytes).
+        edges: pairs of decisions with a table [candidates, candidates], in the same.
+        catalogue: where the candidates come from.
+        scale: what a second, or a weighted byte, counts in `costs` and `edges`.
+        cache: results of other modules that do not depend on the costs.
+        plans: results of other modules that depend on the costs.
+    """
+
+    graph: OperatorGraph
+    mesh: DeviceMatrix
+    options: SearchOptions
+    decisions: Decisions
+    choices: tuple[Choices, ...]
+    costs: tuple[Floats, ...]
+    edges: tuple[tuple[int, int, Floats], ...]
+    catalogue: Catalogue
+    scale: float = NANOSECONDS
+    cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        count = sum(len(costs_of) for costs_of in self.costs)
+        return f"Problem({len(self.costs)} decisions, {count} candidates, {len(self.edges)} edges)"
+
+    def seconds(self, chosen: Sequence[int]) -> float:
+        """Cost of one candidate per decision."""
+        # Python sums of single entries: a plan is evaluated thousands of times, with few edges at a time.
+        total = sum(float(costs[entry]) for costs, entry in zip(self.costs, chosen, strict=True))
+        total += sum(float(table[chosen[first], chosen[second]]) for first, second, table in self.edges)
+        return total / self.scale
+
+    def statistics(self) -> dict[str, int | float | str]:
+        """Sizes."""
+        return {
+            "decisions": len(self.costs),
+            "candidates": sum(map(len, self.costs)),
+            "edges": len(self.edges),
+        }
+
+    def cost_graph(self) -> CostGraph:
+        """The problem for the solver, without memory."""
+        usages = [[0] * len(costs_of) for costs_of in self.costs]
+        costs = [costs_of.tolist() for costs_of in self.costs]
+        # Empty intervals: no node is ever live, so memory plays no part.
+        return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
+
+    def with_costs(self, costs: Sequence[Floats]) -> Problem:
+        """The same decisions at other costs; what does not depend on these is still known."""
+        # `cache` is kept: it says nothing of costs.
+        return replace(self, costs=tuple(costs), plans={})
+
+    def rule(self, number: int) -> Rule:
+        """The rule of an operator."""
+        return self.catalogue.rule(number)
+
+    def bases(self, chosen: Sequence[int]) -> list[Base]:
+        """The decisions of a choice, as the base of a later round."""
+        return [choice.base(candidate) for choice, candidate in zip(self.choices, chosen, strict=True)]
+
+
+class ProblemBuilder:
+    """Builds problems of one graph; intermediate results of one are used for the next.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: the cost of operators and links.
+        options: what the search may do.
+        hurry: cost moves directly, which may be more expensive than the cheapest; the default on meshes of many axes,
+            where the search for the cheapest takes too long.
+
+    Raises:
+        SporaxValueError: the units do not fit the mesh, or a given placement does not fit its tensor.
+    """
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        mesh: DeviceMatrix,
+        model: CostModel,
+        options: SearchOptions,
+        hurry: bool | None = None,
+    ) -> None:
+        check_units(options.units, mesh)
+        check_fixed(graph, mesh, options.fixed)
+        self.graph, self.mesh, self.options = graph, mesh, options
+        self.decisions = find_decisions(graph, options.fixed)
+        # Other units than seconds are of the size that the solver expects already.
+        self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
+        self.units = options.units or natural_units(mesh, model.links)
+        hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
+        # Both kinds of costs are kept, since `priced` asks for exact ones even in a hurry.
+        careful = ReshardingCosts(mesh, model.links, options.alltoall)
+        self._careful, self._mover = (
+            careful,
+            ReshardingCosts(mesh, model.links, options.alltoall, True) if hurry else careful,
+        )
+        self._tables: dict[Hashable, Floats] = {}
+        self.catalogue = Catalogue(
+            self.decisions.kinds,
+            mesh,
+            model,
+            self._mover,
+            self.units,
+            options.fully_use_devices,
+            options.align,
+            options.follow,
+        )
+
+    def priced(self, bases: Sequence[Base] | None) -> Problem:
+        """The problem in which everything is decided, every move priced by the cheapest way."""
+        return self._build((), self._careful, bases)
+
+    def build(self, units: Units | None = None, bases: Sequence[Base] | None = None) -> Problem:
+        """The problem that hands out `units` (all, unless said) on top of what was decided before."""
+        return self._build(self.units if units is None else units, self._mover, bases)
+
+    def _build(self, units: Units, resharding_costs: ReshardingCosts, bases: Sequence[Base] | None) -> Problem:
+        self.catalogue.use_units(units, resharding_costs)
+        # The tables of a former build have other candidates.
+        self._tables.clear()
+        choices: list[Choices] = []
+        for number, node in enumerate(self.decisions.nodes):
+            base = bases[number] if bases is not None else None
+            if node.is_bundle:
+                # A bundle's candidates depend on where its root is made, which an earlier decision says.
+                root_placements = self._root_placements(number, choices)
+                given = None if node.is_relay else self._given(node.root, units, base)
+                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, given, base))
+            else:
+                given_cut = self.options.cuts.get(node.producer)
+                choices.append(self.catalogue.heavy(self.decisions, node.producer, base, given_cut))
+        costs = [choice.seconds * self.scale for choice in choices]
+        edges = [*self._arrivals(choices), *self._reads(choices), *self._results(choices, costs)]
+        return Problem(
+            self.graph,
+            self.mesh,
+            self.options,
+            self.decisions,
+            tuple(choices),
+            tuple(costs),
+            tuple(edges),
+            self.catalogue,
+            self.scale,
+        )
+
+    def _given(self, tensor: int, units: Units, base: Base) -> Placement | None:
+        """Where a tensor must be, along all axes but those that are handed out later."""
+        where = self.options.fixed.get(tensor)
+        handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
+        # A given placement is met axis by axis: those of later rounds must not be handed out now.
+        later = {*itertools.chain(*self.units)} - handed_out
+        return None if where is None else restricted(where, frozenset(self.mesh.device_axes) - later)
+
+    def _source(self, number: int) -> tuple[int, int] | None:
+        """The decision that says where a bundle's root is when it is made, and the tensor by its number there."""
+        node = self.decisions.nodes[number]
+        if node.is_relay:
+            return self.decisions.node_of[node.root], node.root
+        if node.producer < 0:
+            return None
+        operator = self.graph.operators[node.producer]
+        if is_identity(operator):
+            # A barrier's result comes from its operand, which may be a constant without any placement.
+            operand = operator.operands[operator.results.index(node.root)]
+            origin = LITERAL if operand == LITERAL else self.decisions.origin[operand]
+            return None if origin == LITERAL else (self.decisions.node_of[origin], origin)
+        # The producer's own decision says where a result is made; the bundle then says where it is kept.
+        return self.decisions.decision_of(node.producer), node.root
+
+    def _root_placements(self, number: int, choices: list[Choices]) -> tuple[Placement, ...]:
+        source = self._source(number)
+        return () if source is None else choices[source[0]].tensor_placements[source[1]]
+
+    def _arrivals(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
+        """From where tensors are made to where their bundles have them."""
+        edges = []
+        for number, node in enumerate(self.decisions.nodes):
+            source = self._source(number) if node.is_bundle else None
+            if source is not None:
+                where = choices[source[0]].tensor_placements[source[1]]
+                table = self._table(node.root, where, choices[number].placements)
+                if self.options.follow and node.followers:
+                    # With `follow`, nothing but the reduction of partial sums may come between producer and followers.
+                    table = np.where(_same_cuts(where, choices[number].placements), table, np.inf)
+                edges.append((source[0], number, table))
+        return edges
+
+    def _reads(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
+        """From where tensors lie to where other decisions want them."""
+        edges = []
+        for number, choice in enumerate(choices):
+            for tensor, required in choice.wants:
+                source = self.decisions.node_of[tensor]
+                if not self.decisions.nodes[number].is_bundle:
+                    # Heavy operators read from the relay where there is one; bundles read the tensor itself.
+                    source = self.decisions.relays.get(tensor, source)
+                edges.append((source, number, self._table(tensor, choices[source].tensor_placements[tensor], required)))
+        return edges
+
+    def _results(self, choices: list[Choices], costs: list[Floats]) -> list[tuple[int, int, Floats]]:
+        """From where results lie to where the step has them: complete, or in the place of the argument they replace."""
+        edges = []
+        replaced = dict(self.graph.aliases)
+        for position, tensor in enumerate(self.graph.outputs):
+            if tensor == LITERAL:
+                continue
+            origin = self.decisions.origin[tensor]
+            source = self.decisions.node_of[origin]
+            where = choices[source].tensor_placements[origin]
+            if position in replaced:
+                target = self.decisions.node_of[self.graph.inputs[replaced[position]].tensor]
+                table = self._table(origin, where, choices[target].placements)
+                # One decision at both ends: its candidate is the row and the column, so only the diagonal can occur.
+                if source == target:
+                    costs[source] = costs[source] + table.diagonal()
+                else:
+                    edges.append((source, target, table))
+            else:
+                spec = self.graph.tensors[origin]
+                sharing = self.decisions.sharing[origin]
+                moves = [
+                    # A result without an argument to replace must be complete at the end, whatever its placement.
+                    self.catalogue.resharding_costs.seconds(spec, placement, placement.complete(), sharing)
+                    for placement in where
+                ]
+                costs[source] = costs[source] + np.array(moves) * self._weight(origin)
+        return edges
+
+    def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
+        """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
+        spec, weight, sharing = self.graph.tensors[tensor], self._weight(tensor), self.decisions.sharing[tensor]
+        # Placements by identity: equal layers share the tuples, and hashing a tuple of placements for each edge takes
+        # longer.
+        key = (spec, ByIdentity(sources), ByIdentity(targets), weight, sharing)
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * weight
+        return table
+
+    def _weight(self, tensor: int) -> float:
+        """Of transfers of a tensor, with the unit."""
+        late = tensor in self.decisions.late_tensors
+        rounds = self.decisions.rounds[tensor]
+        return self.scale * rounds * (self.catalogue.model.late_communication if late else 1.0)
+
+
+def _same_cuts(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:
+    """[sources, targets] whether a tensor has the same sharding; partial sums may be reduced."""
+    return np.array([[a.dims == b.dims for b in targets] for a in sources])
+
+
+def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Placement]) -> None:
+    """Raise unless every given placement fits its tensor and agrees with what the step itself demands.
+
+    Raises:
+        SporaxValueError: no such tensor, a sharding that does not divide it, parts, or an argument and the result that takes
+            its place are given different placements.
+    """
+    for tensor, placement in fixed.items():
+        if not 0 <= tensor < len(graph.tensors):
+            raise SporaxValueError(
+                f"For 'fixed', the tensor must be one of the {len(graph.tensors)} of the graph, but got {tensor}."
+            )
+        shape = graph.tensors[tensor].shape
+        axes = placement.used
+        if not axes <= set(mesh.device_axes) or not placement.fits(shape, mesh) or placement.partial:
+            raise SporaxValueError(
+                f"For 'fixed', the placement of tensor {tensor} must be complete and divide its shape {shape} on {mesh}, but "
+                f"got {placement}."
+            )
+    for output, argument in graph.aliases:
+        pair = fixed.get(graph.outputs[output]), fixed.get(graph.inputs[argument].tensor)
+        if None not in pair and pair[0] != pair[1]:
+            raise SporaxValueError(
+                f"For 'fixed', result {output} replaces {graph.inputs[argument].name or f'input {argument}'} and must "
+                f"have its placement, but got {pair[0]} and {pair[1]}."
+            )

@@ -1,0 +1,1 @@
+"""Reader, generator and command of the IOPDDL contest's format."""

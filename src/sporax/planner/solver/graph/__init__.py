@@ -1,0 +1,1 @@
+"""The cost graph and what makes it smaller without losing its optimum."""

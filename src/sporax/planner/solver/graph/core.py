@@ -1,0 +1,184 @@
+"""The core: what is left of a network after reduction, renumbered, with fast evaluation.
+
+Heuristics and bounds look at the same nodes thousands of times. `Core` numbers the nodes that are left from zero, keeps
+the network for building sub-problems, and evaluates costs and loads of a choice with a handful of array operations. A
+choice on the core is an array of *positions*: which of the node's remaining strategies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sporax.base.identity import ByIdentity
+from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
+from sporax.planner.solver.graph.network import Memory, Network
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A reduced network in compact form. Shapes: n nodes, m edges, K strategies, P memory pieces, R rows.
+
+    Attributes:
+        network: where it comes from.
+        nodes: [n] the network's number of each core node.
+        offsets: [n + 1] strategies of node ``v`` are ``offsets[v]:offsets[v + 1]``.
+        costs: [K] strategy costs.
+        edges: [m, 2] core nodes, first < second.
+        tables: per edge [strategies of first, strategies of second].
+        links: per node, a list of (neighbour, table [own strategies, neighbour's]).
+        piece_nodes: [P] node of each memory piece.
+        spans: [P, 2] rows of each piece.
+        piece_offsets: [n + 1] pieces of node ``v`` are ``piece_offsets[v]:piece_offsets[v + 1]``.
+        piece_starts: [P] where each piece's usages begin in `flat_usages`.
+        flat_usages: usages of all pieces, one after another.
+        room: [R] capacity less the load that no choice can change.
+        constant: cost that no choice can change.
+        pool: entries of the distinct tables, one table after another.
+        pool_starts: [m] where each edge's table begins in `pool`.
+        pool_columns: [m] columns of each edge's table.
+    """
+
+    network: Network
+    nodes: Ints
+    offsets: Ints
+    costs: Floats
+    edges: Ints
+    tables: tuple[Floats, ...]
+    links: tuple[tuple[tuple[int, Floats], ...], ...]
+    piece_nodes: Ints
+    piece_offsets: Ints
+    spans: Ints
+    piece_starts: Ints
+    flat_usages: Ints
+    room: Ints
+    constant: float
+    pool: Floats
+    pool_starts: Ints
+    pool_columns: Ints
+
+    @classmethod
+    def of(cls, network: Network) -> Core:
+        """Compacts a network."""
+        nodes = network.alive()
+        place = {node: number for number, node in enumerate(nodes)}
+        links = tuple(
+            tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes
+        )
+        # Both ends list an edge in `links`; once is enough here.
+        pairs = [(v, w, table) for v, link in enumerate(links) for w, table in link if v < w]
+        # Equal tables are one array (interned), so identity is enough to store each once.
+        distinct: dict[ByIdentity, int] = {}
+        pool: list[Floats] = []
+        starts: list[int] = []
+        filled = 0
+        for _, _, table in pairs:
+            starts.append(distinct.setdefault(ByIdentity(table), filled))
+            if starts[-1] == filled:
+                pool.append(table.reshape(-1))
+                filled += table.size
+        memory = [network.memory[node] for node in nodes]
+        counts = np.array([len(m) for m in memory], dtype=np.int64)
+        sizes = np.array([len(network.costs[node]) for node in nodes], dtype=np.int64)
+        # A piece has one usage per strategy of its node, so pieces of different nodes have different lengths in
+        # `flat_usages`.
+        per_piece = np.repeat(sizes, counts)
+        empty = np.zeros(0, np.int64)
+        return cls(
+            network=network,
+            nodes=np.array(nodes, dtype=np.int64),
+            offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            costs=np.concatenate([np.zeros(0), *(network.costs[node] for node in nodes)]),
+            edges=np.array([(v, w) for v, w, _ in pairs], dtype=np.int64).reshape(-1, 2),
+            tables=tuple(table for _, _, table in pairs),
+            links=links,
+            piece_nodes=np.repeat(np.arange(len(nodes)), counts),
+            piece_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            spans=np.concatenate([np.zeros((0, 2), np.int64), *(m.spans for m in memory if len(m))]),
+            piece_starts=np.cumsum(per_piece) - per_piece,
+            flat_usages=np.concatenate([empty, *(m.usages.reshape(-1) for m in memory if len(m))]),
+            room=network.capacity - network.base,
+            constant=network.constant,
+            pool=np.concatenate([np.zeros(0), *pool]),
+            pool_starts=np.array(starts, dtype=np.int64),
+            pool_columns=np.array([table.shape[1] for _, _, table in pairs], dtype=np.int64),
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, n."""
+        return len(self.nodes)
+
+    def as_network(self) -> Network:
+        """The core as a network of its own: nodes numbered from zero, strategies are positions."""
+        return Network(
+            ids=[np.arange(size, dtype=np.int64) for size in np.diff(self.offsets).tolist()],
+            costs=[self.network.costs[node] for node in self.nodes.tolist()],
+            memory=[self.network.memory[node] for node in self.nodes.tolist()],
+            links=[dict(link) for link in self.links],
+            rows=np.arange(len(self.room)),
+            base=np.zeros(len(self.room), np.int64),
+            capacity=self.room,
+            constant=self.constant,
+        )
+
+    def cost(self, positions: Ints) -> float:
+        """Total cost of a choice, the constant included."""
+        # One gather in a flat pool replaces a Python loop over the edges.
+        first, second = positions[self.edges[:, 0]], positions[self.edges[:, 1]]
+        across = self.pool[self.pool_starts + first * self.pool_columns + second]
+        return float(self.costs[self.offsets[:-1] + positions].sum() + across.sum()) + self.constant
+
+    def strategies(self, node: int) -> Ints:
+        """The network's numbers of a core node's strategies."""
+        return _ids(self.network, int(self.nodes[node]))
+
+    def memory_of(self, node: int, ends: Ints) -> Memory:
+        """A node's memory with its rows counted as stretches between `ends` (which hold all its spans' ends)."""
+        memory = self.network.memory[int(self.nodes[node])]
+        return Memory(np.searchsorted(ends, memory.spans), memory.usages) if len(memory) else memory
+
+    def loads(self, positions: Ints, counted: Booleans | None = None) -> Ints:
+        """[R] load of each row beyond what no choice can change; of the nodes `counted` [n] alone, if given."""
+        used = self.flat_usages[self.piece_starts + positions[self.piece_nodes]]
+        if counted is not None:
+            used = used * counted[self.piece_nodes]
+        # One more entry than rows: a span may end after the last row.
+        change = np.zeros(len(self.room) + 1, dtype=np.int64)
+        np.add.at(change, self.spans[:, 0], used)
+        np.subtract.at(change, self.spans[:, 1], used)
+        return np.cumsum(change)[:-1]
+
+    def fits(self, positions: Ints) -> bool:
+        """Whether a choice respects every row."""
+        return bool((self.loads(positions) <= self.room).all())
+
+    def charges(self, prices: Floats) -> Floats:
+        """[K] what each strategy pays when each row charges `prices` [R] per unit of load."""
+        # A piece pays the sum of the prices of its rows, which two entries of the cumulative sum give.
+        cumulative = np.concatenate([[0.0], np.cumsum(prices)])
+        price = cumulative[self.spans[:, 1]] - cumulative[self.spans[:, 0]]
+        sizes = np.diff(self.offsets)[self.piece_nodes]
+        within = np.arange(len(self.flat_usages)) - np.repeat(self.piece_starts, sizes)
+        result = np.zeros(len(self.costs))
+        strategies = np.repeat(self.offsets[self.piece_nodes], sizes) + within
+        np.add.at(result, strategies, self.flat_usages * np.repeat(price, sizes))
+        return result
+
+    def priced(self, prices: Floats) -> Floats:
+        """[K] strategy costs with the charges for memory."""
+        return self.costs + self.charges(prices)
+
+    def expand(self, positions: Ints) -> Ints:
+        """The choice on all nodes of the original graph (strategy numbers)."""
+        choice = np.zeros(len(self.network.ids), dtype=np.int64)
+        for node, position in zip(self.nodes.tolist(), positions.tolist(), strict=True):
+            choice[node] = _ids(self.network, node)[position]
+        return self.network.unwind(choice)
+
+
+def _ids(network: Network, node: int) -> Ints:
+    ids = network.ids[node]
+    assert ids is not None
+    return ids

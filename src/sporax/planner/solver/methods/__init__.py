@@ -1,0 +1,1 @@
+"""Methods that solve, bound or improve: message passing, elimination, integer programs, neighbourhood search."""

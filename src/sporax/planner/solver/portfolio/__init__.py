@@ -1,0 +1,1 @@
+"""Which methods run, in which processes, and the solution that they give together."""

@@ -1,0 +1,175 @@
+"""`solve`: the whole way from a cost graph to a checked solution.
+
+Reduce; if what is left is small, solve it here by integer program; otherwise hand it to a team of workers until the
+bound meets the best choice or time is up. Whatever comes back is expanded to the graph and measured by the checker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.cost_graph import CostGraph, Ints
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.graph.reductions import reduce
+from sporax.planner.solver.methods.exact import BY_PROGRAM, Rounds, solve_exactly
+from sporax.planner.solver.portfolio.choice_check import evaluate
+from sporax.planner.solver.portfolio.roles import Board, first_positions
+from sporax.planner.solver.portfolio.team import run_team
+
+OPTIMALITY_TOLERANCE = 1e-9
+"""A cost counts as optimal when the bound is within this share of it: the accuracy of the arithmetic."""
+_SMALL_ENTRIES = 100_000
+"""Table entries up to which a core is first tried in this process: no workers are started for small problems."""
+_SMALL_SECONDS = 20.0
+"""Time of that attempt; at most a third of the budget, or half of it where labels are tried first."""
+_GRACE_SECONDS = 2.0
+"""Overtime for finishing the reduction, and again for a first choice when that has used up all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The answer to a cost graph.
+
+    Attributes:
+        choices: [nodes] the strategy of each node, or None when no choice that fits was found.
+        cost: cost of `choices` as measured by the checker; None without choices.
+        bound: proven lower bound on the cost of every choice that fits; None if there is none.
+        optimal: `cost` has been proven least, to `OPTIMALITY_TOLERANCE`.
+        infeasible: it has been proven that no choice fits.
+        peak: greatest total usage at any time under `choices`; None without choices.
+        limit: the graph's memory limit.
+        seconds: wall time.
+        statistics: sizes after reduction, and what the answer came from.
+    """
+
+    choices: Ints | None
+    cost: float | None
+    bound: float | None
+    optimal: bool
+    infeasible: bool
+    peak: int | None
+    limit: int | None
+    seconds: float
+    statistics: dict[str, int | float | str] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float | None:
+        """Relative distance of cost and bound, or None."""
+        if self.cost is None or self.bound is None:
+            return None
+        return (self.cost - self.bound) / max(abs(self.cost), 1e-300) if self.cost > self.bound else 0.0
+
+
+def solve(
+    graph: CostGraph,
+    *,
+    seconds: float = 60.0,
+    threads: int = 1,
+    seed: int = 0,
+    progress: Callable[[float, float, float], None] | None = None,
+    rounds: Rounds = BY_PROGRAM,
+    gap: float = 0.0,
+) -> Solution:
+    """Finds a choice of least cost within the memory limit.
+
+    Args:
+        graph: the problem.
+        seconds: wall-clock budget, kept to within a few seconds; an optimal answer comes earlier.
+        threads: worker processes for graphs that are not solved at once.
+        seed: seed of the random choices in the search.
+        progress: called with (seconds so far, best cost, bound) on every improvement.
+        rounds: the method that is tried before a team: the integer program, for small graphs only, or labels.
+        gap: relative gap that is good enough for that.
+
+    Raises:
+        SporaxValueError: `seconds` or `threads` is not positive.
+
+    Example:
+        >>> graph = CostGraph.build([[1, 5]], [[9, 2]], [(0, 1)], [], limit=4)
+        >>> solve(graph).choices
+        array([1])
+    """
+    if not seconds > 0 or threads < 1:
+        raise SporaxValueError(
+            f"For 'solve', seconds and threads must be positive, but got seconds={seconds} and threads={threads}."
+        )
+    start = time.monotonic()
+    deadline = start + seconds
+    core, infeasible = _reduced(graph, deadline + _GRACE_SECONDS)
+    board = Board(lambda *news: None)
+    if progress is not None:
+        report = progress
+        board.post = lambda *news: report(time.monotonic() - start, board.cost, board.bound)
+    method = "reduction"
+    if not infeasible:
+        method, infeasible = _run(core, board, deadline, threads, seed, rounds, gap)
+    return _answer(graph, core, board, infeasible, start, method)
+
+
+def _reduced(graph: CostGraph, deadline: float) -> tuple[Core, bool]:
+    # An unfinished reduction is still exact: what is left is only larger.
+    network = reduce(Network.of(graph, Timeline.of(graph.intervals)), deadline)
+    network.interned.clear()  # the tables that were only steps on the way
+    return Core.of(network), network.infeasible
+
+
+def _run(
+    core: Core, board: Board, deadline: float, threads: int, seed: int, rounds: Rounds, gap: float
+) -> tuple[str, bool]:
+    """Solves the core; returns how, and whether it was proven infeasible."""
+    left = deadline - time.monotonic()
+    if left > 0 and (rounds is not BY_PROGRAM or sum(table.size for table in core.tables) <= _SMALL_ENTRIES):
+        until = time.monotonic() + min(left / (3 if rounds is BY_PROGRAM else 2), _SMALL_SECONDS)
+        outcome = solve_exactly(core, until, gap=gap, report=board.bounded, rounds=rounds)
+        if outcome.positions is not None:
+            board.post_choice(core.cost(outcome.positions), outcome.positions)
+            if outcome.optimal:
+                board.bounded(outcome.bound if gap else board.cost)
+                return rounds.method, False
+        if outcome.bound == np.inf:
+            return rounds.method, True
+    if board.positions is None:
+        # Even without time left: a choice that fits is worth more than the budget.
+        positions = first_positions(core, max(deadline, time.monotonic() + _GRACE_SECONDS))
+        if positions is not None:
+            board.post_choice(core.cost(positions), positions)
+    if deadline <= time.monotonic():
+        return "descent", False
+    run_team(core, board, deadline=deadline, threads=threads, seed=seed)
+    return "team", board.positions is None and board.bound == np.inf
+
+
+def _answer(graph: CostGraph, core: Core, board: Board, infeasible: bool, start: float, method: str) -> Solution:
+    """Expands the best choice, has it checked, and states what is known."""
+    statistics: dict[str, int | float | str] = {
+        "method": method,
+        "core_nodes": core.num_nodes,
+        "core_strategies": len(core.costs),
+        "core_entries": sum(table.size for table in core.tables),
+    }
+    bound = board.bound if np.isfinite(board.bound) else None
+    if board.positions is None:
+        return Solution(None, None, bound, False, infeasible, None, graph.limit, time.monotonic() - start, statistics)
+    choices = core.expand(board.positions)
+    # By code that shares nothing with the search: an error there must not become a wrong plan.
+    measured = evaluate(graph, choices.tolist())
+    if not measured.feasible:
+        raise SporaxRuntimeError(
+            f"For '{graph.name}', the solver's choice must pass its checker, but got cost {measured.cost} and peak "
+            f"{measured.peak} at time {measured.peak_time} with limit {graph.limit}. This is a bug in Sporax."
+        )
+    cost = measured.cost
+    optimal = bound is not None and cost - bound <= OPTIMALITY_TOLERANCE * max(1.0, abs(cost))
+    # Rounding may carry a bound above the cost that the checker measured.
+    if optimal or (bound is not None and bound > cost):
+        bound = cost
+    return Solution(
+        choices, cost, bound, optimal, False, measured.peak, graph.limit, time.monotonic() - start, statistics
+    )

@@ -1,0 +1,130 @@
+"""The team: starts workers on a core, passes results on between them, and stops them on time.
+
+Problem: proving a bound and finding good choices profit from each other, and HiGHS cannot be stopped from inside.
+
+Method: one process per worker (`worker`), joined to this one by pipes. A thread per pipe and direction keeps both sides
+from blocking each other. What one worker finds goes to all others. At the deadline the processes are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.portfolio.roles import Board
+from sporax.planner.solver.portfolio.worker import Failure, News, Task
+
+_ENTRY = "import sys; sys.path[:] = {path!r}; from sporax.planner.solver.portfolio.worker import main; main()"
+"""Program of a worker: the same import path as here, which ``python -m`` would not give to a source checkout."""
+
+
+@dataclass(slots=True)
+class _Member:
+    process: subprocess.Popen[bytes]
+    outbox: queue.Queue[bytes | None] = field(default_factory=queue.Queue)
+    threads: list[threading.Thread] = field(default_factory=list)
+
+
+def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: int) -> None:
+    """Works on `core` with `threads` processes until the board is closed or `deadline` (of `time.monotonic`) passes.
+
+    The first worker bounds; the others search. A single worker does both in turn. Results go to `board`.
+    """
+    inbox: queue.Queue[tuple[int, News | Failure | None]] = queue.Queue()
+    network = core.as_network()
+    start = None if board.positions is None else (board.cost, board.positions)
+    members: list[_Member] = []
+    try:
+        for number in range(threads):
+            seconds = deadline - time.monotonic()
+            # The first bounds; the others search. One worker alone does both.
+            task = Task(network, seconds, seed + number, number == 0, number > 0 or threads == 1, start)
+            members.append(_start(task, number, inbox))
+        alive = set(range(threads))
+        while alive and not board.closed and (left := deadline - time.monotonic()) > 0:
+            try:
+                number, news = inbox.get(timeout=left)
+            except queue.Empty:
+                break
+            if news is None:
+                alive.discard(number)
+            elif isinstance(news, Failure):
+                warnings.warn(f"A worker of the solver failed; the others go on. {news.text}", RuntimeWarning)
+            else:
+                _relay(news, number, board, members)
+    finally:
+        for member in members:
+            # Killed and not asked: a worker may be inside HiGHS for minutes.
+            member.process.kill()
+            # Wakes the writing thread, which then closes its pipe.
+            member.outbox.put(None)
+        for member in members:
+            member.process.wait()
+            for thread in member.threads:
+                thread.join()
+
+
+def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> None:
+    """Updates the board and tells the others what is new."""
+    better = news.positions is not None and news.cost < board.cost
+    board.bounded(news.bound, news.marginals)
+    if better and news.positions is not None:
+        board.post_choice(news.cost, news.positions)
+    elif news.marginals is None:
+        return
+    # Positions that others have already are not sent again: they are the large part of a message.
+    data = pickle.dumps(replace(news, positions=news.positions if better else None))
+    for number, member in enumerate(members):
+        if number != sender:
+            member.outbox.put(data)
+
+
+def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> _Member:
+    # One thread of linear algebra each: the workers already fill the cores.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ENTRY.format(path=sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # HiGHS talks
+        env=environment,
+    )
+    member = _Member(process)
+    member.outbox.put(pickle.dumps(task))
+    for target, arguments in ((_write, (member,)), (_read, (member, number, inbox))):
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        thread.start()
+        member.threads.append(thread)
+    return member
+
+
+def _write(member: _Member) -> None:
+    """Feeds a worker's standard input, so that a busy worker never blocks the team."""
+    stream = member.process.stdin
+    assert stream is not None
+    with suppress(OSError), stream:  # a worker that is gone leaves a broken pipe, and its reader says so
+        while (data := member.outbox.get()) is not None:
+            stream.write(data)
+            stream.flush()
+
+
+def _read(member: _Member, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> None:
+    stream = member.process.stdout
+    assert stream is not None
+    with stream:
+        while True:
+            # Each pickle comes from our own worker, so loading it is safe; the pipe ends with the process.
+            try:
+                inbox.put((number, pickle.load(stream)))
+            except (EOFError, pickle.UnpicklingError, OSError):
+                inbox.put((number, None))
+                return

@@ -1,0 +1,1 @@
+"""The side of a worker: pushes, pulls, and what is repeated until it is acknowledged."""

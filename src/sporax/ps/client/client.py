@@ -1,0 +1,214 @@
+"""A worker's connections to the servers: sockets around `client_state`, used by one caller at a time.
+
+`submit` sends from the caller's thread and returns when the operating system has the bytes; `wait` receives until a request has
+its answer. While the caller computes and requests are open, the thread of the scheduler's connection receives what comes, so that
+a pull overlaps with the step. Bytes on their way are bounded, so that a fast worker cannot drown a slow server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.client.client_state import (
+    Action,
+    Answered,
+    AskView,
+    ClientState,
+    Done,
+    Event,
+    Failed,
+    Lost,
+    NewView,
+    Send,
+    Submit,
+    Tick,
+)
+from sporax.ps.client.scheduler_link import SchedulerLink
+from sporax.ps.protocol.messages import Message, Pulled, UpdatesLost, View
+from sporax.ps.protocol.wire import Frame
+from sporax.ps.sockets.peers import Peers
+from sporax.ps.sockets.security import Keys
+from sporax.ps.sockets.stream import Streams
+from sporax.ps.sockets.transport import Transport
+
+# 512 MiB of requests without an answer: enough for a step, and a bound for a slow server's queue.
+WINDOW_BYTES = 512 << 20
+_POLL_SECONDS = 0.05
+_TICK_SECONDS = 0.02
+_SEND_SECONDS = 1.0
+Answer = tuple[Message, tuple[Frame, ...]]
+
+
+class Client:
+    """Requests to servers.
+
+    Args:
+        link: the connection to the scheduler.
+        keys: of the job.
+        timeout: seconds after which a request without an answer is an error.
+    """
+
+    def __init__(self, link: SchedulerLink, keys: Keys | None, timeout: float) -> None:
+        self.link = link
+        self.state = ClientState(timeout)
+        self._transport = Transport(keys)
+        self._streams = Streams(place=self._place)
+        self._peers = Peers(self._transport, self._streams, b"client-" + uuid.uuid4().bytes)
+        self._answers: dict[int, Answer] = {}
+        self._errors: dict[int, str] = {}
+        self._sizes: dict[int, int] = {}
+        self._into: dict[int, memoryview] = {}
+        self._bytes_open = 0
+        self._last = 0
+        self._view: View | None = None
+        self._next_tick = 0.0
+        # One thread at a time: the caller, or the scheduler's thread in between.
+        self._lock = threading.Lock()
+        link.meanwhile = self._receive_meanwhile
+
+    def submit(
+        self,
+        slot: int,
+        make: Callable[[int, int], Message],
+        frames: Iterable[Frame] = (),
+        seq: int = 0,
+        into: memoryview | None = None,
+    ) -> int:
+        """Send a request; gives its number.
+
+        Args:
+            slot: whose leader gets it.
+            make: (number, epoch) -> message.
+            frames: that follow the message; they must not change before the answer.
+            seq: number of a push among those of the slot.
+            into: where the first answer's arrays may go. The answer that is given need not be that one; then it has memory of
+                its own, and what is written here must not be used.
+        """
+        with self._lock:
+            return self._submit(slot, make, tuple(frames), seq, into)
+
+    def wait(self, request: int) -> Answer:
+        """The answer to a request.
+
+        Raises:
+            SporaxRuntimeError: it was refused, got no answer in time, or the job has ended.
+        """
+        with self._lock:
+            return self._wait(request)
+
+    def _wait(self, request: int) -> Answer:
+        while request not in self._answers:
+            if request in self._errors:
+                raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {self._errors.pop(request)}.")
+            # The job's end answers all questions.
+            if self.link.stopped:
+                raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
+            self._receive(_POLL_SECONDS)
+        return self._answers.pop(request)
+
+    def wait_all(self, requests: Iterable[int]) -> list[Answer]:
+        """The answers to several requests, in order."""
+        return [self.wait(request) for request in requests]
+
+    def poll(self) -> None:
+        """Take what has come, without waiting."""
+        with self._lock:
+            self._receive(0.0)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._streams.close()
+        self._transport.close()
+
+    def _submit(
+        self,
+        slot: int,
+        make: Callable[[int, int], Message],
+        parts: tuple[Frame, ...],
+        seq: int,
+        into: memoryview | None,
+    ) -> int:
+        self._last += 1
+        request = self._last
+        size = sum(map(len, parts))
+        while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
+            self._receive(_POLL_SECONDS)
+        self._sizes[request] = size
+        # Remembered by request, since the answer says where its values belong.
+        if into is not None:
+            self._into[request] = into
+        self._bytes_open += size
+        self._look_at_view()
+        self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
+        # What the kernel did not take must leave before the caller computes.
+        if self._peers.has_unsent:
+            self._send_rest()
+        return request
+
+    def _receive_meanwhile(self) -> bool:
+        """Take what has come while the caller does something else; gives whether more is expected soon."""
+        # Without waiting for the lock: whoever has it receives by itself.
+        if not self.state.open or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._receive(0.0)
+            return bool(self.state.open)
+        finally:
+            self._lock.release()
+
+    def _send_rest(self) -> None:
+        """Wait until everything is sent, so that it does not lie here while the caller computes; not for a server that hangs."""
+        ends = time.monotonic() + _SEND_SECONDS
+        while self._peers.has_unsent and time.monotonic() < ends:
+            self._receive(_POLL_SECONDS)
+
+    def _receive(self, seconds: float) -> None:
+        self._look_at_view()
+        for message, frames in self._peers.receive(seconds):
+            self._handle(Answered(message, frames))
+        now = time.monotonic()
+        # Ticks resend requests, which takes tens of milliseconds anyway.
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_SECONDS
+            self._handle(Tick())
+
+    def _look_at_view(self) -> None:
+        view = self.link.view
+        # By identity: the link replaces its view by a new object.
+        if view is not self._view and view is not None:
+            self._view = view
+            self._handle(NewView(view))
+
+    def _handle(self, event: Event) -> None:
+        for action in self.state.handle(event, time.monotonic()):
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Send(server, message, frames):
+                self._peers.send(server, message, frames)
+            case AskView():
+                self.link.ask_view()
+            case Done(request, message, frames):
+                self._answers[request] = (message, frames)
+                self._close(request)
+            case Lost(slot, had, has):
+                # The scheduler ends the job: its error says from where to begin again.
+                self.link.tell(UpdatesLost(slot, had, has))
+            case Failed(request, reason):
+                self._errors[request] = reason
+                self._close(request)
+
+    def _close(self, request: int) -> None:
+        self._bytes_open -= self._sizes.pop(request, 0)
+        self._into.pop(request, None)
+
+    def _place(self, message: Message, num_bytes: int) -> memoryview | None:
+        """Memory for the values of a pull; it is given once, as a request may have several answers."""
+        # A second answer must not write into memory that the caller reads.
+        into = self._into.pop(message.request, None) if isinstance(message, Pulled) else None
+        return into if into is not None and len(into) == num_bytes else None

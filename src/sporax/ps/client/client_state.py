@@ -1,0 +1,257 @@
+"""What a worker's connection does, without sockets or clocks: requests go to the leader of their slot until answered.
+
+A request is sent again when its slot moves, when the server misses pushes before it, and when no answer came for a while.
+Sending again is harmless: pushes carry (rank, start of the worker, number) or, in synchronous mode, (rank, clock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sporax.ps.protocol.messages import (
+    Accepted,
+    Acked,
+    Behind,
+    Holders,
+    Message,
+    Moved,
+    Pulled,
+    Refused,
+    Resend,
+    ServerAddress,
+    Uncounted,
+    View,
+)
+from sporax.ps.protocol.wire import Frame
+
+# Seconds; doubled for each further try up to the longest.
+_FIRST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 8.0
+# Within this time one gap causes one resending, whatever the number of complaints.
+_GAP_SECONDS = 0.1
+_MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
+
+
+class Submit(msgspec.Struct, frozen=True):
+    """A new request.
+
+    Attributes:
+        request: its number.
+        slot: where it goes.
+        make: the message for an epoch.
+        frames: that follow the message.
+        seq: number of a push among those of the slot, 0 for other requests.
+    """
+
+    request: int
+    slot: int
+    make: Callable[[int], Message]
+    frames: tuple[Frame, ...] = ()
+    seq: int = 0
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A server answered."""
+
+    message: Message
+    frames: tuple[Frame, ...] = ()
+
+
+class NewView(msgspec.Struct, frozen=True):
+    """The scheduler told the present map."""
+
+    view: View
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Some time has passed."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send to a server."""
+
+    server: ServerAddress
+    message: Message
+    frames: tuple[Frame, ...]
+
+
+class AskView(msgspec.Struct, frozen=True):
+    """Ask the scheduler for the map."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A request has its answer."""
+
+    request: int
+    message: Message
+    frames: tuple[Frame, ...]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A request cannot be served."""
+
+    request: int
+    reason: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A slot had update `had`, as this worker was told, and is at `has` now."""
+
+    slot: int
+    had: int
+    has: int
+
+
+Event = Submit | Answered | NewView | Tick
+Action = Send | AskView | Done | Failed | Lost
+
+
+class _Open(msgspec.Struct):
+    """A request without its answer; `had_seq` and `had_clock` were acknowledged in its slot before it was made."""
+
+    submit: Submit
+    had_seq: int
+    had_clock: int
+    sent_to: ServerAddress | None = None
+    again_at: float = 0.0
+    wait: float = _FIRST_WAIT_SECONDS
+    since: float = 0.0
+    sent_at: float = -1e9
+
+
+class ClientState:
+    """The open requests of one worker.
+
+    Args:
+        timeout: seconds after which a request without an answer fails.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.view: View | None = None
+        self.open: dict[int, _Open] = {}
+        self.num_resent = 0
+        self._servers: dict[int, ServerAddress] = {}
+        # By slot: numbers of pushes, and clocks, that were acknowledged.
+        self._seqs: dict[int, int] = {}
+        self._clocks: dict[int, int] = {}
+        self._now = 0.0
+        self._actions: list[Action] = []
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; gives what is to be done about it."""
+        self._now = now
+        self._actions = []
+        match event:
+            case Submit():
+                had_seq, had_clock = self._seqs.get(event.slot, 0), self._clocks.get(event.slot, 0)
+                self.open[event.request] = _Open(event, had_seq, had_clock, since=now)
+                self._send(self.open[event.request])
+            case Answered(message, frames):
+                self._answered(message, frames)
+            case NewView(view):
+                self._new_view(view)
+            case Tick():
+                self._tick()
+        return self._actions
+
+    def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
+        # Some answers carry no request number, such as notices.
+        entry = self.open.get(getattr(message, "request", -1))
+        if entry is None:
+            return  # an answer to something that was sent twice
+        match message:
+            case Acked() | Pulled() | Uncounted():
+                del self.open[message.request]
+                # A push that does not count says nothing of the slot's clock.
+                if not isinstance(message, Uncounted):
+                    self._note(entry.submit, message.clock)
+                self._actions.append(Done(message.request, message, frames))
+            case Refused():
+                del self.open[message.request]
+                self._actions.append(Failed(message.request, message.reason))
+            case Accepted():
+                # The push is at the server and waits for other ranks: asking again soon would only cost work.
+                entry.wait = _LONGEST_WAIT_SECONDS
+                entry.again_at = self._now + entry.wait
+            case Moved():
+                entry.again_at = self._now + _MOVED_WAIT_SECONDS
+                if self.view is None or message.epoch > self.view.epoch:
+                    self._actions.append(AskView())
+            case Behind():
+                # A server that has answered a later request has everything that was acknowledged before it was made.
+                if message.clock < entry.had_clock:
+                    self._actions.append(Lost(message.slot, entry.had_clock, message.clock))
+            case Resend() if message.expected <= entry.had_seq:
+                self._actions.append(Lost(message.slot, entry.had_seq, message.expected - 1))
+            case Resend():
+                # Everything after the gap, since servers apply pushes in their order.
+                for other in self.open.values():
+                    if other.submit.slot == message.slot and other.submit.seq >= message.expected:
+                        self._send_again(other)
+
+    def _note(self, submit: Submit, clock: int) -> None:
+        """Remember what is acknowledged; a server acknowledges the pushes of a slot in their order."""
+        self._clocks[submit.slot] = max(clock, self._clocks.get(submit.slot, 0))
+        self._seqs[submit.slot] = max(submit.seq, self._seqs.get(submit.slot, 0))
+
+    def _new_view(self, view: View) -> None:
+        # Views come from several messages and may arrive out of order.
+        if self.view is not None and view.epoch < self.view.epoch:
+            return
+        self.view = view
+        self._servers = {server.index: server for server in view.servers}
+        for entry in self.open.values():
+            # Only requests whose leader has changed are sent again.
+            if self._leader(entry.submit.slot) != entry.sent_to:
+                entry.wait = _FIRST_WAIT_SECONDS
+                self._send(entry)
+
+    def _leader(self, slot: int) -> ServerAddress | None:
+        if self.view is None or slot >= len(self.view.slots):
+            return None
+        holders: Holders = self.view.slots[slot]
+        return self._servers.get(holders.primary)
+
+    def _send(self, entry: _Open) -> None:
+        leader = self._leader(entry.submit.slot)
+        # A second sending is counted; the first one has no former receiver.
+        self.num_resent += entry.sent_to is not None
+        entry.again_at = self._now + entry.wait
+        # Twice as long after each try, so that a server under load is not flooded.
+        entry.wait = min(2 * entry.wait, _LONGEST_WAIT_SECONDS)
+        if leader is None or self.view is None:
+            self._actions.append(AskView())
+            return
+        entry.sent_to, entry.sent_at = leader, self._now
+        self._actions.append(Send(leader, entry.submit.make(self.view.epoch), entry.submit.frames))
+
+    def _send_again(self, entry: _Open) -> None:
+        """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""
+        if self._now - entry.sent_at >= _GAP_SECONDS:
+            self._send(entry)
+        else:
+            entry.again_at = min(entry.again_at, entry.sent_at + _GAP_SECONDS)
+
+    def _tick(self) -> None:
+        asked = False
+        for request, entry in list(self.open.items()):
+            if self._now - entry.since > self.timeout:
+                del self.open[request]
+                where = f"slot {entry.submit.slot} (server {entry.sent_to.index if entry.sent_to else 'unknown'})"
+                self._actions.append(Failed(request, f"{where} gave no answer for {self.timeout:.0f} s"))
+            elif self._now >= entry.again_at:
+                self._send(entry)
+                asked = True
+        if asked:
+            # One question for all requests without an answer: perhaps the slots have moved.
+            self._actions.append(AskView())
+
+    def validate_state(self) -> None:
+        """Check what must always hold; for tests."""
+        for request, entry in self.open.items():
+            assert request == entry.submit.request
+            assert entry.sent_to is None or self.view is not None

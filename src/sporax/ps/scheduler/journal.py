@@ -1,0 +1,142 @@
+"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`)."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.protocol.messages import Holders, Members, ServerAddress
+from sporax.ps.slots.disk import storage_error
+
+
+class Journal(msgspec.Struct):
+    """What must survive the scheduler's own end.
+
+    Attributes:
+        job: a name that tells this job's files from others'.
+        worker_num, server_num: requested numbers.
+        first_workers, most_workers: number of workers that the job began with, and the largest that was ever requested.
+        epoch, slots, members: of the newest view.
+        servers, server_nodes: newest start of every server, and who it was.
+        workers: rank -> (node, incarnation, whether it has ended well).
+        worker_senders: rank -> transport address of its newest start, by which a repeated registration is recognised.
+        initialised: variables exist in all slots.
+        draining: servers that should become empty.
+        retired: nodes that have left for good.
+        retired_starts: (server number, start) of servers that were let go.
+        lease_size, lease_total: samples per lease and in all.
+        leases_done: ranges of lease numbers.
+        error: why the job cannot go on.
+        checkpoint: folder of the last complete checkpoint.
+        checkpoints: number of the last attempt.
+    """
+
+    job: str
+    worker_num: int
+    server_num: int
+    epoch: int = 0
+    slots: list[Holders] = []
+    members: list[Members] = []
+    servers: dict[int, ServerAddress] = {}
+    server_nodes: dict[int, str] = {}
+    workers: dict[int, tuple[str, int, bool]] = {}
+    initialised: bool = False
+    draining: list[int] = []
+    retired: list[str] = []
+    retired_starts: list[tuple[int, int]] = []
+    lease_size: int = 0
+    lease_total: int = 0
+    leases_done: list[tuple[int, int]] = []
+    error: str = ""
+    checkpoint: str = ""
+    checkpoints: int = 0
+    first_workers: int = 0
+    most_workers: int = 0
+    worker_senders: dict[int, bytes] = {}
+
+
+_HEAD = struct.Struct("<4sI")  # magic, CRC-32 of what follows
+_MAGIC = b"SPXJ"
+
+
+def journal_path(directory: Path, port: int) -> Path:
+    """Where the scheduler that listens on a port has its journal."""
+    return directory / f"scheduler-{port}.journal"
+
+
+def read_journal(path: Path) -> Journal:
+    """The journal in a file; those of earlier versions have no checksum.
+
+    Raises:
+        SporaxRuntimeError: it is damaged.
+    """
+    data = path.read_bytes()
+    try:
+        magic, checksum = _HEAD.unpack_from(data)
+        if magic == _MAGIC:
+            data = data[_HEAD.size :]
+        if magic != _MAGIC or zlib.crc32(data) == checksum:
+            return msgspec.msgpack.decode(data, type=Journal)
+    except (struct.error, msgspec.DecodeError):  # a `ValidationError` is one, too
+        pass
+    raise SporaxRuntimeError(
+        f"For 'sporax.ps', the scheduler's journal '{path}' must be whole, but it is damaged ({len(data)} bytes), so the job "
+        "cannot go on. Remove or rename the file and start the job again, from a checkpoint with MS_PS_RESTORE=<folder>."
+    )
+
+
+def write_journal(path: Path, journal: Journal) -> None:
+    """Replace the journal in a file, through to the disk.
+
+    Raises:
+        StorageError: the disk does not take it; the old one stays.
+    """
+    data = msgspec.msgpack.encode(journal)
+    temporary = path.with_suffix(".new")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(_HEAD.pack(_MAGIC, zlib.crc32(data)) + data)
+            # On disk before the new name, as in checkpoints.
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise storage_error("the scheduler's journal", path, len(data), error) from error
+
+
+@dataclass(slots=True)
+class Peer:
+    """What is remembered of a process only as long as the scheduler runs."""
+
+    seen: float
+    sender: bytes = b""
+    live: bool = True
+    clocks: dict[int, int] = field(default_factory=dict)
+    lsns: dict[int, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    epoch: int = 0
+    inventory: dict[int, int] = field(default_factory=dict)
+
+
+def without(members: list[Members], rank: int, clock: int) -> list[Members]:
+    """The schedule without a rank from a clock on."""
+    result: list[Members] = []
+    for position, entry in enumerate(members):
+        # The end of an entry's range is the beginning of the next one.
+        stop = members[position + 1].clock if position + 1 < len(members) else None
+        if rank not in entry.ranks or (stop is not None and stop <= clock):
+            result.append(entry)
+            continue
+        rest = [other for other in entry.ranks if other != rank]
+        # Before that clock the rank was still a member.
+        if entry.clock < clock:
+            result.append(entry)
+        result.append(Members(max(entry.clock, clock), rest))
+    return result

@@ -1,0 +1,76 @@
+"""Ranges of samples that the scheduler lends to workers, so that each sample counts exactly once.
+
+Problem: a worker that dies has applied some of its samples and not others. Method: samples go out in *leases*, ranges of equal
+size. A lease is done when its push is acknowledged, and the journal keeps which are; one whose worker starts again without
+having finished it is lent once more, before new ones.
+"""
+
+from __future__ import annotations
+
+from sporax.ps.protocol.messages import LeaseSamples
+from sporax.ps.scheduler.journal import Journal
+from sporax.ps.slots.slot import LeaseSet
+
+
+class SampleLeases:
+    """The leases of one job.
+
+    Args:
+        journal: keeps the size of a lease, the number of samples, and what is done.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._lent: dict[int, tuple[int, int]] = {}  # by lease the worker's rank and incarnation
+        self._returned: list[int] = []
+        self._next = 0
+
+    @property
+    def any_lent(self) -> bool:
+        """Whether a worker still has one: it may come back."""
+        return bool(self._lent)
+
+    def lend(self, message: LeaseSamples) -> int | None:
+        """A lease for a worker, the one it has if it has one; None if there is no other."""
+        journal = self._journal
+        # The first question fixes sizes for the job.
+        if journal.lease_size == 0:
+            journal.lease_size, journal.lease_total = message.size, message.total
+        done = LeaseSet(journal.leases_done)
+        # The last lease may be shorter.
+        count = -(-journal.lease_total // journal.lease_size) if journal.lease_size else 0
+        lease = next((lease for lease, (rank, _) in self._lent.items() if rank == message.rank), None)
+        # Returned ones first, so that the set of finished leases has few gaps.
+        while lease is None and self._returned:
+            returned = self._returned.pop(0)
+            lease = None if returned in done else returned
+        while lease is None and self._next < count:
+            lease = None if self._next in done else self._next
+            self._next += 1
+        if lease is not None:
+            self._lent[lease] = (message.rank, message.incarnation)
+        return lease
+
+    def samples_of(self, lease: int) -> tuple[int, int]:
+        """First sample, and one past the last."""
+        # The samples of the last lease end with the job's.
+        size = self._journal.lease_size
+        return lease * size, min((lease + 1) * size, self._journal.lease_total)
+
+    def finish(self, lease: int) -> bool:
+        """Note that a lease's push is acknowledged; gives whether that was news."""
+        self._lent.pop(lease, None)
+        done = LeaseSet(self._journal.leases_done)
+        # A worker that continues another one may report a second time.
+        if lease in done:
+            return False
+        done.add(lease)
+        self._journal.leases_done = done.ranges
+        return True
+
+    def take_back(self, rank: int, incarnation: int) -> None:
+        """Take back what earlier incarnations of a worker have not finished."""
+        for lease, (holder, holder_incarnation) in list(self._lent.items()):
+            if holder == rank and holder_incarnation < incarnation:
+                del self._lent[lease]
+                self._returned.append(lease)

@@ -1,0 +1,439 @@
+"""The server process: sockets and files around `server_state`. The same object runs locally, in a Ray actor and in a pod."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.ps.metrics import MetricsPage
+from sporax.ps.protocol.events import (
+    Action,
+    Apply,
+    CheckpointSlot,
+    DropSlot,
+    Event,
+    Halt,
+    Loaded,
+    LoadSlot,
+    Received,
+    Reply,
+    Store,
+    Stored,
+    StoreSlot,
+    Tick,
+    ToScheduler,
+    ToServer,
+)
+from sporax.ps.protocol.messages import (
+    Broken,
+    CheckpointPart,
+    HeartbeatReply,
+    Message,
+    Ready,
+    Record,
+    Register,
+    Stop,
+    TakeCheckpoint,
+    ViewIs,
+    Welcome,
+)
+from sporax.ps.protocol.wire import Frame, WireError, decode
+from sporax.ps.server.follower_state import server_identity
+from sporax.ps.server.server_state import ServerState
+from sporax.ps.slots.disk import StorageError
+from sporax.ps.slots.record_log import SlotLog, remove_old_jobs
+from sporax.ps.slots.recovery import Replay, damage_text, missing_text
+from sporax.ps.slots.slot import bytes_of
+from sporax.ps.slots.slot_files import read_slot, write_slot
+from sporax.ps.sockets.peers import Peers
+from sporax.ps.sockets.security import Keys, is_loopback
+from sporax.ps.sockets.stream import Streams
+from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, receive, send
+
+# Seconds between two registrations, until the scheduler answers.
+_REGISTER_SECONDS = 0.3
+_TICK_SECONDS = 0.1
+_FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop, TakeCheckpoint)
+_BATCH = 64  # messages taken before heartbeats and group commits get a turn
+_LOOK_BYTES = 4 << 20  # of the log between two looks at what is left of the disk
+_LAST_SECONDS = 0.2  # for answers that are still in a queue when the job ends
+
+
+class Server:
+    """One server.
+
+    Args:
+        scheduler: ``host:port``.
+        directory: where logs of jobs are kept.
+        host: how others reach this machine.
+        node: name of this process over restarts.
+        index: requested server number, -1 for any.
+        keys: of the job.
+        silent_seconds: without a scheduler for so long, give up.
+        metrics_port: serve Prometheus metrics there; 0 for nowhere.
+        kept_directory: where damaged logs are kept, None for where they are.
+    """
+
+    def __init__(
+        self,
+        scheduler: str,
+        directory: Path,
+        *,
+        host: str = "127.0.0.1",
+        node: str = "",
+        index: int = -1,
+        keys: Keys | None = None,
+        silent_seconds: float = 600.0,
+        metrics_port: int = 0,
+        kept_directory: Path | None = None,
+    ) -> None:
+        self._kept_directory = kept_directory
+        self._transport = Transport(keys)
+        self._node = node or uuid.uuid4().hex
+        self._host = host
+        self._directory = directory
+        self._index = index
+        self._silent_seconds = silent_seconds
+        self._local = LocalSocket()
+        self._streams = Streams(self._local.path)
+        # With keys other machines may connect; without them only this one's address is open.
+        self._router = self._transport.listen(
+            "tcp://*:*" if keys is not None and not is_loopback(host) else f"tcp://{host}:*"
+        )
+        self._port = int(self._router.last_endpoint.decode().rsplit(":", 1)[1])
+        self._scheduler = self._transport.connect(f"tcp://{scheduler}", b"server-" + uuid.uuid4().bytes)
+        self._peers: Peers | None = None
+        self._log: SlotLog | None = None
+        self._number: tuple[int, int] | None = None
+        self._to_store: list[Stored] = []
+        self._to_write: list[int] = []
+        self._writing = False
+        self._next_look = _LOOK_BYTES
+        self._checkpoints: deque[CheckpointSlot] = deque()
+        self._halted = ""
+        self._may_have_more = True
+        self._is_done = False
+        self._heard = time.monotonic()
+        self._bytes_in = self._bytes_out = 0
+        self._metrics = MetricsPage(metrics_port, self._gauges) if metrics_port else None
+        self.state: ServerState | None = None
+        self.bad_messages = 0
+        self.ends_for_another = False
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> str:
+        """Serve until the scheduler ends it; gives the reason.
+
+        Raises:
+            SporaxRuntimeError: no scheduler answers.
+            StorageError: the disk does not take the log.
+        """
+        try:
+            self._join(stop)
+            if self.state is not None:
+                self._serve(stop)
+        except StorageError as error:
+            # Another start could not write either, so the job ends at once, and not after several.
+            if self._number is not None:
+                send(self._scheduler, Broken(*self._number, error.message))
+            raise
+        finally:
+            # Also after an error: the directory's lock must go.
+            if self._log is not None:
+                self._log.close()
+                # The job has ended well, so nobody will read the log again.
+                if self._is_done:
+                    self._log.delete()
+            if self._metrics is not None:
+                self._metrics.close()
+            self._streams.close(_LAST_SECONDS)
+            self._transport.close()
+            self._local.remove()
+        return self._halted
+
+    def _join(self, stop: Callable[[], bool]) -> None:
+        """Get a number, read back what the log has, and tell the scheduler."""
+        hostname = socket.gethostname()
+        register = Register("server", self._node, self._index, hostname, f"{self._host}:{self._port}", self._local.path)
+        welcome: Welcome | None = None
+        handshakes = self._transport.watch(self._scheduler)
+        while welcome is None:
+            if stop() or self._is_silent():
+                return
+            # Another key would otherwise look like a scheduler that is not there.
+            if handshakes.is_refused():
+                raise SporaxRuntimeError(f"For 'sporax.ps', the scheduler must accept this server, but {REFUSED}.")
+            send(self._scheduler, register)
+            self._scheduler.poll(_REGISTER_SECONDS * 1000)
+            while (parts := receive(self._scheduler)) is not None:
+                message, _ = decode(parts)
+                if isinstance(message, Stop):
+                    self._halted = message.reason
+                    return
+                if isinstance(message, Welcome):
+                    welcome = message
+        self._heard = time.monotonic()
+        self._number = (welcome.index, welcome.incarnation)
+        options = welcome.options
+        replay, damage = Replay(options.staleness), ""
+        if options.durability != "memory":
+            remove_old_jobs(self._directory, welcome.job)
+            directory = self._directory / welcome.job / f"server-{welcome.index}"
+            self._log = SlotLog(directory, sync=options.durability == "disk", ahead_bytes=options.snapshot_bytes)
+            # Before the scheduler hears of this server: it must say which slots it has.
+            replay = self._log.recover(options.staleness)
+            damage = self._set_aside(self._log, replay)
+        self.state = ServerState(welcome.index, welcome.incarnation, options, replay.states)
+        identity = server_identity(welcome.index, welcome.incarnation)
+        self._peers = Peers(self._transport, self._streams, identity)
+        inventory = {slot: state.lsn for slot, state in replay.states.items()}
+        missing = {slot: what.last for slot, what in replay.missing.items()}
+        self._ready = Ready(welcome.index, welcome.incarnation, inventory, missing, damage)
+        send(self._scheduler, self._ready)
+
+    def _set_aside(self, log: SlotLog, replay: Replay) -> str:
+        """Keep damaged files; gives what to say of them, "" without any."""
+        if not replay.damages:
+            return ""
+        kept = log.set_aside(replay, self._kept_directory or log.directory)
+        missing = missing_text(replay.missing) or "nothing that is needed"
+        damage = (
+            f"its log is damaged ({damage_text(replay.damages)}; kept as {', '.join(map(str, kept))}), and {missing} cannot be "
+            "read back"
+        )
+        print(f"sporax ps server {self._node}: {damage}.", file=sys.stderr, flush=True)
+        return damage
+
+    def _is_silent(self) -> bool:
+        """Whether the scheduler has been silent for too long.
+
+        Raises:
+            SporaxRuntimeError: it has.
+        """
+        if time.monotonic() - self._heard > self._silent_seconds:
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', the scheduler must answer, but it was silent for {self._silent_seconds:.0f} s."
+            )
+        return False
+
+    def _serve(self, stop: Callable[[], bool]) -> None:
+        assert self.state is not None
+        # Both ZeroMQ sockets tell by a descriptor that something has come.
+        for source in (self._router, self._scheduler):
+            self._streams.watch(source.fd)
+        next_tick = next_beat = 0.0
+        prepares = False
+        while not self._halted and not stop():
+            # With work to do it only looks, and does not wait.
+            has_work = self._may_have_more or self._to_write or self._checkpoints or prepares
+            came = False
+            for stream, message, frames in self._streams.receive(0.0 if has_work else _TICK_SECONDS):
+                self._take(stream.identity, message, frames)
+                came = True
+            if self._streams.others_ready or self._may_have_more:
+                self._may_have_more = False
+                self._take_from_scheduler()
+                self._take_from_router()
+            # One flush for all records that came in this turn.
+            self._commit()
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + _TICK_SECONDS
+                self._handle(Tick())
+                self._is_silent()
+            if now >= next_beat:
+                next_beat = now + self.state.options.heartbeat_seconds
+                # Until the first answer the scheduler may not know that this server is ready.
+                if not self.state.is_known:
+                    self._tell_scheduler(self._ready)
+                self._tell_scheduler(self.state.heartbeat(now, self._gauges()))
+            self._write_snapshots()
+            self._write_checkpoint()
+            # Pages are prepared only when nothing else came.
+            prepares = not came and self._log is not None and self._log.prepare()
+
+    def _take_from_scheduler(self) -> None:
+        """Take what the scheduler says, and tell it when that was a new view."""
+        assert self.state is not None
+        while not self._halted and (parts := receive(self._scheduler)) is not None:
+            self._heard = time.monotonic()
+            epoch = self.state.view.epoch if self.state.view else 0
+            try:
+                self._handle(Received(b"scheduler", decode(parts)[0]))
+            except WireError:
+                self.bad_messages += 1
+            # At once, since a leader's lease and a hold depend on it.
+            if self.state.view is not None and self.state.view.epoch != epoch:
+                self._tell_scheduler(self.state.heartbeat(time.monotonic(), self._gauges()))
+
+    def _take_from_router(self) -> None:
+        """Take what has come from other machines, up to a limit."""
+        for _ in range(_BATCH):
+            received = receive(self._router)
+            if received is None:
+                return
+            try:
+                message, frames = decode(received[1:])
+            except WireError:
+                self.bad_messages += 1
+            else:
+                self._take(bytes(received[0]), message, tuple(frames))
+        # More may wait: ZeroMQ signals new messages only once.
+        self._may_have_more = True
+
+    def _take(self, sender: bytes, message: Message, frames: tuple[Frame, ...]) -> None:
+        """Handle one message of a worker or another server; what does not fit is counted and dropped."""
+        self._bytes_in += sum(map(len, frames))
+        # Only the scheduler's own connection may speak for it.
+        if not sender or isinstance(message, _FROM_SCHEDULER):
+            self.bad_messages += 1
+            return
+        try:
+            self._handle(Received(sender, message, frames))
+        except WireError:
+            self.bad_messages += 1
+
+    def _tell_scheduler(self, message: Message) -> None:
+        # Sending may consume the signal that something has come, so the sockets are looked at again before the next wait.
+        send(self._scheduler, message)
+        self._may_have_more = True
+
+    def _handle(self, event: Event) -> None:
+        assert self.state is not None
+        queue = list(self.state.handle(event, time.monotonic()))
+        # A queue, since an action's event may make further actions.
+        while queue:
+            follows = self._do(queue.pop(0))
+            if follows is not None:
+                queue += self.state.handle(follows, time.monotonic())
+
+    def _do(self, action: Action) -> Stored | Apply | Loaded | None:
+        """Carry out one action; gives the event that follows at once, if one does."""
+        match action:
+            case Reply(to, message, frames):
+                self._bytes_out += sum(map(len, frames))
+                # A connection through the file system, else over the network.
+                if not self._streams.reply(to, message, frames):
+                    send(self._router, message, frames, to)
+                    self._may_have_more = True
+            case ToServer(server, message, frames):
+                assert self._peers is not None
+                self._peers.send(server, message, frames)
+            case ToScheduler(message):
+                self._tell_scheduler(message)
+            case Store(record, frames):
+                return self._store(record, frames)
+            case Apply():
+                return action
+            case StoreSlot(slot):
+                assert self._log is not None
+                assert self.state is not None
+                self._log.write_slot(self.state.states[slot])
+            case CheckpointSlot():
+                self._checkpoints.append(action)
+            case LoadSlot(folder, slot):
+                try:
+                    return Loaded(slot, *read_slot(folder, slot))
+                except SporaxRuntimeError as error:
+                    return Loaded(slot, None, [], error.message)
+            case DropSlot(slot):
+                if self._log is not None:
+                    self._log.drop_slot(slot)
+            # Later reasons are mostly consequences.
+            case Halt(reason, again, done) if not self._halted:  # the first reason counts
+                self._halted, self.ends_for_another, self._is_done = reason, again, done
+        return None
+
+    def _store(self, record: Record, frames: tuple[Frame, ...]) -> Stored | None:
+        assert self._log is not None
+        assert self.state is not None
+        if record.variables:
+            self._log.reserve(sum(map(bytes_of, record.variables)))
+        self._log.append(record, frames)
+        stored = Stored(record.slot, record.lsn)
+        if self.state.options.durability != "disk":
+            return stored
+        self._to_store.append(stored)  # many records share one flush
+        return None
+
+    def _commit(self) -> None:
+        if self._to_store and self._log is not None:
+            self._log.flush()
+            stored, self._to_store = self._to_store, []
+            for event in stored:
+                self._handle(event)
+
+    def _write_snapshots(self) -> None:
+        """Shorten the log, one slot at a time between messages."""
+        log, state = self._log, self.state
+        if log is None or state is None:
+            return
+        if self._writing:
+            if self._to_write:
+                # A slot may have moved away meanwhile.
+                slot = self._to_write.pop()
+                if slot in state.states:
+                    log.write_slot(state.states[slot])
+            else:
+                # Every slot has been written again, so recovery needs the old records no more.
+                log.delete_old()
+                self._writing = False
+        elif self._is_log_too_long(log, state):
+            log.begin_file()
+            self._to_write, self._writing = list(state.states), True
+
+    def _is_log_too_long(self, log: SlotLog, state: ServerState) -> bool:
+        # Cheap numbers at each turn; what the disk has left only now and then.
+        if log.num_bytes <= min(state.options.snapshot_bytes, self._next_look):
+            return False
+        self._next_look = log.num_bytes + _LOOK_BYTES
+        is_too_long = log.is_too_long(
+            state.options.snapshot_bytes, sum(slot.num_bytes for slot in state.states.values())
+        )
+        if is_too_long:
+            self._next_look = _LOOK_BYTES
+        return is_too_long
+
+    def _write_checkpoint(self) -> None:
+        """Write one slot of a global checkpoint, between messages."""
+        if not self._checkpoints or self.state is None:
+            return
+        task = self._checkpoints.popleft()
+        try:
+            part = write_slot(task.path, task.number, task.image, task.frames)
+        except OSError as error:
+            reason = f"slot {task.image.slot} cannot be written below '{task.path}': {error.strerror}"
+            part = CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
+        self.state.written(part)
+        self._tell_scheduler(part)
+
+    def _gauges(self) -> dict[str, float]:
+        """Numbers for the status table and for Prometheus."""
+        state = self.state
+        values = {
+            "bytes": float(sum(slot.num_bytes for slot in state.states.values())) if state else 0.0,
+            "log_bytes": float(self._log.num_bytes) if self._log is not None else 0.0,
+            "bytes_in": float(self._bytes_in),
+            "bytes_out": float(self._bytes_out),
+            "bad_messages": float(self.bad_messages + self._streams.bad_messages),
+            "pid": float(os.getpid()),
+            "cpu_seconds": time.process_time(),
+            "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
+        }
+        return {**values, **{name: float(count) for name, count in state.counts.items()}} if state else values
+
+
+def run_server(*args: Any, **options: Any) -> str:
+    """Make a server and run it; a user's error becomes its message."""
+    try:
+        return Server(*args, **options).run()
+    except SporaxError as error:
+        raise SystemExit(str(error)) from None

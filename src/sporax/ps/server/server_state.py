@@ -1,0 +1,544 @@
+"""What a server does, without sockets, files or clocks: events in, actions out.
+
+A slot this server leads goes through the same steps for every change::
+
+    push -> (synchronous: wait for all ranks, combine) -> Record -> Store, replicate -> acknowledged -> applied
+
+A record is acknowledged, applied and visible only after it is as durable as the job wants; nothing happens between its
+acknowledgement and its application. A slot this server follows
+takes records from the leader, stores and applies them, and tells so. A follower that misses something asks for the
+whole slot (`NeedImage`). Who leads is said by the scheduler's view alone; a leader with a backup also needs a lease.
+
+The design follows dask's worker state machine: typed events, typed actions, one table of handlers, `validate_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sporax.ps.protocol.events import (
+    Action,
+    Apply,
+    DropSlot,
+    Event,
+    Halt,
+    Loaded,
+    LoadSlot,
+    Received,
+    Reply,
+    Store,
+    Stored,
+    StoreSlot,
+    Tick,
+    ToScheduler,
+    ToServer,
+)
+from sporax.ps.protocol.messages import (
+    Acked,
+    Behind,
+    Entry,
+    Heartbeat,
+    HeartbeatReply,
+    Held,
+    Init,
+    Members,
+    Message,
+    Moved,
+    NeedImage,
+    Options,
+    Pull,
+    Pulled,
+    Push,
+    Record,
+    Refused,
+    Replicated,
+    Resend,
+    ServerAddress,
+    SlotImage,
+    SlotSynced,
+    Source,
+    Stop,
+    TakeCheckpoint,
+    VariableSpec,
+    View,
+    ViewIs,
+)
+from sporax.ps.protocol.wire import Frame, WireError, check_sizes
+from sporax.ps.server.follower_state import GET_VIEW
+from sporax.ps.server.lead import Flight, Lead
+from sporax.ps.server.synchronous_state import SynchronousState
+from sporax.ps.slots.slot import SlotState, check_first_values
+
+RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
+
+
+class ServerState(SynchronousState):
+    """The protocol state of one server; arguments as for `CheckpointedState`."""
+
+    def __init__(
+        self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
+    ) -> None:
+        super().__init__(index, incarnation, options, states)
+        # Before any time, so that a leader with a backup waits for its first lease.
+        self.lease_until = -1e9
+        self.is_known = False
+        self._wanting: dict[int, bytes] = {}
+        self._load_errors: dict[int, str] = {}
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; gives what is to be done about it."""
+        self._now = now
+        self._actions = []
+        match event:
+            case Received(sender, message, frames):
+                handler = _HANDLERS.get(type(message))
+                if handler is None:
+                    self.counts["refused_messages"] += 1
+                else:
+                    handler(self, sender, message, frames)
+            case Stored(slot, lsn):
+                self._stored(slot, lsn)
+            case Apply(slot):
+                self._apply(slot)
+            case Loaded():
+                self._loaded(event)
+            case Tick():
+                self._tick()
+        return self._actions
+
+    # --------------------------------------------------------------------------------------------------------- workers
+
+    def _lead_of(self, sender: bytes, message: Any) -> Lead | None:
+        """The slot's lead, if this server may serve it now; else the sender is told to look elsewhere."""
+        lead = self.leads.get(message.slot)
+        # Without a backup no other server can lead the slot, so no lease is needed.
+        if lead is not None and (lead.backup is None or self._now < self.lease_until):
+            return lead
+        epoch = self.view.epoch if self.view is not None else 0
+        self._reply(sender, Moved(message.request, message.slot, epoch))
+        # The sender has a newer map than this server.
+        if message.epoch > epoch:
+            self._actions.append(ToScheduler(GET_VIEW))
+        return None
+
+    def _init(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
+        if (lead := self._lead_of(sender, message)) is None:
+            return
+        state = self.states[message.slot]
+        # Before the first values, which come from the checkpoint.
+        if self.options.restore and state.lsn == 0 and not lead.flights:
+            if message.slot in self._load_errors:
+                self._reply(sender, Refused(message.request, message.slot, self._load_errors[message.slot]))
+            else:
+                self._actions.append(LoadSlot(self.options.restore, message.slot))
+                self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+            return
+        # Variables on their way count as existing: two workers may declare at the same time.
+        coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
+        missing = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
+        if conflict := state.conflict(message.variables):
+            self._reply(sender, Refused(message.request, message.slot, conflict))
+            return
+        if not missing and state.lsn > 0 and not coming:
+            self._reply(sender, Acked(message.request, message.slot, state.clock))
+        elif not missing and coming:
+            # The worker is answered together with the first one that asked.
+            next(iter(coming.values())).waiting.append((sender, message.request))
+        else:
+            check_first_values(message.variables, message.entries, frames)
+            members = self.view.members if self.view is not None else []
+            waiting = [(sender, message.request)]
+            self._launch(message.slot, frames, waiting, message.variables, (), message.entries, members)
+
+    def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
+        if (lead := self._lead_of(sender, message)) is None:
+            return
+        state, source = self.states[message.slot], message.source
+        # The slot has no values yet, or this copy has lost them.
+        if state.lsn == 0:
+            self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+            return
+        state.check(message.entries, gradients=True)
+        check_sizes(message.entries, frames)
+        if self.options.staleness == 0:
+            self._push_together(sender, message, frames, lead, state)
+            return
+        incarnation, seq = self._last(lead, state, source.rank)
+        if source.incarnation < incarnation:
+            self.counts["fenced_pushes"] += 1
+            self._reply(sender, Refused(message.request, message.slot, "this worker has been replaced"))
+        elif source.incarnation == incarnation and source.seq <= seq:
+            self.counts["duplicate_pushes"] += 1
+            self._attach(sender, message.request, message.slot, lead, source)
+        elif source.seq != (seq if source.incarnation == incarnation else 0) + 1:
+            # Numbers have no gaps: one that is missing comes first.
+            expected = (seq if source.incarnation == incarnation else 0) + 1
+            self._reply(sender, Resend(message.request, message.slot, expected))
+        else:
+            entries = message.entries
+            if source.lease >= 0 and self._is_counted(lead, state, source.lease):
+                # The record counts the push, but its samples are in the values already.
+                self.counts["repeated_leases"] += 1
+                entries, frames = [], ()
+            self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
+
+    def _is_counted(self, lead: Lead, state: SlotState, lease: int) -> bool:
+        """Whether a sample lease has been pushed already, what is in flight included."""
+        flying = (source.lease for flight in lead.flights for source in flight.record.sources)
+        return lease in state.leases or lease in flying
+
+    def _last(self, lead: Lead, state: SlotState, rank: int) -> tuple[int, int]:
+        """Incarnation and number of the last push of a rank, those in flight included."""
+        for flight in reversed(lead.flights):
+            for source in flight.record.sources:
+                if source.rank == rank:
+                    return source.incarnation, source.seq
+        return state.last.get(rank, (0, 0))
+
+    def _attach(self, sender: bytes, request: int, slot: int, lead: Lead, source: Source) -> None:
+        """Answer a repeated push: now if it counts already, else together with the first."""
+        # A push in flight is durable only later.
+        for flight in lead.flights:
+            for other in flight.record.sources:
+                if (other.rank, other.incarnation, other.seq) == (source.rank, source.incarnation, source.seq):
+                    flight.waiting.append((sender, request))
+                    return
+        self._reply(sender, Acked(request, slot, self.states[slot].clock))
+
+    def _pull(self, sender: bytes, message: Pull, frames: tuple[Frame, ...]) -> None:
+        if (lead := self._lead_of(sender, message)) is None:
+            return
+        check_sizes(message.entries, frames)
+        state, is_repeated = self.states[message.slot], (sender, message.request) in lead.pulls
+        # A worker that asks again has waited for long.
+        if is_repeated and self.options.staleness == 0 and message.clock > state.clock:
+            self._reply(sender, Behind(message.request, message.slot, state.clock))
+        lead.pulls[(sender, message.request)] = (message, frames)
+        self._answer_pulls(message.slot)
+
+    def _answer_pulls(self, slot: int) -> None:
+        """Answer the pulls whose clock has come."""
+        lead, state = self.leads[slot], self.states[slot]
+        for peer, (pull, frames) in list(lead.pulls.items()):
+            # It may be asked again before its clock has come.
+            if not self._may_read(state, pull):
+                continue
+            del lead.pulls[peer]
+            try:
+                state.check(pull.entries, gradients=False)
+            except WireError as error:
+                self._reply(peer[0], Refused(pull.request, slot, error.message))
+                continue
+            entries, values = state.read(pull.entries, list(frames), pull.clock)
+            # The value of one clock ago is kept for a worker whose step was interrupted.
+            clock = pull.clock if self.options.staleness == 0 and 0 <= pull.clock == state.clock - 1 else state.clock
+            if self.options.staleness != 0:
+                clock = state.clocks.get(pull.rank, 0)
+            last = state.members[-1].ranks if state.members else []
+            ranks = state.ranks_at(max(clock, 0)) if self.options.staleness == 0 else last
+            self._reply(peer[0], Pulled(pull.request, slot, clock, ranks, entries), tuple(values))
+
+    def _may_read(self, state: SlotState, pull: Pull) -> bool:
+        if any(entry.key not in state.variables for entry in pull.entries) or state.lsn == 0:
+            return False
+        # Any values will do: newest, or without bound.
+        if pull.clock < 0 or self.options.staleness < 0:
+            return True
+        if self.options.staleness == 0:
+            # Who reads the values of a clock must be told its members.
+            return state.clock > pull.clock or (state.clock == pull.clock and self._is_decided(state, pull.clock))
+        ranks = state.members[-1].ranks if state.members else []
+        # The slowest member limits everybody with bounded staleness.
+        slowest = min((state.clocks.get(rank, 0) for rank in ranks), default=pull.clock)
+        return slowest >= pull.clock - self.options.staleness
+
+    # --------------------------------------------------------------------------------------------------------- records
+
+    def _launch(
+        self,
+        slot: int,
+        frames: tuple[Frame, ...],
+        waiting: list[tuple[bytes, int]],
+        variables: list[VariableSpec],
+        sources: tuple[Source, ...],
+        entries: list[Entry],
+        members: list[Members] | None,
+    ) -> None:
+        """Write the next record of a slot and send it where it must be before it counts."""
+        lead, state = self.leads[slot], self.states[slot]
+        epoch = self.view.epoch if self.view is not None else 0
+        # Behind all records on their way.
+        record = Record(slot, state.lsn + len(lead.flights) + 1, epoch, variables, list(sources), entries, members)
+        flight = Flight(record, frames, not self.stores, self._now, waiting)
+        lead.flights.append(flight)
+        if self.stores:
+            self._actions.append(Store(record, frames))
+        # A follower without the whole slot could not apply the record.
+        if lead.backup is not None and lead.image_sent:
+            self._actions.append(ToServer(lead.backup, record, frames))
+        self._advance(slot)
+
+    def _stored(self, slot: int, lsn: int) -> None:
+        if slot in self.leads:
+            for flight in self.leads[slot].flights:
+                if flight.record.lsn == lsn:
+                    flight.stored = True
+            self._advance(slot)
+        elif slot in self.follows:
+            self._stored_by_follower(slot, lsn)
+
+    def _advance(self, slot: int) -> None:
+        """Acknowledge, in order, what has become durable."""
+        lead, clock = self.leads[slot], self.states[slot].clock
+        changed = False
+        for flight in lead.flights:
+            # In order: a later record counts only after those before it.
+            if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
+                break
+            clock += self.options.staleness == 0 and bool(flight.record.sources)
+            self._acknowledge(slot, flight, clock)
+            flight.is_acknowledged = changed = True
+        if changed:
+            self._actions.append(Apply(slot))
+
+    def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
+        # Emptied, so that an answer is given once.
+        waiting, flight.waiting = flight.waiting, []
+        for sender, request in waiting:
+            self._reply(sender, Acked(request, slot, clock))
+
+    def _apply(self, slot: int) -> None:
+        """Apply, in order, what is acknowledged; then answer what has waited for it."""
+        lead = self.leads.get(slot)
+        # A former `Apply` has done it already.
+        if lead is None or not lead.flights or not lead.flights[0].is_acknowledged:
+            return
+        state = self.states[slot]
+        while lead.flights and lead.flights[0].is_acknowledged:
+            flight = lead.flights.popleft()
+            state.apply(flight.record, flight.frames)
+            self.counts["records"] += 1
+            self._acknowledge(slot, flight, state.clock)
+            self.write_at_clock(slot)
+        # First values may have begun with members of an older view.
+        self._renew_members(slot)
+        self._drop_uncounted(slot)
+        if lead.pulls:
+            self._answer_pulls(slot)
+        if self.options.staleness == 0:
+            self._combine(slot)
+
+    # ------------------------------------------------------------------------------------------- values of checkpoints
+
+    def _loaded(self, event: Loaded) -> None:
+        """Begin with the state of a checkpoint; pushes and members are those of this job."""
+        lead, state = self.leads.get(event.slot), self.states.get(event.slot)
+        if lead is None or state is None or state.lsn > 0:
+            return
+        if event.image is None:
+            self._load_errors[event.slot] = event.error
+            return
+        state = SlotState.from_image(event.image, event.frames, self.options.staleness)
+        # Numbers of pushes and clocks of ranks begin again in a new job.
+        state.last, state.clocks = {}, {}
+        state.members = self.view.members if self.view is not None else []
+        state.epoch = self.view.epoch if self.view is not None else 0
+        self.states[event.slot] = state
+        if self.stores:
+            self._actions.append(StoreSlot(event.slot))
+        if lead.image_sent:
+            self._send_image(event.slot, lead)
+        self._answer_pulls(event.slot)
+
+    # -------------------------------------------------------------------------------------------------- other servers
+
+    def _need_image(self, sender: bytes, message: NeedImage, frames: tuple[Frame, ...]) -> None:
+        """A leader sends the whole slot to its follower, and from then on every record."""
+        lead = self.leads.get(message.slot)
+        if lead is not None and lead.backup is not None and self._sender_is(sender, lead.backup):
+            self._send_image(message.slot, lead)
+        elif self.view is None or message.epoch > self.view.epoch:
+            self._wanting[message.slot] = sender  # our view is older than the follower's
+            self._actions.append(ToScheduler(GET_VIEW))
+
+    def _send_image(self, slot: int, lead: Lead) -> None:
+        assert lead.backup is not None
+        image, frames = self.states[slot].image()
+        # Replay passes over records before the image's epoch: those that a former leader wrote and this one overruled.
+        # What this leader has on its way may be of an earlier epoch than the present one, and must not be passed over.
+        now = self.view.epoch if self.view is not None else 0
+        image = msgspec.structs.replace(image, epoch=lead.flights[0].record.epoch if lead.flights else now)
+        lead.image_sent, lead.backup_lsn = True, -1
+        self._actions.append(ToServer(lead.backup, image, tuple(frames)))
+        for flight in lead.flights:
+            self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
+
+    def _replicated(self, sender: bytes, message: Replicated, frames: tuple[Frame, ...]) -> None:
+        lead = self.leads.get(message.slot)
+        if lead is None or lead.backup is None or not self._sender_is(sender, lead.backup) or not lead.image_sent:
+            return
+        # From its first confirmation on commits wait for this follower.
+        lead.needs_backup = True
+        lead.backup_lsn = max(lead.backup_lsn, message.lsn)
+        self._advance(message.slot)
+        # All records so far: a change of leaders loses nothing now.
+        if not lead.synced and lead.backup_lsn >= self.states[message.slot].lsn:
+            lead.synced = True
+            self._tell_synced(message.slot, lead)
+
+    def _tell_synced(self, slot: int, lead: Lead) -> None:
+        assert self.view is not None
+        assert lead.backup is not None
+        self._actions.append(ToScheduler(SlotSynced(slot, self.view.epoch, lead.backup.index)))
+
+    # ------------------------------------------------------------------------------------------------------- scheduler
+
+    def _view_is(self, sender: bytes, message: ViewIs, frames: tuple[Frame, ...]) -> None:
+        self._install(message.view)
+
+    def _heartbeat_reply(self, sender: bytes, message: HeartbeatReply, frames: tuple[Frame, ...]) -> None:
+        if message.unknown:
+            self._actions.append(Halt("the scheduler has replaced this server", again=True))
+            return
+        if message.view is not None:
+            self._install(message.view)
+        self.is_known = True
+        # From the sending on: the scheduler counts from when it received it.
+        self.lease_until = max(self.lease_until, message.sent + self.options.lease_seconds)
+
+    def _install(self, view: View) -> None:
+        """Take over a newer view: begin and end leading and following."""
+        if self.view is not None and view.epoch <= self.view.epoch:
+            return
+        self.view = view
+        servers = {server.index: server for server in view.servers}
+        me = servers.get(self.index)
+        # Another process has this server's number.
+        if me is not None and me.incarnation > self.incarnation:
+            self._actions.append(Halt("the scheduler has replaced this server", again=True))
+            return
+        for slot, holders in enumerate(view.slots):
+            leads, follows = holders.primary == self.index, holders.backup == self.index
+            if leads:
+                self._lead(slot, servers.get(holders.backup), holders.since)
+            elif slot in self.leads:
+                self._stop_leading(slot)
+            leader = servers.get(holders.primary)
+            if follows and leader is not None:
+                self._begin_to_follow(slot, leader, holders.since)
+            else:
+                self.follows.pop(slot, None)
+            # Somebody else has the slot; what is left would be out of date.
+            if not leads and not follows and slot in self.states:
+                del self.states[slot]
+                self._actions.append(DropSlot(slot))
+        # A new map may have removed a backup, for which records have waited.
+        for slot in list(self.leads):
+            self._advance(slot)
+            self._drop_uncounted(slot)
+            self._answer_pulls(slot)
+            if self.options.staleness == 0:
+                self._combine(slot)
+
+    def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
+        self.states.setdefault(slot, SlotState(slot, self.options.staleness))
+        lead = self.leads.setdefault(slot, Lead())
+        # Another follower, or a new start of it, begins from a whole slot.
+        if (lead.backup, lead.since) != (backup, since):
+            lead.backup, lead.since, lead.backup_lsn = backup, since, -1
+            lead.image_sent = lead.needs_backup = lead.synced = False
+            wanting = self._wanting.pop(slot, b"")
+            if backup is not None and self._sender_is(wanting, backup):
+                self._send_image(slot, lead)
+        self._renew_members(slot)
+
+    def _renew_members(self, slot: int) -> None:
+        """Bring the view's schedule of members into the slot's history, so that copies agree on it."""
+        lead, state = self.leads[slot], self.states[slot]
+        coming = [flight.record.members for flight in lead.flights if flight.record.members is not None]
+        newest = coming[-1] if coming else state.members
+        if state.lsn and self.view is not None and newest != self.view.members:
+            self._launch(slot, (), [], [], (), [], self.view.members)
+
+    def _stop_leading(self, slot: int) -> None:
+        """Forget what was not acknowledged: the workers send it to the new leader."""
+        assert self.view is not None
+        lead = self.leads.pop(slot)
+        waiting = [*lead.pulls, *(peer for flight in lead.flights for peer in flight.waiting)]
+        waiting += [peer for contribution in lead.pending.values() for peer in contribution.waiting]
+        for sender, request in waiting:
+            self._reply(sender, Moved(request, slot, self.view.epoch))
+
+    def _stop(self, sender: bytes, message: Stop, frames: tuple[Frame, ...]) -> None:
+        self._actions.append(Halt(message.reason, done=message.done))
+
+    def _tick(self) -> None:
+        """Send again what was not answered."""
+        self._ask_again()
+        for slot, lead in self.leads.items():
+            if lead.backup is None or not lead.image_sent:
+                continue
+            for flight in lead.flights:
+                if lead.backup_lsn < flight.record.lsn and self._now - flight.since >= RESEND_SECONDS:
+                    flight.since = self._now
+                    self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
+            # The scheduler may have missed that the follower has everything.
+            holders = self.view.slots[slot] if self.view is not None else None
+            if lead.synced and holders is not None and not holders.synced:
+                self._tell_synced(slot, lead)
+
+    def heartbeat(self, now: float, gauges: dict[str, float]) -> Heartbeat:
+        """What to tell the scheduler now."""
+        clocks = {slot: self._clock(slot) for slot in self.leads}
+        lsns = {slot: self.states[slot].lsn for slot in self.leads}
+        epoch = self.view.epoch if self.view is not None else 0
+        held = None
+        if self.view is not None and self.view.hold is not None:
+            hold = self.view.hold
+            highest = max(clocks.values(), default=-1)
+            # A strict hold also forbids that values of its clock were given out.
+            held = Held(hold.change, highest < hold.clock if hold.strict else highest <= hold.clock, highest)
+        return Heartbeat("server", self.index, self.incarnation, now, epoch, clocks, lsns, gauges, held)
+
+    def _clock(self, slot: int) -> int:
+        """How far a slot is, with what is on its way; in the asynchronous modes the slowest member's clock."""
+        state = self.states[slot]
+        if self.options.staleness == 0:
+            # What is on its way will raise the clock.
+            return state.clock + sum(1 for flight in self.leads[slot].flights if flight.record.sources)
+        return max(state.clocks.values(), default=0)
+
+    def _reply(self, to: bytes, message: Message, frames: tuple[Frame, ...] = ()) -> None:
+        self._actions.append(Reply(to, message, frames))
+
+    def validate_state(self) -> None:
+        """Check what must always hold; for tests."""
+        assert not set(self.leads) & set(self.follows)
+        for slot, lead in self.leads.items():
+            state = self.states[slot]
+            for position, flight in enumerate(lead.flights):
+                assert flight.record.lsn == state.lsn + 1 + position
+            assert lead.backup is not None or not (lead.needs_backup or lead.image_sent or lead.synced)
+            assert not lead.synced or lead.needs_backup
+            assert all(part.push.source.clock == state.clock for part in lead.pending.values()) or lead.flights
+        for slot, follow in self.follows.items():
+            assert slot in self.states
+            assert follow.leader.index != self.index
+
+
+_HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
+    Init: ServerState._init,
+    Push: ServerState._push,
+    Pull: ServerState._pull,
+    Record: ServerState._record,
+    Replicated: ServerState._replicated,
+    NeedImage: ServerState._need_image,
+    SlotImage: ServerState._image,
+    ViewIs: ServerState._view_is,
+    HeartbeatReply: ServerState._heartbeat_reply,
+    Stop: ServerState._stop,
+    TakeCheckpoint: ServerState.take_checkpoint,
+}

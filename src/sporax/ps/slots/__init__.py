@@ -1,0 +1,1 @@
+"""Slots: tables, updates, the write-ahead log and its files."""

@@ -1,0 +1,229 @@
+"""One file of records: how they are written, and how a file is read back that may be torn or damaged.
+
+A record is a prefix, the lengths of its frames, then the frames. Its checksum is the CRC-32 of everything but the arrays, and of
+the sums of the arrays' 64-bit words. It has to find pages that were not written, which hold zeros or older records. A sum does,
+at a tenth of the time of a CRC over all bytes.
+
+Problem: after a process or a machine has ended, the last record may be half there. It was never acknowledged, so it may be
+forgotten. What looks the same in the middle of a file is damage: it was acknowledged, and what follows it cannot be applied.
+Method: each record says up to which byte the file was safe when it was written (*safe*: everything before it, or, in a log
+that is flushed, what the last flush has covered). Behind bytes that are no record, the reader looks for further whole records.
+If one of them says that these bytes were safe, they are damage; else they and all that follows are a torn tail.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sporax.ps.protocol.messages import Message
+from sporax.ps.protocol.wire import Frame, WireError, decode, encode, with_present_header
+
+_PREFIX = struct.Struct("<4sIIQ")  # magic, checksum, number of frames, bytes of all
+_PRESENT, _WITHOUT_SAFE, _EARLIEST = b"SPXN", b"SPXM", b"SPXL"
+_LENGTH = struct.Struct("<Q")
+_MOST_FRAMES = 0x10000  # bounds the memory for lengths
+_COMMON = b"SPX"  # with which records of all forms begin
+_PIECE_BYTES = 4 << 20  # large enough for the disk, small for the memory
+_PAGE_BYTES = 4096  # the least that a disk fails to give
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole record: its message and arrays, and the bytes of the file that it takes."""
+
+    message: Message
+    frames: list[Frame]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a file that were whole records once."""
+
+    path: Path
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"bytes {self.start} to {self.stop} of '{self.path}'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A record whose checksum fits, not decoded yet."""
+
+    start: int
+    stop: int
+    safe: int
+    frames: list[Frame]
+
+
+def pack(message: Message, frames: Sequence[Frame], number: int = 0, safe: int = 0) -> list[Frame]:
+    """A message as a record of a file.
+
+    Args:
+        message, frames: what is written.
+        number: of the file it is written to, which keeps what is left of older records from passing for new ones.
+        safe: bytes of the file that can be relied on when this is written.
+    """
+    parts = encode(message, frames)
+    lengths = _LENGTH.pack(safe) + b"".join(_LENGTH.pack(len(part)) for part in parts)
+    prefix = _PREFIX.pack(_PRESENT, _checksum(lengths, parts, number), len(parts), sum(map(len, parts)))
+    # Prefix, lengths and struct in one part: fewer pieces for the system call.
+    return [prefix + lengths + parts[0], *parts[1:]]
+
+
+def _checksum(lengths: Frame, parts: Sequence[Frame], number: int) -> int:
+    checksum = zlib.crc32(parts[0], zlib.crc32(lengths, number))
+    for part in parts[1:]:
+        # Arrays may end in the middle of a word.
+        words = len(part) // _LENGTH.size
+        total = int(np.add.reduce(np.frombuffer(part, np.uint64, words))) if words else 0
+        tail = memoryview(part)[words * _LENGTH.size :]
+        checksum = zlib.crc32(tail, zlib.crc32(_LENGTH.pack(total), checksum))
+    return checksum
+
+
+def _checksum_of_all(lengths: Frame, parts: Sequence[Frame]) -> int:
+    checksum = zlib.crc32(lengths)
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+class LogFile:
+    """A file of records that is read back.
+
+    Args:
+        path: of the file.
+        number: that its records were written with.
+
+    Attributes:
+        size: of the file.
+        end: where the records end that can be relied on, once all have been read. What follows is a torn tail, or pages that were
+            prepared.
+    """
+
+    def __init__(self, path: Path, number: int = 0) -> None:
+        self.path = path
+        self._number = number
+        self._file = os.open(path, os.O_RDONLY)
+        self.size = os.fstat(self._file).st_size
+        self.end = 0
+        self._first = self._bytes(0, len(_PRESENT))
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    @property
+    def is_of_present_form(self) -> bool:
+        """Whether the file begins as the present version writes it."""
+        return self._first == _PRESENT
+
+    def read(self) -> Iterator[Whole | Damage]:
+        """Records and damaged bytes in their order; records of earlier forms are read, too, as checkpoints are kept for long."""
+        found = self._record_at(0)
+        while found is not None or (found := self._next_safe(self.end)) is not None:
+            if found.start > self.end:
+                yield Damage(self.path, self.end, found.start)
+            self.end = found.stop
+            yield self._decoded(found)
+            found = self._record_at(self.end)
+
+    def _record_at(self, start: int) -> _Found | None:
+        """The whole record that begins at a byte, if one does."""
+        prefix = self._bytes(start, start + _PREFIX.size)
+        if len(prefix) < _PREFIX.size:
+            return None
+        magic, checksum, count, body = _PREFIX.unpack(prefix)
+        has_safe = magic == _PRESENT
+        first = start + _PREFIX.size + _LENGTH.size * (count + has_safe)
+        # A length beyond the file's end belongs to a torn record.
+        if (
+            magic not in (_PRESENT, _WITHOUT_SAFE, _EARLIEST)
+            or not 0 < count <= _MOST_FRAMES
+            or first + body > self.size
+        ):
+            return None
+        lengths = self._bytes(start + _PREFIX.size, first)
+        numbers = [number for (number,) in _LENGTH.iter_unpack(lengths)]
+        # Records of earlier forms were written to logs whose bytes are safe as soon as they are written.
+        safe = numbers.pop(0) if has_safe else start
+        if sum(numbers) != body:
+            return None
+        frames = self._split(self._bytes(first, first + body), numbers)
+        if checksum != (
+            _checksum(lengths, frames, self._number) if magic != _EARLIEST else _checksum_of_all(lengths, frames)
+        ):
+            return None
+        if magic == _EARLIEST:
+            frames[0] = with_present_header(frames[0])
+        return _Found(start, first + body, safe, frames)
+
+    @staticmethod
+    def _split(data: bytes, lengths: Sequence[int]) -> list[Frame]:
+        frames: list[Frame] = []
+        start, view = 0, memoryview(data)
+        for length in lengths:
+            frames.append(view[start : start + length])
+            start += length
+        return frames
+
+    def _decoded(self, found: _Found) -> Whole | Damage:
+        try:
+            return Whole(*decode(found.frames), found.start, found.stop)
+        except WireError:
+            # Its checksum fits, so another version has written it: for this one it is lost.
+            return Damage(self.path, found.start, found.stop)
+
+    def _next_safe(self, start: int) -> _Found | None:
+        """Where records go on behind bytes that are none, if a later one says that these bytes were safe."""
+        first = found = self._next(start + 1)
+        while found is not None and found.safe <= start:
+            # Out of one flush, whose pages reach the disk in any order.
+            found = self._record_at(found.stop) or self._next(found.stop)
+        return first if found is not None else None
+
+    def _next(self, start: int) -> _Found | None:
+        """The next whole record that begins anywhere from a byte on."""
+        while start < self.size:
+            piece = self._bytes(start, start + _PIECE_BYTES)
+            place = piece.find(_COMMON)
+            while place >= 0:
+                form = piece[place : place + len(_PRESENT)]
+                # Records of the earliest form do not know their file; only where a file begins with them do they belong to it.
+                is_ours = form != _EARLIEST or self._first == _EARLIEST
+                if is_ours and (found := self._record_at(start + place)):
+                    return found
+                place = piece.find(_COMMON, place + 1)
+            # Overlapping, for a beginning that lies in two pieces.
+            start += max(len(piece) - len(_PRESENT) + 1, 1)
+        return None
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        """Bytes of the file; those that the disk does not give are zeros."""
+        parts: list[bytes] = []
+        while start < min(stop, self.size):
+            try:
+                part = os.pread(self._file, min(stop, self.size) - start, start)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                part = bytes(min(stop, self.size, start + _PAGE_BYTES) - start)
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,336 @@
+"""Write-ahead log and snapshots of one server's slots, in one directory.
+
+``log-00000007`` holds records one after another (`log_file`); ``slot-0003`` holds the newest snapshot of a slot. A new log file
+is begun when one is long enough; then every slot is written again and the old files are not needed any more. The newest of them
+is kept to be written over, because new pages of a file cost several times what pages in memory do; the number of the file is part
+of its checksums, so what is left of the old records does not pass for new ones. The first file gets its pages while the server
+has nothing else to do (`prepare`), and no more than the disk can spare. Recovery reads the snapshots and replays the log
+(`recovery`): records a snapshot already has, and records of epochs before it (which another server has overruled), are passed
+over. A torn tail is cut off. Files that are damaged are set aside, and stay as they are (`set_aside`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import zip_longest
+from pathlib import Path
+
+from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.ps.protocol.messages import Message, Record, SlotImage
+from sporax.ps.protocol.wire import Frame
+from sporax.ps.slots.disk import free_bytes, storage_error
+from sporax.ps.slots.log_file import Damage, LogFile, pack
+from sporax.ps.slots.recovery import Replay
+from sporax.ps.slots.slot import SlotState
+
+_AHEAD_BYTES = 64 << 20  # some seconds of pushes between two pauses
+_PREPARED_BYTES = 256 << 10  # a fraction of a millisecond, for which a message may have to wait
+_SPARED_SHARE = 8  # pages ahead take an eighth of what is free, at most
+_LEAST_BYTES = 4 << 20  # of a log; with less, snapshots would cost more than they save
+_MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
+_SPARE = "spare-log"
+_KEPT_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
+
+
+class SlotLog:
+    """The log of a server.
+
+    Args:
+        directory: made when missing; locked against a second process.
+        sync: write through to the disk in `flush`.
+        ahead_bytes: size up to which `prepare` makes a file longer.
+
+    Raises:
+        SporaxRuntimeError: another process uses the directory.
+    """
+
+    def __init__(self, directory: Path, *, sync: bool, ahead_bytes: int = 0) -> None:
+        self.directory = directory
+        self._sync = sync
+        self._ahead_bytes = ahead_bytes
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = open(directory / "lock", "wb")  # noqa: SIM115 (held as long as the log)
+        except OSError as error:
+            raise storage_error("the lock", directory / "lock", 0, error) from error
+        try:
+            # The kernel gives the lock back with the process, also after a kill.
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', the directory '{directory}' must belong to one server, but another one uses it."
+            ) from error
+        self._file: int | None = None
+        # Bytes of the file that are written, and those that a flush has covered.
+        self._end = self._safe = self._reserved_bytes = 0
+        # The newest file goes on; its number is part of its checksums.
+        self._number = max(map(_number_of, self._files()), default=0)
+        self.num_bytes = 0
+
+    def recover(self, staleness: int) -> Replay:
+        """The slots as the snapshots and the log have them, and what is missing; cuts off a torn tail."""
+        replay = Replay(staleness)
+        # Snapshots first: they say from which record on the log counts.
+        for path in sorted(self.directory.glob("slot-????")):
+            self._recover_snapshot(path, replay)
+        files = self._files()
+        for path, later in zip_longest(files, files[1:]):
+            with LogFile(path, _number_of(path)) as file:
+                for item in file.read():
+                    if isinstance(item, Damage):
+                        replay.take_damage(item)
+                    elif isinstance(item.message, Record):
+                        replay.take(item.message, item.frames)
+            # A file that was ended has nothing behind its records.
+            if file.end < file.size and later is not None and _is_of_present_form(later):
+                replay.take_damage(Damage(path, file.end, file.size))
+            # Else it is a record that was never acknowledged, or old pages of a file that is written over.
+            elif file.end < file.size and all(damage.path != path for damage in replay.damages):
+                os.truncate(path, file.end)
+            self.num_bytes += file.end
+        replay.finish()
+        return replay
+
+    def _recover_snapshot(self, path: Path, replay: Replay) -> None:
+        with LogFile(path) as file:
+            item = next(file.read(), None)
+            try:
+                if item is not None and not isinstance(item, Damage) and isinstance(item.message, SlotImage):
+                    replay.take_image(item.message, item.frames)
+                    return
+            except (SporaxError, LookupError, ValueError):
+                pass  # whole, but not what this version can read: as good as damaged
+            replay.take_snapshot_damage(int(path.name[5:]), Damage(path, 0, file.size))
+
+    def set_aside(self, replay: Replay, directory: Path) -> list[Path]:
+        """Keep the files that are damaged, and all of slots that are not whole; what is whole goes on in new files.
+
+        Args:
+            replay: what `recover` gave.
+            directory: where they are kept.
+
+        Returns:
+            Paths of the damaged files now.
+        """
+        # In an order that gives the same result when this process ends in between.
+        for state in replay.states.values():
+            self.write_slot(state)
+        damaged = {damage.path for damage in replay.damages}
+        aside = damaged | {path for path in self.directory.glob("slot-????") if int(path.name[5:]) in replay.missing}
+        self.begin_file()
+        directory.mkdir(parents=True, exist_ok=True)
+        kept: list[Path] = []
+        for path in sorted(aside):
+            target = _free_name(directory / f"damaged-{path.name}")
+            # The directory may be on another disk.
+            shutil.move(path, target)
+            kept += [target] if path in damaged else []
+        self.delete_old()
+        return kept
+
+    def append(self, message: Message, frames: Sequence[Frame]) -> None:
+        """Write a record; it survives the end of this process from now on, and power loss after `flush`."""
+        if self._file is None:
+            self._open_at_end()
+        assert self._file is not None
+        # Without `sync` an acknowledgement relies on every byte that is written.
+        safe = self._safe if self._sync else self._end
+        parts = pack(message, frames, self._number, safe)
+        try:
+            num_bytes = write_all(self._file, parts)
+        except OSError as error:
+            raise storage_error("the log", self._path(), sum(map(len, parts)), error) from error
+        self._end += num_bytes
+        self.num_bytes += num_bytes
+
+    def prepare(self) -> bool:
+        """Give the file some more pages ahead of its records; False when there are enough."""
+        if self._file is None:
+            self._open_at_end()
+        assert self._file is not None
+        size = os.fstat(self._file).st_size
+        # Not beyond the size at which the file is changed: further pages would never be used.
+        if size >= min(self._ahead_bytes, self._end + _AHEAD_BYTES):
+            return False
+        # Room that others may need more: a log without pages ahead is slower, and nothing else.
+        if _SPARED_SHARE * (size - self._end + _PREPARED_BYTES) > free_bytes(self.directory):
+            return False
+        try:
+            # Zeros are no records, so recovery stops there.
+            os.pwrite(self._file, bytes(_PREPARED_BYTES), size)
+        except OSError:
+            return False
+        return True
+
+    def reserve(self, num_bytes: int) -> None:
+        """Look for room that will surely be needed, in addition to what earlier calls have asked for.
+
+        Raises:
+            StorageError: there is too little.
+        """
+        self._reserved_bytes += num_bytes
+        if free_bytes(self.directory) < self._reserved_bytes:
+            raise storage_error("the log", self._path(), self._reserved_bytes)
+
+    def is_too_long(self, longest_bytes: int, snapshots_bytes: int) -> bool:
+        """Whether to begin another file: this one has reached its size, or more than half of the room that there was.
+
+        Args:
+            longest_bytes: its size.
+            snapshots_bytes: of all slots, which are written then.
+        """
+        least = max(_LEAST_BYTES, snapshots_bytes)
+        return self.num_bytes > longest_bytes or (
+            self.num_bytes > least and self.num_bytes > free_bytes(self.directory) - snapshots_bytes
+        )
+
+    def flush(self) -> None:
+        """Write through to the disk, if that was requested."""
+        if self._sync and self._file is not None:
+            try:
+                # Without the file's times, which recovery does not need.
+                os.fdatasync(self._file)
+            except OSError as error:
+                raise storage_error("the log", self._path(), self._end - self._safe, error) from error
+            self._safe = self._end
+
+    def begin_file(self) -> None:
+        """Begin a new log file; the old ones go with `delete_old` once all slots have been written again."""
+        self._end_file()
+        self._number += 1
+        self.num_bytes = self._end = self._safe = 0
+        # Writing over an existing file needs no new pages.
+        with suppress(FileNotFoundError):
+            os.rename(self.directory / _SPARE, self._path())
+        self._open()
+        if self._sync:  # what is written over must have its new name, and the snapshots theirs, before anything is
+            directory = os.open(self.directory, os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
+
+    def write_slot(self, state: SlotState) -> None:
+        """Replace the snapshot of a slot, atomically."""
+        image, frames = state.image()
+        path = self.directory / f"slot-{state.slot:04d}"
+        temporary = path.with_suffix(".new")
+        parts = pack(image, frames)
+        try:
+            # Replaced by a whole file, so that a crash leaves the old snapshot or the new one.
+            with open(temporary, "wb") as file:
+                write_all(file.fileno(), parts)
+                if self._sync:
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise storage_error("the snapshot", path, sum(map(len, parts)), error) from error
+
+    def drop_slot(self, slot: int) -> None:
+        """Forget the snapshot of a slot that another server has now."""
+        (self.directory / f"slot-{slot:04d}").unlink(missing_ok=True)
+
+    def delete_old(self) -> None:
+        """Give up all log files but the present one; one stays to be written over."""
+        for path in self._files():
+            if _number_of(path) < self._number:
+                # Only the last one keeps this name; earlier ones are replaced by it.
+                path.rename(self.directory / _SPARE)
+
+    def close(self) -> None:
+        """Close everything."""
+        self._close()
+        self._lock.close()
+
+    def delete(self) -> None:
+        """Remove the directory of a log that is closed; that of the job too, when this was its last log."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with suppress(OSError):
+            self.directory.parent.rmdir()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.directory.glob("log-????????"))
+
+    def _open(self) -> None:
+        try:
+            self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise storage_error("the log", self._path(), _LEAST_BYTES, error) from error
+
+    def _open_at_end(self) -> None:
+        """Go on where `recover` has cut the file off."""
+        self._open()
+        assert self._file is not None
+        self._end = os.lseek(self._file, 0, os.SEEK_END)
+        # What was read back counts, whether or not it had been flushed.
+        self.flush()
+
+    def _end_file(self) -> None:
+        """Leave nothing behind the records of the file, so that what is there later is damage."""
+        if self._file is not None:
+            os.ftruncate(self._file, self._end)
+            if self._sync:
+                os.fsync(self._file)
+        self._close()
+
+    def _path(self) -> Path:
+        return self.directory / f"log-{self._number:08d}"
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _number_of(path: Path) -> int:
+    return int(path.name[4:])
+
+
+def _is_of_present_form(path: Path) -> bool:
+    with LogFile(path) as file:
+        return file.is_of_present_form
+
+
+def _free_name(path: Path) -> Path:
+    """The path, or one with a number, where nothing is yet."""
+    number = 1
+    free = path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
+
+
+def remove_old_jobs(directory: Path, job: str) -> None:
+    """Remove what other jobs have left: no process uses their logs, and none has for `_KEPT_SECONDS`."""
+    for lock in directory.glob("*/server-*/lock"):
+        with suppress(OSError), open(lock, "rb") as file:
+            if lock.parents[1].name == job or time.time() - lock.parents[1].stat().st_mtime < _KEPT_SECONDS:
+                continue
+            # Locked: a process that still uses it makes this fail, and the loop goes on.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent)
+            lock.parents[1].rmdir()
+
+
+def write_all(file: int, parts: Sequence[Frame]) -> int:
+    """Write parts one after another; gives the number of bytes."""
+    total = sum(map(len, parts))
+    # Mostly one call takes everything; the queue is for what is left.
+    done = os.writev(file, parts[:_MOST_PARTS])
+    if done == total:
+        return total
+    queue = [memoryview(part) for part in parts if len(part)]
+    while queue:
+        while queue and done >= len(queue[0]):
+            done -= len(queue.pop(0))
+        if not queue:
+            break
+        queue[0] = queue[0][done:]
+        done = os.writev(file, queue[:_MOST_PARTS])
+    return total

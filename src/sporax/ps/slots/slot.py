@@ -1,0 +1,370 @@
+"""Everything one slot keeps. It changes only by applying records, in order, so that every copy of a slot that applied the
+same records is the same to the last bit: primary, backup, and what a log gives back.
+
+A dense variable keeps its value of one clock ago as well: after a worker died in the middle of a step, some slots have
+made the step and some have not, and its successor must see all of them as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.protocol.messages import Entry, Members, Record, SlotImage, VariableSpec
+from sporax.ps.protocol.wire import EntryReader, Floats, Frame, Ids, WireError, check_sizes, chunks
+from sporax.ps.slots import update
+from sporax.ps.slots.row_table import Table
+
+
+class Segment:
+    """A flat dense piece of one or more parameters, with the optimizer's state."""
+
+    def __init__(self, spec: VariableSpec, value: Floats) -> None:
+        self.spec = spec
+        self.value = value
+        # The value of one clock ago, once there is one.
+        self.before: Floats | None = None
+        self.changed = 0
+        self.state = tuple(np.full(spec.size, first, np.float32) for first in update.first_state(spec.optimizer))
+        self.scalars = dict(update.rule_of(spec.optimizer).scalars)
+
+    def update(self, gradient: Floats, rate: float) -> None:
+        """Move; the old value stays readable, as no array is changed in place."""
+        self.scalars = update.advanced(self.spec.optimizer, self.scalars)
+        value, *state = update.move(self.spec.optimizer, gradient, self.value, self.state, rate, self.scalars)
+        # New arrays at each update: answers on their way keep the old ones.
+        self.before, self.value, self.state = self.value, value, tuple(state)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of value and state."""
+        return self.spec.size * 4 * (1 + len(self.state))
+
+
+class LeaseSet:
+    """A set of lease numbers that stays small while they are finished roughly in order."""
+
+    def __init__(self, ranges: list[tuple[int, int]] | None = None) -> None:
+        self.ranges = list(ranges or [])
+
+    def __contains__(self, lease: int) -> bool:
+        return any(start <= lease < stop for start, stop in self.ranges)
+
+    def add(self, lease: int) -> None:
+        """Add a number."""
+        # Neighbouring ranges merge, so that finishing in order keeps one range.
+        ranges = sorted([*self.ranges, (lease, lease + 1)])
+        merged: list[tuple[int, int]] = []
+        for start, stop in ranges:
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+            else:
+                merged.append((start, stop))
+        self.ranges = merged
+
+
+@dataclass(slots=True)
+class SlotState:
+    """The state of one slot.
+
+    Attributes:
+        slot: its number.
+        staleness: of the job; 0 makes `clock` count combined updates.
+        lsn: records applied.
+        epoch: of the last record or image.
+        clock: combined updates applied (synchronous mode).
+        clocks: pushes applied per rank (other modes).
+        last: per rank the incarnation and number of its last push.
+        leases: sample leases applied.
+        members: membership schedule, by clock.
+        variables: by key.
+    """
+
+    slot: int
+    staleness: int
+    lsn: int = 0
+    epoch: int = 0
+    clock: int = 0
+    clocks: dict[int, int] = field(default_factory=dict)
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)
+    leases: LeaseSet = field(default_factory=LeaseSet)
+    members: list[Members] = field(default_factory=list)
+    variables: dict[int, Segment | Table] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------------------------- questions
+
+    def ranks_at(self, clock: int) -> list[int]:
+        """Members whose gradients make the update of a clock."""
+        ranks: list[int] = []
+        for entry in self.members:
+            if entry.clock <= clock:
+                # The last entry that has begun.
+                ranks = entry.ranks
+        return ranks
+
+    def counts_at(self, rank: int, clock: int) -> bool:
+        """Whether a rank is a member at a clock; also where that is so long ago that it is forgotten."""
+        return rank in self.ranks_at(clock) or (bool(self.members) and clock < self.members[0].clock)
+
+    def conflict(self, specs: Sequence[VariableSpec]) -> str:
+        """Why variables of these names and sizes cannot be created here; "" if they can."""
+        for spec in specs:
+            there = self.variables[spec.key].spec if spec.key in self.variables else spec
+            if (there.name, there.size, there.width) != (spec.name, spec.size, spec.width):
+                return f"variable {spec.key} is '{there.name}' on the server, but '{spec.name}' in this worker"
+        return ""
+
+    def check(self, entries: list[Entry], *, gradients: bool) -> None:
+        """Raise unless the entries fit the variables.
+
+        Raises:
+            WireError: an unknown key or a wrong size.
+        """
+        for entry in entries:
+            variable = self.variables.get(entry.key)
+            if variable is None:
+                raise WireError(f"For 'sporax.ps', slot {self.slot} has no variable {entry.key}.")
+            spec = variable.spec
+            rows = entry.rows if spec.width else -1
+            values = (entry.rows * spec.width if spec.width else spec.size) if gradients else 0
+            if entry.rows != rows or (spec.width and entry.rows < 0) or entry.values != values:
+                raise WireError(
+                    f"For 'sporax.ps', the entry of '{spec.name}' must have {values} values in {rows} rows, "
+                    f"but got {entry.values} in {entry.rows}."
+                )
+
+    def read(self, entries: list[Entry], frames: list[Frame], clock: int) -> tuple[list[Entry], list[Frame]]:
+        """Values for a pull as of `clock` (-1: the newest), as entries and frames."""
+        # Only the clock before is kept.
+        before = self.staleness == 0 and 0 <= clock == self.clock - 1
+        reader = EntryReader(frames)
+        out_entries: list[Entry] = []
+        out_frames: list[Frame] = []
+        for entry in entries:
+            ids, _ = reader.take(entry)
+            variable = self.variables[entry.key]
+            before_it = before and variable.changed == self.clock  # else it is now as it was a clock ago
+            if isinstance(variable, Table):
+                values = variable.read(ids if ids is not None else np.empty(0, np.int64), before=before_it)
+            else:
+                values = variable.before if before_it and variable.before is not None else variable.value
+            out_entries.append(Entry(entry.key, 0.0, -1, values.size))
+            out_frames += chunks(values)
+        reader.finish()
+        return out_entries, out_frames
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all variables."""
+        return sum(variable.num_bytes for variable in self.variables.values())
+
+    # --------------------------------------------------------------------------------------------------------- changes
+
+    def apply(self, record: Record, frames: Sequence[Frame]) -> None:
+        """Apply the next record.
+
+        Raises:
+            SporaxRuntimeError: it is not the next one.
+        """
+        if record.lsn != self.lsn + 1:
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', slot {self.slot} must apply record {self.lsn + 1}, but got {record.lsn}."
+            )
+        reader = EntryReader(frames)
+        if record.variables:
+            self._create(record, reader)
+        else:
+            for entry in record.entries:
+                self._update(entry, *reader.take(entry))
+        reader.finish()
+        # Which pushes are in the values, so that a repeated one is recognised by every copy.
+        for source in record.sources:
+            self.last[source.rank] = (source.incarnation, source.seq)
+            # Rows may come later than the clock of their push.
+            self.clocks[source.rank] = max(self.clocks.get(source.rank, 0), source.clock + 1)
+            if source.lease >= 0:
+                self.leases.add(source.lease)
+        if self.staleness == 0 and record.sources:
+            self.clock += 1
+        if record.members is not None:
+            self.members = record.members
+        if self.staleness == 0:
+            self._pass_over_deserted()
+        self.lsn, self.epoch = record.lsn, record.epoch
+
+    def _pass_over_deserted(self) -> None:
+        """Go to the clock of the next members where those of the present clock have all left: nobody makes its update."""
+        if not self.ranks_at(self.clock):
+            self.clock = min(
+                (entry.clock for entry in self.members if entry.ranks and entry.clock > self.clock), default=self.clock
+            )
+
+    def _create(self, record: Record, reader: EntryReader) -> None:
+        first = {entry.key: reader.take(entry)[1] for entry in record.entries}
+        for spec in record.variables:
+            if spec.key in self.variables:
+                continue
+            if spec.width:
+                self.variables[spec.key] = Table(spec)
+            else:
+                value = first.get(spec.key)
+                self.variables[spec.key] = Segment(spec, np.zeros(spec.size, np.float32) if value is None else value)
+
+    def _update(self, entry: Entry, ids: Ids | None, gradient: Floats | None) -> None:
+        variable = self.variables[entry.key]
+        variable.changed = self.clock + 1
+        if isinstance(variable, Segment):
+            variable.update(np.empty(0, np.float32) if gradient is None else gradient, entry.rate)
+            return
+        if ids is None or not len(ids) or gradient is None:
+            return
+        # Several workers may have pushed the same row.
+        ids, gradients = summed_rows(ids, gradient.reshape(-1, variable.spec.width))
+        variable.update(ids, gradients, entry.rate, keep_before=self.staleness == 0)
+
+    # ---------------------------------------------------------------------------------------------------------- images
+
+    def image(self) -> tuple[SlotImage, list[Frame]]:
+        """The whole state as a message."""
+        frames: list[Frame] = []
+        lengths: list[int] = []
+        scalars: list[dict[str, float]] = []
+        for variable in self.variables.values():
+            if isinstance(variable, Table):
+                arrays = [array.copy() for array in variable.arrays()]  # slabs change in place
+                scalars.append(variable.kept_scalars())
+            else:
+                before = np.empty(0, np.float32) if variable.before is None else variable.before
+                arrays = [variable.value, before, *variable.state]
+                scalars.append({**variable.scalars, "changed": variable.changed})
+            lengths += [array.nbytes for array in arrays]
+            for array in arrays:
+                frames += chunks(array)
+        image = SlotImage(
+            self.slot,
+            self.lsn,
+            self.epoch,
+            self.clock,
+            dict(self.clocks),
+            dict(self.last),
+            list(self.leases.ranges),
+            list(self.members),
+            [variable.spec for variable in self.variables.values()],
+            lengths,
+            scalars,
+        )
+        return image, frames
+
+    @classmethod
+    def from_image(cls, image: SlotImage, frames: list[Frame], staleness: int) -> SlotState:
+        """The state an image was made of.
+
+        Raises:
+            WireError: frames that do not fit.
+        """
+        reader, lengths = EntryReader(frames), iter(image.frames_of)
+        variables: dict[int, Segment | Table] = {}
+        for spec, scalars in zip(image.variables, image.scalars, strict=True):
+            num_state = len(update.first_state(spec.optimizer))
+            # A table has seven arrays of its own before its state (`Table.arrays`), a segment two.
+            count = 7 + num_state if spec.width else 2 + num_state
+            arrays: list[npt.NDArray[np.uint8]] = [reader.array(next(lengths)) for _ in range(count)]
+            if spec.width:
+                variables[spec.key] = Table.restored(spec, scalars, arrays)
+                continue
+            value, before, *state = [array.view(np.float32) for array in arrays]
+            segment = Segment(spec, value)
+            segment.before = before if len(before) else None
+            segment.changed = int(scalars["changed"])
+            segment.state = tuple(state)
+            segment.scalars = {name: number for name, number in scalars.items() if name != "changed"}
+            variables[spec.key] = segment
+        reader.finish()
+        return cls(
+            image.slot,
+            staleness,
+            image.lsn,
+            image.epoch,
+            image.clock,
+            dict(image.clocks),
+            dict(image.last),
+            LeaseSet(image.leases),
+            image.members,
+            variables,
+        )
+
+
+def bytes_of(spec: VariableSpec) -> int:
+    """Bytes that a disk surely needs for a variable: a snapshot (value, value before, state), one update. Tables begin empty."""
+    return 4 * spec.size * (3 + len(update.first_state(spec.optimizer)))
+
+
+def check_first_values(variables: Sequence[VariableSpec], entries: Sequence[Entry], frames: Sequence[Frame]) -> None:
+    """Raise unless first values have the sizes of their variables.
+
+    Raises:
+        WireError: they have not.
+    """
+    sizes = {spec.key: spec.size for spec in variables}
+    if any(entry.rows != -1 or sizes.get(entry.key) != entry.values for entry in entries):
+        raise WireError("For 'sporax.ps', first values must have the sizes of their variables.")
+    check_sizes(entries, frames)
+
+
+def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]]]) -> tuple[list[Entry], list[Frame]]:
+    """The mean of several workers' gradients, as entries and frames; the order of `pushes` (by rank) fixes every bit.
+
+    Args:
+        slot: whose variables these are.
+        pushes: of each rank, in order: weight, entries and frames. Equal weights give (sum of gradients) / (their number).
+    """
+    weights = [weight for weight, _, _ in pushes]
+    # Without weights a plain mean has the rounding that one would expect.
+    scale = None if len(set(weights)) == 1 else [np.float32(weight / sum(weights)) for weight in weights]
+    dense: dict[int, Floats] = {}
+    rows: dict[int, list[tuple[Ids, Floats]]] = {}
+    rates: dict[int, float] = {}
+    for position, (_, entries, frames) in enumerate(pushes):
+        reader = EntryReader(frames)
+        for entry in entries:
+            ids, gradient = reader.take(entry)
+            gradient = np.empty(0, np.float32) if gradient is None else gradient
+            gradient = gradient if scale is None else gradient * scale[position]
+            rates.setdefault(entry.key, entry.rate)
+            if ids is not None:
+                rows.setdefault(entry.key, []).append((ids, gradient))
+            else:
+                dense[entry.key] = gradient if entry.key not in dense else dense[entry.key] + gradient
+    divisor = np.float32(len(pushes)) if scale is None and len(pushes) > 1 else None
+    out_entries: list[Entry] = []
+    out_frames: list[Frame] = []
+    # In the order of the slot's variables, whatever the order of the pushes.
+    for key in slot.variables:
+        if key in dense:
+            total = dense[key] if divisor is None else dense[key] / divisor
+            out_entries.append(Entry(key, rates[key], -1, total.size))
+            out_frames += chunks(total)
+        elif key in rows:
+            ids = np.concatenate([part for part, _ in rows[key]])
+            gradients = np.concatenate([part for _, part in rows[key]]).reshape(len(ids), -1)
+            ids, gradients = summed_rows(ids, gradients)
+            gradients = gradients if divisor is None else gradients / divisor
+            out_entries.append(Entry(key, rates[key], len(ids), gradients.size))
+            out_frames += [*chunks(ids), *chunks(gradients)]
+    return out_entries, out_frames
+
+
+def summed_rows(ids: Ids, gradients: Floats) -> tuple[Ids, Floats]:
+    """Sorted distinct ids, and the sums of their gradients; equal ids are added in the order they come."""
+    # The usual case: ids are distinct and sorted already.
+    if len(ids) < 2 or bool(np.all(ids[1:] > ids[:-1])):
+        return ids, gradients
+    # Stable, so that equal ids are added in the order they come.
+    order = np.argsort(ids, kind="stable")
+    ids, gradients = ids[order], gradients[order]
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    return ids[starts], np.add.reduceat(gradients, starts, axis=0)

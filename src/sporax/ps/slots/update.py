@@ -1,0 +1,152 @@
+"""Optimizers of a server: update rules by name, applied to flat arrays or to rows, all in float32.
+
+The formulas are `sporax.base.update_rules`', which the optimizers of `nn` use, too. Dense segments move as a whole. Rows of
+a table move only when they have a gradient (as with LazyAdam); powers of beta count the updates of the table's slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sporax.base import update_rules
+from sporax.base.errors import SporaxValueError
+from sporax.ps.protocol.messages import OptimizerSpec
+
+Arrays = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One optimizer.
+
+    Attributes:
+        state: names of the state arrays, each with the constant that holds its first value (or a number).
+        scalars: first values of state scalars.
+        move: (gradient, parameter, state arrays, rate, constants, scalars) -> new parameter and state arrays.
+    """
+
+    state: tuple[tuple[str, str | float], ...]
+    scalars: tuple[tuple[str, float], ...]
+    move: Callable[[Any, Any, Arrays, Any, dict[str, float], dict[str, float]], Arrays]
+
+
+def _sgd(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+    moved: Arrays = update_rules.sgd(
+        np,
+        gradient,
+        value,
+        *state,
+        rate=rate,
+        momentum=np.float32(constants["momentum"]),
+        dampening=constants.get("dampening", 0.0),
+        nesterov=bool(constants.get("nesterov", 0)),
+    )
+    return moved
+
+
+def _plain_sgd(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+    return (update_rules.plain_sgd(gradient, value, rate=rate),)
+
+
+def _momentum(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+    share = np.float32(constants["momentum"])
+    nesterov = bool(constants.get("nesterov", 0))
+    moved: Arrays = update_rules.momentum(gradient, value, state[0], rate=rate, momentum=share, nesterov=nesterov)
+    return moved
+
+
+def _adagrad(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+    grows = bool(constants.get("update_slots", 1))
+    moved: Arrays = update_rules.adagrad(np, gradient, value, state[0], rate=rate, update_slots=grows)
+    return moved
+
+
+def _adam(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+    beta1, beta2 = constants["beta1"], constants["beta2"]
+    return update_rules.adam(
+        np,
+        gradient,
+        value,
+        *state,
+        rate=rate,
+        factor=update_rules.adam_factor(np, np.float32(scalars["power1"]), np.float32(scalars["power2"])),
+        beta1=beta1,
+        beta2=beta2,
+        # In float32, as `nn.Adam` computes it, so that both agree to the last bit.
+        rest1=float(np.float32(1) - np.float32(beta1)),
+        rest2=float(np.float32(1) - np.float32(beta2)),
+        eps=constants["eps"],
+        nesterov=bool(constants.get("nesterov", 0)),
+    )
+
+
+def _ftrl(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+    moved: Arrays = update_rules.ftrl(
+        np, gradient, value, *state, rate=rate, power=constants["power"], l1=constants["l1"], l2=constants["l2"]
+    )
+    return moved
+
+
+_MOMENTS = (("moment1", 0.0), ("moment2", 0.0))
+_POWERS = (("power1", 1.0), ("power2", 1.0))
+
+RULES: dict[str, Rule] = {
+    "sgd": Rule((), (), _plain_sgd),
+    "sgd_momentum": Rule((("accum", 0.0), ("stat", 1.0)), (), _sgd),
+    "momentum": Rule((("moments", 0.0),), (), _momentum),
+    "adagrad": Rule((("accum", "accum"),), (), _adagrad),
+    "adam": Rule(_MOMENTS, _POWERS, _adam),
+    "amsgrad": Rule((*_MOMENTS, ("vhat", 0.0)), _POWERS, _adam),
+    "lazy_adam": Rule(_MOMENTS, _POWERS, _adam),
+    "ftrl": Rule((("moments", "initial_accum"), ("linear", 0.0)), (), _ftrl),
+}
+
+
+def rule_of(spec: OptimizerSpec) -> Rule:
+    """The rule a spec names.
+
+    Raises:
+        SporaxValueError: there is none of that name.
+    """
+    if spec.rule not in RULES:
+        raise SporaxValueError(f"For 'sporax.ps', 'rule' must be one of {sorted(RULES)}, but got '{spec.rule}'.")
+    return RULES[spec.rule]
+
+
+def first_state(spec: OptimizerSpec) -> tuple[float, ...]:
+    """What each state array is filled with at first."""
+    # Some first values are settings of the optimizer.
+    return tuple(spec.constants[value] if isinstance(value, str) else float(value) for _, value in rule_of(spec).state)
+
+
+def advanced(spec: OptimizerSpec, scalars: dict[str, float]) -> dict[str, float]:
+    """State scalars after one more update: the powers of beta, in float32 as `nn.Adam` keeps them."""
+    if "power1" not in scalars:
+        return scalars
+    return {
+        "power1": float(np.float32(scalars["power1"]) * np.float32(spec.constants["beta1"])),
+        "power2": float(np.float32(scalars["power2"]) * np.float32(spec.constants["beta2"])),
+    }
+
+
+def move(
+    spec: OptimizerSpec, gradient: Any, value: Any, state: Arrays, rate: float, scalars: dict[str, float]
+) -> Arrays:
+    """New value and state arrays; nothing is changed in place.
+
+    Args:
+        spec: the optimizer.
+        gradient, value, state: float32 arrays of one shape.
+        rate: learning rate.
+        scalars: state scalars, advanced already.
+    """
+    # The loss scale is taken out before the decay is added.
+    if spec.scale != 1.0:
+        gradient = gradient * np.float32(spec.scale)
+    if spec.decay != 0.0:
+        gradient = gradient + np.float32(spec.decay) * value
+    return rule_of(spec).move(gradient, value, state, np.float32(rate), spec.constants, scalars)

@@ -1,0 +1,1 @@
+"""Sockets: peers, streams and their security."""

@@ -1,0 +1,102 @@
+"""Connections to servers, from workers and from other servers: through the file system on one machine, else over the network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import zmq
+
+from sporax.ps.protocol.messages import Message, ServerAddress
+from sporax.ps.protocol.wire import Frame, WireError, decode
+from sporax.ps.sockets.stream import Stream, Streams
+from sporax.ps.sockets.transport import Transport, receive, send
+
+_NO_CONNECTION_SECONDS = 0.01
+
+
+class Peers:
+    """One connection per server; it is made by the first message to this start of the server.
+
+    Args:
+        transport, streams: of this process.
+        identity: what this process calls itself.
+    """
+
+    def __init__(self, transport: Transport, streams: Streams, identity: bytes) -> None:
+        self._transport = transport
+        self._streams = streams
+        self._identity = identity
+        self._local: dict[tuple[int, int], Stream] = {}
+        self._remote: dict[tuple[int, int], Any] = {}
+        self._poller = zmq.Poller()
+        self._poller.register(streams, zmq.POLLIN)
+
+    def send(self, server: ServerAddress, message: Message, frames: Sequence[Frame] = ()) -> None:
+        """Send without waiting; it is lost when the server is gone."""
+        key = (server.index, server.incarnation)
+        stream = self._local.get(key)
+        # The quickest way first: both processes are on this machine.
+        if stream is not None and stream.is_open:
+            self._streams.send(stream, message, frames)
+        elif key in self._remote:
+            send(self._remote[key], message, frames)
+        else:
+            self._connect(key, server)
+            if key in self._local or key in self._remote:
+                self.send(server, message, frames)
+
+    def receive(self, seconds: float) -> Iterator[tuple[Message, tuple[Frame, ...]]]:
+        """What has come, or comes in so many seconds; what is malformed is dropped, as it will be requested again."""
+        # Nothing could wake a poll of no connections.
+        if not self._local and not self._remote:
+            time.sleep(min(seconds, _NO_CONNECTION_SECONDS))
+        if self._remote:
+            self._poller.poll(int(seconds * 1000))
+            seconds = 0.0
+        elif seconds and len(self._local) == 1:
+            # A worker with one server waits in the read itself, which saves a system call.
+            stream = next(iter(self._local.values()))
+            if stream.is_open and not stream.has_unsent:
+                incoming = self._streams.receive_from(stream)
+                if incoming is not None:
+                    yield incoming
+                return
+        for _, message, frames in self._streams.receive(seconds):
+            yield message, frames
+        for dealer in self._remote.values():
+            while (parts := receive(dealer)) is not None:
+                try:
+                    message, rest = decode(parts)
+                except WireError:
+                    # Malformed messages are dropped; the request is sent again.
+                    continue
+                yield message, tuple(rest)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a message to a process of this machine has not left completely."""
+        return any(stream.has_unsent for stream in self._local.values())
+
+    def _connect(self, key: tuple[int, int], server: ServerAddress) -> None:
+        """Connect, and close the connection to a former start of the server."""
+        # Messages of an earlier start must not be taken for those of this one.
+        for earlier in [other for other in (*self._local, *self._remote) if other[0] == key[0]]:
+            if earlier in self._local:
+                self._streams.drop(self._local.pop(earlier))
+            else:
+                dealer = self._remote.pop(earlier)
+                self._poller.unregister(dealer)
+                self._transport.drop(dealer)
+        # The path counts on the same machine only, and the socket may not be there yet.
+        if server.ipc and server.host == socket.gethostname() and os.path.exists(server.ipc):
+            stream = self._streams.connect(server.ipc, self._identity)
+            if stream is not None:
+                self._local[key] = stream
+            return
+        dealer = self._transport.connect(f"tcp://{server.tcp}", self._identity)
+        self._remote[key] = dealer
+        self._poller.register(dealer, zmq.POLLIN)

@@ -1,0 +1,425 @@
+"""Connections between processes of one machine: whole messages over Unix sockets, read and written by the caller's own thread.
+
+Problem: through a messaging library every message changes threads four times (caller, its I/O thread, the peer's, the peer's
+caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
+Method: a non-blocking socket per connection. A message is written by one system call; what the kernel does not take at once waits
+in a queue. A reader looks for a moment before it sleeps, because to be woken takes longer than most answers do. The header of an
+incoming message (`wire`) tells its size, so its arrays are received into their own memory, whole.
+A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
+Only this user's processes can enter the directory of the socket (`transport.LocalSocket`), so nothing is encrypted here.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from sporax.ps.protocol.messages import Hello, Message
+from sporax.ps.protocol.wire import HEADER, Frame, WireError, decode_struct, encode, sizes
+
+_SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
+_SEND_BUFFER_BYTES = (
+    1 << 20
+)  # one slot's message leaves by few system calls, and the peer reads while the rest is written
+_MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
+_MOST_MESSAGES = 16  # of one connection before the others get a turn
+_BACKLOG = 512
+_WAIT_SECONDS = 0.02  # no longer than this does a read wait
+_LOOK_SECONDS = 1e-4  # before a reader sleeps; to be woken takes about a third of this
+_NO_BODY = memoryview(b"")
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", 0, int(seconds * 1e6))
+
+
+def _memory(num_bytes: int) -> memoryview:
+    try:
+        return np.empty(num_bytes, np.uint8).data
+    except MemoryError as error:
+        raise WireError(f"For 'sporax.ps', a message must fit into memory, but it has {num_bytes} bytes.") from error
+
+
+def _looks() -> Iterator[None]:
+    """Turns of a reader that looks for something before it sleeps; a process that waits for the core goes first."""
+    ends = time.perf_counter() + _LOOK_SECONDS
+    while time.perf_counter() < ends:
+        yield
+        os.sched_yield()
+
+
+Incoming = tuple[Message, tuple[Frame, ...]]
+Place = Callable[[Message, int], memoryview | None]
+
+
+class Stream:
+    """One connection.
+
+    Args:
+        connection: a connected socket; it is closed with this object.
+        place: gives memory for the arrays of a message, where some is waiting for them.
+    """
+
+    def __init__(self, connection: socket.socket, place: Place | None = None) -> None:
+        # Timeouts of the kernel cost no system call to set before each read.
+        connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_SECONDS))
+        # Set before the first message, since it bounds what one call takes.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self._socket = connection
+        self._place = place
+        self.identity = b""
+        self.is_open = True
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._start = self._stop = 0  # what of the scratch memory has not been taken
+        self._message: Message | None = None
+        self._body = _NO_BODY
+        self._filled = 0
+        self._unsent: deque[memoryview] = deque()
+
+    def fileno(self) -> int:
+        """Of the socket."""
+        return self._socket.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits until the kernel takes it."""
+        return bool(self._unsent)
+
+    def send(self, message: Message, frames: Sequence[Frame] = ()) -> None:
+        """Send a message, as far as that is possible at once; the frames must not change until all has left."""
+        parts = encode(message, frames)
+        # Behind what waits already; the order of messages stays.
+        done = 0 if self._unsent else self._write(parts)
+        if done < sum(map(len, parts)):
+            before = bool(self._unsent)
+            self._unsent.extend(memoryview(part) for part in parts)
+            if not before:
+                self._drop_sent(done)
+
+    def flush(self) -> None:
+        """Send what waits, as far as that is possible now."""
+        # As long as the kernel takes more.
+        while self._unsent and self.is_open:
+            parts = [self._unsent[position] for position in range(min(len(self._unsent), _MOST_PARTS))]
+            done = self._write(parts)
+            if not done:
+                return
+            self._drop_sent(done)
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether bytes of another message are here already; else the kernel says when there are."""
+        return self._stop > self._start
+
+    def receive(self, *, wait: bool = False) -> Incoming | None:
+        """The next message, None when it is not there yet.
+
+        Args:
+            wait: for its first byte, for a moment; what begins to be read is always waited for a moment.
+
+        Raises:
+            WireError: the bytes are no messages. The connection has ended then.
+        """
+        try:
+            while self.is_open:
+                # Several small messages may have come with one read.
+                if self._message is None and self._stop > self._start:
+                    self._begin()
+                message = self._message
+                if message is not None and self._filled == len(self._body):
+                    body, self._message, self._body = self._body, None, _NO_BODY
+                    return message, ((body,) if len(body) else ())
+                if not self._read(wait):
+                    return None
+        except WireError:
+            self.end()
+            raise
+        return None
+
+    def end(self) -> None:
+        """End the connection; what was not sent is lost."""
+        self.is_open = False
+        self._unsent.clear()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self.end()
+        self._socket.close()
+
+    def _begin(self) -> None:
+        """Begin the next message if its header and struct are here."""
+        needed = HEADER.size
+        if self._stop - self._start >= needed:
+            # The header tells both sizes.
+            struct_bytes, body_bytes = sizes(self._scratch[self._start : self._stop])
+            needed += struct_bytes
+            end = self._start + needed
+            if end <= self._stop:
+                self._message = decode_struct(self._scratch[self._start : end])
+                # Memory of the caller where it waits for these values.
+                self._filled = min(body_bytes, self._stop - end)
+                if body_bytes:
+                    given = self._place(self._message, body_bytes) if self._place is not None else None
+                    self._body = _memory(body_bytes) if given is None else given
+                    self._body[: self._filled] = self._scratch[end : end + self._filled]
+                self._start = end + self._filled
+                # Empty: the next read has the whole buffer again.
+                if self._start == self._stop:
+                    self._start = self._stop = 0
+                return
+        # A struct may be larger than the buffer.
+        if self._start + needed > len(self._scratch):
+            rest = self._scratch[self._start : self._stop]
+            self._scratch = memoryview(bytearray(max(needed, _SCRATCH_BYTES)))
+            self._scratch[: len(rest)] = rest
+            self._start, self._stop = 0, len(rest)
+
+    def _read(self, wait: bool) -> bool:
+        """Read once; gives whether anything came."""
+        in_body = self._message is not None
+        try:
+            # The rest of a message is on its way: to wait for it here is cheaper than to come back for each piece of it.
+            count = self._socket.recv_into(self._body[self._filled :]) if in_body else self._read_head(wait)
+        except BlockingIOError:
+            return False
+        except OSError:
+            count = 0
+        # Zero bytes: the other end has closed the connection.
+        if not count:
+            self.end()
+            return False
+        if in_body:
+            self._filled += count
+        else:
+            self._stop += count
+        return True
+
+    def _read_head(self, wait: bool) -> int:
+        """Read into the scratch memory; gives the number of bytes."""
+        # Behind what has been read and not yet taken.
+        free = self._scratch[self._stop :]
+        if not wait:
+            return self._socket.recv_into(free, 0, socket.MSG_DONTWAIT)
+        for _ in _looks():
+            with suppress(BlockingIOError):
+                return self._socket.recv_into(free, 0, socket.MSG_DONTWAIT)
+        return self._socket.recv_into(free)
+
+    def _write(self, parts: Sequence[Frame]) -> int:
+        """Write once; gives the number of bytes that were taken."""
+        if not self.is_open:
+            return 0
+        try:
+            return self._socket.sendmsg(parts[:_MOST_PARTS], (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.end()
+            return 0
+
+    def _drop_sent(self, count: int) -> None:
+        while self._unsent and count >= len(self._unsent[0]):
+            count -= len(self._unsent.popleft())
+        if count:
+            self._unsent[0] = self._unsent[0][count:]
+
+
+class Streams:
+    """The connections of one process, those it made and those that came in.
+
+    Args:
+        path: where others connect to; "" to listen nowhere.
+        place: of all connections, see `Stream`.
+    """
+
+    def __init__(self, path: str = "", place: Place | None = None) -> None:
+        self._place = place
+        self._selector = selectors.DefaultSelector()
+        self._streams: dict[int, Stream] = {}
+        self._senders: dict[bytes, Stream] = {}
+        self._waiting: set[int] = set()
+        # Descriptors whose next message has been read from the kernel already, which does not tell of it again.
+        self._begun: set[int] = set()
+        self._listener: socket.socket | None = None
+        self.bad_messages = 0
+        self.others_ready = False
+        self._others: set[int] = set()
+        if path:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._listener.setblocking(False)
+            self._listener.bind(path)
+            self._listener.listen(_BACKLOG)
+            # New connections come as events like all others.
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def fileno(self) -> int:
+        """Readable when `receive` has something to do."""
+        return self._selector.fileno()
+
+    def watch(self, descriptor: int) -> None:
+        """Let `receive` also wait for something else; `others_ready` tells whether that came."""
+        self._others.add(descriptor)
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def connect(self, path: str, identity: bytes) -> Stream | None:
+        """A connection to another process, None when it does not listen."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)  # a full backlog is an error, not a wait
+        try:
+            connection.connect(path)
+        except OSError:
+            connection.close()
+            return None
+        stream = self._add(connection)
+        self.send(stream, Hello(identity))
+        return stream
+
+    def send(self, stream: Stream, message: Message, frames: Sequence[Frame] = ()) -> bool:
+        """Send to a connection; False when it has ended."""
+        stream.send(message, frames)
+        if stream.has_unsent or not stream.is_open:
+            self._watch_unsent(stream)
+        return stream.is_open
+
+    def reply(self, identity: bytes, message: Message, frames: Sequence[Frame] = ()) -> bool:
+        """Send to the process of a name; False when it has no connection here."""
+        stream = self._senders.get(identity)
+        return stream is not None and self.send(stream, message, frames)
+
+    def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, Message, tuple[Frame, ...]]]:
+        """Messages that are here, or come in so many seconds, with their connections."""
+        self.others_ready = False
+        for key, events in self._ready(seconds):
+            stream: Stream | None = key.data
+            if stream is None:
+                if key.fd in self._others:
+                    self.others_ready = True
+                else:
+                    self._accept()
+                continue
+            if events & selectors.EVENT_WRITE:
+                stream.flush()
+                self._watch_unsent(stream)
+            if not events & selectors.EVENT_READ:
+                continue
+            self._begun.discard(key.fd)
+            try:
+                # Not more at once, so that one busy connection does not keep the others waiting.
+                for _ in range(_MOST_MESSAGES):
+                    incoming = stream.receive()
+                    if incoming is None:
+                        break
+                    # The first message names the sender, so that answers find their way.
+                    if isinstance(incoming[0], Hello):
+                        self._name(stream, incoming[0].identity)
+                    else:
+                        yield stream, *incoming
+                    if not stream.may_have_more:
+                        break
+                else:
+                    self._begun.add(key.fd)
+            except WireError:
+                self.bad_messages += 1
+            if not stream.is_open:
+                self._forget_ended()
+
+    def _ready(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """What can be read or written now, or in so many seconds."""
+        if self._begun:
+            at_once = {key.fd: (key, events) for key, events in self._selector.select(0.0)}
+            for descriptor in self._begun:
+                key, events = at_once.get(descriptor, (self._selector.get_key(descriptor), 0))
+                at_once[descriptor] = key, events | selectors.EVENT_READ
+            return list(at_once.values())
+        for _ in _looks() if seconds else ():
+            if ready := self._selector.select(0.0):
+                return ready
+        return self._selector.select(seconds)
+
+    def receive_from(self, stream: Stream) -> Incoming | None:
+        """The next message of one connection, waiting for it for a moment: one system call instead of two."""
+        try:
+            incoming = stream.receive(wait=True)
+        except WireError:
+            self.bad_messages += 1
+            incoming = None
+        if not stream.is_open:
+            self._forget_ended()
+        return incoming
+
+    def drop(self, stream: Stream) -> None:
+        """Close a connection."""
+        stream.end()
+        self._forget_ended()
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Close all connections; what waits to be sent gets some time to leave."""
+        if self._listener is not None:
+            self._listener.close()
+        for stream in list(self._streams.values()):
+            # A connection that is broken must not stop the others from closing.
+            if stream.has_unsent and seconds:
+                with suppress(OSError, ValueError):
+                    select.select([], [stream], [], seconds)
+                    stream.flush()
+            stream.close()
+        self._streams.clear()
+        self._senders.clear()
+        self._selector.close()
+
+    def _name(self, stream: Stream, identity: bytes) -> None:
+        """Note who is at the other end; a later connection of a name takes the place of an earlier one."""
+        earlier = self._senders.get(identity)
+        # The process has started again, and its old connection is dead.
+        if earlier is not None and earlier is not stream:
+            self.drop(earlier)
+        stream.identity = identity
+        self._senders[identity] = stream
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with suppress(OSError):
+            while True:
+                self._add(self._listener.accept()[0])
+
+    def _add(self, connection: socket.socket) -> Stream:
+        stream = Stream(connection, self._place)
+        self._streams[stream.fileno()] = stream
+        self._selector.register(connection, selectors.EVENT_READ, stream)
+        return stream
+
+    def _watch_unsent(self, stream: Stream) -> None:
+        """Let the kernel tell when more can be sent, as long as something waits."""
+        if not stream.is_open:
+            self._forget_ended()
+            return
+        descriptor = stream.fileno()
+        # The selector is changed only where that changes anything.
+        if stream.has_unsent != (descriptor in self._waiting):
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if stream.has_unsent else 0)
+            self._selector.modify(descriptor, events, stream)
+            (self._waiting.add if stream.has_unsent else self._waiting.discard)(descriptor)
+
+    def _forget_ended(self) -> None:
+        for descriptor, stream in list(self._streams.items()):
+            if not stream.is_open:
+                # First out of the selector, which must not watch a closed descriptor.
+                self._selector.unregister(descriptor)
+                stream.close()
+                del self._streams[descriptor]
+                self._waiting.discard(descriptor)
+                self._begun.discard(descriptor)
+                if self._senders.get(stream.identity) is stream:
+                    del self._senders[stream.identity]

@@ -1,0 +1,172 @@
+"""Sockets between machines: ROUTER for what listens, DEALER for what connects, both set up in one place. Between processes of one
+machine there is `stream`.
+
+Everything that is sent may be sent again, so a full or vanished peer loses messages rather than blocking the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sporax.base.errors import SporaxImportError
+from sporax.cluster import private
+from sporax.ps.protocol.messages import Message
+from sporax.ps.protocol.wire import Frame, encode
+from sporax.ps.sockets.security import Keys, authenticated
+
+try:
+    import zmq
+    from zmq.utils.monitor import recv_monitor_message
+except ImportError as error:  # pragma: no cover (the tests' environment has it)
+    raise SporaxImportError(
+        "For 'sporax.ps', the package 'pyzmq' must be there. Install it with `pip install 'sporax[ps]'`."
+    ) from error
+
+_NOT_ACCEPTED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+REFUSED = (
+    "it refuses the connection: it has been started with other keys, or one of the two has none. All processes of a job need "
+    "the same MS_PS_KEYS or the same token (SPORAX_TOKEN_FILE)"
+)
+_CLOSED_HANDSHAKES = 5
+_LINGER_MS = 200
+_LONGEST_PATH = 100
+_BUFFER_BYTES = 4 << 20
+
+
+class Transport:
+    """The sockets of one process.
+
+    Args:
+        keys: of the job, None for plain connections.
+    """
+
+    def __init__(self, keys: Keys | None) -> None:
+        self.context = zmq.Context()
+        self._keys = keys
+        self._authenticator: Any = None
+        self._sockets: list[Any] = []
+        self._watched: list[Any] = []
+
+    def listen(self, address: str) -> Any:
+        """A ROUTER bound to an address such as ``tcp://*:8118``."""
+        router = self._socket(zmq.ROUTER)
+        # A peer that starts again under its old name takes over its place.
+        router.router_handover = True
+        # An unknown peer is an error here, which `send` reports as False.
+        router.router_mandatory = True
+        if self._keys is not None:
+            if self._authenticator is None:
+                self._authenticator = authenticated(self.context, self._keys)
+            self._keys.listen(router)
+        router.bind(address)
+        return router
+
+    def connect(self, address: str, identity: bytes) -> Any:
+        """A DEALER to one listener."""
+        dealer = self._socket(zmq.DEALER)
+        dealer.identity = identity
+        # Milliseconds; up to half a second for a peer that stays away.
+        dealer.reconnect_ivl = 20
+        dealer.reconnect_ivl_max = 500
+        if self._keys is not None:
+            self._keys.connect(dealer)
+        dealer.connect(address)
+        return dealer
+
+    def watch(self, dealer: Any) -> HandshakeWatch:
+        """Watch whether the listener accepts a dealer."""
+        monitor = dealer.get_monitor_socket(_NOT_ACCEPTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        self._sockets.append(monitor)
+        self._watched.append(dealer)
+        return HandshakeWatch(monitor)
+
+    def close(self) -> None:
+        """Close all sockets; what was sent last gets a moment to leave."""
+        for dealer in self._watched:
+            dealer.disable_monitor()
+        # The context cannot end while a socket still has unsent messages.
+        for item in self._sockets:
+            item.close(_LINGER_MS)
+        if self._authenticator is not None:
+            self._authenticator.stop()
+        self.context.term()
+
+    def drop(self, dealer: Any) -> None:
+        """Close one socket."""
+        self._sockets.remove(dealer)
+        dealer.close(0)
+
+    def _socket(self, kind: int) -> Any:
+        new_socket = self.context.socket(kind)
+        # No limit of queues: the window of clients bounds what is on its way.
+        new_socket.sndhwm = new_socket.rcvhwm = 0  # flow control is the clients' window
+        new_socket.linger = _LINGER_MS
+        self._sockets.append(new_socket)
+        return new_socket
+
+
+class HandshakeWatch:
+    """Whether a listener has refused a dealer's handshakes: the two have different keys, or one of them has none."""
+
+    def __init__(self, monitor: Any) -> None:
+        self._monitor = monitor
+        self._closed = 0
+
+    def is_refused(self) -> bool:
+        """Look at what has happened since the last call."""
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event & _NOT_ACCEPTED:
+                return True
+            self._closed += 1  # a wrong key looks like this, and so does a scheduler that is killed in a handshake
+        return self._closed >= _CLOSED_HANDSHAKES
+
+
+def send(zmq_socket: Any, message: Message, frames: Sequence[Frame] = (), to: bytes | None = None) -> bool:
+    """Send a message without waiting; False when the peer is gone."""
+    parts = encode(message, frames)
+    if to is not None:
+        parts = [to, *parts]
+    try:
+        # Large arrays are sent without a copy, so their memory must not change.
+        zmq_socket.send_multipart(parts, zmq.DONTWAIT, copy=len(parts) < 3)
+    except zmq.ZMQError:
+        return False
+    return True
+
+
+def receive(zmq_socket: Any) -> list[Frame] | None:
+    """The frames of the next message, None when there is none."""
+    try:
+        frames = zmq_socket.recv_multipart(zmq.DONTWAIT, copy=False)
+    except zmq.Again:
+        return None
+    return [frame.buffer for frame in frames]
+
+
+class LocalSocket:
+    """A path for a socket between processes of this machine, in a directory that only this user can enter.
+
+    That is the job's own directory where a launcher has made one; else a new one, which goes with the socket, or after a kill
+    with the next start.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        given = environ.get(private.DIRECTORY_VARIABLE, "")
+        # Where no launcher made one: a directory of this process.
+        self._own = None if given else private.make_job_directory()
+        self.path = str((self._own or private.shared_directory(environ)) / f"ps-{uuid.uuid4().hex[:8]}")
+        if len(self.path) > _LONGEST_PATH:  # the operating system's limit; processes of this machine then use TCP, too
+            self.remove()
+            self.path = ""
+
+    def remove(self) -> None:
+        """Take the socket away."""
+        if self._own is not None:
+            private.remove(self._own)
+        elif self.path:
+            Path(self.path).unlink(missing_ok=True)

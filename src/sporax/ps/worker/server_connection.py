@@ -1,0 +1,267 @@
+"""A worker's connection to parameter servers: its optimizers' parts of the store, and the exchange of a step.
+
+In synchronous mode an exchange waits for the values of the next clock. With staleness it takes the values that were requested
+one step before and leaves its own push and pull on their way, so that both overlap with the device's next step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.worker.row_cache import NextBatches, RowCache, lifetime
+from sporax.ps.worker.step_leases import StepLeases
+
+if TYPE_CHECKING:
+    from sporax.ps.client.store import Store, Ticket
+    from sporax.ps.protocol.messages import OptimizerSpec
+
+Floats = npt.NDArray[np.float32]
+FIRST_TABLE_KEY = 32
+"""Keys of a part from here on are tables'; before it, dense groups'."""
+_ROWS_PER_FETCH = 1 << 16
+"""Rows of one pull when a whole table is read: 16 MiB at width 64."""
+
+
+@dataclass(slots=True)
+class Part:
+    """The served parameters of one optimizer.
+
+    Attributes:
+        number: of the part in the store.
+        shapes: of the dense parameters.
+        tables: caches of its tables.
+        table_groups: the number of each table's learning rate.
+    """
+
+    number: int
+    shapes: list[tuple[int, ...]]
+    tables: list[RowCache]
+    table_groups: list[int] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    tickets: list[Ticket] = field(default_factory=list)
+    pull: Any = None
+    values: list[Floats] = field(default_factory=list)
+
+
+class ServerConnection:
+    """A worker's place in the job.
+
+    Args:
+        store: the servers' values.
+        first_workers: number of workers at the start of the job.
+        step_seconds: how long a step may take.
+    """
+
+    def __init__(self, store: Store, *, first_workers: int = 1, step_seconds: float = 600.0) -> None:
+        self.store = store
+        self.first_workers = first_workers
+        self.step_seconds = step_seconds
+        self.parts: list[Part] = []
+        # Reentrant: an exchange reads values, and both take the lock.
+        self.lock = threading.RLock()
+        self.next_batches = NextBatches()
+        self.leases = StepLeases(self)
+        self._steps_done = 0
+        self._has_rejoined = self._is_in_turn = False
+        self._closed = False
+
+    @property
+    def clocks_per_step(self) -> int:
+        """By how much the clock advances from one step's lookup to the next one's."""
+        return max(1, len(self.parts))
+
+    def attach(
+        self,
+        names: Sequence[str],
+        values: Sequence[Floats],
+        groups: Sequence[int],
+        optimizers: Sequence[OptimizerSpec],
+        tables: Sequence[tuple[RowCache, int]],
+    ) -> Part:
+        """Declare the served parameters of one optimizer; rank 0's values become everyone's.
+
+        Args:
+            names, values, groups: of the dense parameters: name, first value, number of the optimizer.
+            optimizers: by group.
+            tables: with the numbers of their optimizers.
+        """
+        from sporax.ps.client.store import KEYS_PER_PART, Dense
+        from sporax.ps.protocol.messages import VariableSpec
+
+        number = len(self.parts)
+        specs: list[VariableSpec] = []
+        for position, (table, group) in enumerate(tables):
+            # Keys are unique in the job: each part has a range, dense groups first, then tables.
+            table.key = number * KEYS_PER_PART + FIRST_TABLE_KEY + position
+            specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizers[group], **table.first_rows))
+        dense = [Dense(name, value.size, group) for name, value, group in zip(names, values, groups, strict=True)]
+        self.store.declare(dense, optimizers, specs)
+        # All ranks declare, but only rank 0's first values count.
+        self.store.initialise(values if self.store.rank == 0 else None, part=number)
+        self._end_retired()  # while it waited to become a member
+        caches, table_groups = [table for table, _ in tables], [group for _, group in tables]
+        part = Part(number, [value.shape for value in values], caches, table_groups)
+        self.parts.append(part)
+        # A process that continues a killed one, or joins, starts at the clock that the servers have.
+        if self._joins:
+            self._steps_done = self.store.clock // len(self.parts)
+        return part
+
+    def take_steps_done(self) -> int:
+        """Steps of this rank that the servers have already, made by a process that this one continues; 0 the second time."""
+        # Cleared when it is read: only the first loop after the start skips steps.
+        done, self._steps_done = self._steps_done, 0
+        return done
+
+    def values(self, part: Part) -> list[Floats]:
+        """The dense parameters of a part at this worker's clock."""
+        with self.lock:
+            return self._values_as_member(part)
+
+    def fetch(self, rows: Mapping[int, npt.NDArray[np.int64]]) -> Any:
+        """Rows of tables at this worker's clock."""
+        with self.lock:
+            return self.store.pull(rows, dense=False)
+
+    def exchange(self, part: Part, rates: Floats, gradients: Sequence[Floats]) -> list[Floats]:
+        """Push one step's gradients and give the values for the next one.
+
+        Args:
+            part: whose step it is.
+            rates: learning rate of each group.
+            gradients: of the dense parameters, then of the tables' caches.
+        """
+        with self.lock:
+            if self._is_done_already(part):
+                return self.values(part)
+            count, part.rates = len(part.shapes), [float(rate) for rate in rates]
+            # A lease counts once as a whole, so nothing of its samples may stay behind in a cache.
+            steps = 0 if self.leases.has_lease else lifetime(self.store.options.staleness)
+            rows = {}
+            for table, group, gradient in zip(part.tables, part.table_groups, gradients[count:], strict=True):
+                ids, values = table.take_gradient(gradient, self.store.clock, steps)
+                rows[table.key] = (ids, values, part.rates[group])
+            lease, weight = self.leases.of_push()
+            ticket = self.store.push(
+                list(gradients[:count]), part.rates, rows, part=part.number, lease=lease, weight=weight
+            )
+            # The first exchange of a part has no earlier values, so it waits as in synchronous mode.
+            if self.store.options.staleness == 0 or not part.values:
+                part.values = self._values_as_member(part, ticket)
+            else:
+                part.values = self._earlier_values(part, ticket)
+            # Nothing may be on its way when it leaves.
+            if self.store.link.dismissed and self.store.options.staleness != 0:
+                self.write_back()
+                self.store.leave_if_dismissed()
+            self._end_retired()
+            self.leases.pushed()
+            return part.values
+
+    def write_back(self) -> None:
+        """Push the gradients of rows that are only in this worker's caches, and wait until they are acknowledged.
+
+        In synchronous mode there are none: every step writes back its own.
+        """
+        with self.lock:
+            for part in self.parts:
+                # Without this a checkpoint would miss rows that only this cache has.
+                rows = {}
+                for table, group in zip(part.tables, part.table_groups, strict=True):
+                    ids, values = table.take_dirty()
+                    if len(ids):
+                        rows[table.key] = (ids, values, part.rates[group])
+                if rows:
+                    part.tickets.append(self.store.push([], [], rows, part=part.number, dense=False))
+                for ticket in part.tickets:
+                    self.store.wait(ticket)
+                part.tickets = []
+
+    def whole_table(self, table: RowCache) -> Floats:
+        """All rows of a table as the servers have them, for a checkpoint; what is only in the cache is written back first."""
+        with self.lock:
+            self.write_back()
+            parts = [
+                self.fetch({table.key: np.arange(first, min(first + _ROWS_PER_FETCH, table.num_rows))})[1][table.key]
+                for first in range(0, table.num_rows, _ROWS_PER_FETCH)
+            ]
+            return np.concatenate(parts)
+
+    def _values_as_member(self, part: Part, ticket: Ticket | None = None) -> list[Floats]:
+        """The values of this worker's clock, after its push is acknowledged; where it is no member, of its next clock.
+
+        Every answer of the servers may say that the job goes on without this worker, or has gone on while it was silent.
+        """
+        try:
+            flat, _ = self.store.pull(part=part.number)
+            counted = ticket is None or self.store.wait(ticket)
+        except SporaxRuntimeError:
+            self._end_retired()  # it was away for so long that the job has ended meanwhile
+            raise
+        while not (counted and self.store.is_member):
+            self.store.rejoin()
+            self._end_retired()
+            self._has_rejoined, self._is_in_turn = True, False
+            (flat, _), counted = self.store.pull(part=part.number), True
+        return self._shaped(part, flat)
+
+    def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
+        """Values requested a step ago; this step's push and pull stay on their way."""
+        values = part.values
+        if part.pull is not None:
+            values = self._shaped(part, self.store.finish_pull(part.pull)[0])
+        # At most one push of a part is on its way, which bounds how stale the servers can be.
+        for earlier in part.tickets:
+            self.store.wait(earlier)
+        part.tickets = [ticket]
+        if self.leases.has_lease:  # the next range is given out when this one is done
+            self.store.wait(part.tickets.pop())
+        part.pull = self.store.start_pull(part=part.number)
+        return values
+
+    @property
+    def _joins(self) -> bool:
+        """Whether others have made steps of the job before this process's first one, or meanwhile."""
+        return self.store.link.incarnation > 1 or self.store.rank >= self.first_workers or self._has_rejoined
+
+    def _is_done_already(self, part: Part) -> bool:
+        """Whether this step of this part was made by a process that this one continues, or before this one joined.
+
+        With several optimizers the steps of a clock go round: clock c is a step of part c modulo their number. So a process
+        that comes in the middle of a round passes over parts until it is the turn of the one that it is at.
+        """
+        if self.store.options.staleness != 0 or self._is_in_turn or not self._joins:
+            return False
+        self._is_in_turn = part.number == self.store.clock % len(self.parts)
+        return not self._is_in_turn
+
+    def _shaped(self, part: Part, flat: Sequence[Floats]) -> list[Floats]:
+        return [value.reshape(shape) for value, shape in zip(flat, part.shapes, strict=True)]
+
+    def _end_retired(self) -> None:
+        """End this process well if the job goes on without it."""
+        if self.store.is_retired:
+            print(f"sporax: rank {self.store.rank} leaves the job, which needs fewer workers", flush=True)
+            self.close()
+            sys.stdout.flush()
+            os._exit(0)  # the device waits inside a program, which nothing else ends
+
+    def close(self) -> None:
+        """Finish what is on its way and leave the job."""
+        if self._closed:
+            return
+        self._closed = True
+        # After an exception, rows that were not acknowledged are lost, as they are when a worker is killed.
+        failed = getattr(sys, "last_type", None) is not None
+        if not failed:
+            self.write_back()
+        self.store.close(finished=not failed)

@@ -1,0 +1,42 @@
+"""What a plan warns of: it stands at the plan's head, and is said when a step is planned."""
+
+from __future__ import annotations
+
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.marks import OperatorMark
+from sporax.ir.plan import Plan
+from sporax.planner.cost.model import CostModel
+from sporax.report.unknown_primitives import unknown_primitives
+
+
+def plan_warnings(graph: OperatorGraph, plan: Plan, model: CostModel) -> tuple[str, ...]:
+    """All of it.
+
+    Args:
+        graph: the step.
+        plan: its plan.
+        model: prices operators and transfers.
+    """
+    return (*unknown_primitives(graph, plan, model), *_overwritten(graph, plan))
+
+
+def _overwritten(graph: OperatorGraph, plan: Plan) -> tuple[str, ...]:
+    """Strategies of the user that a search has replaced."""
+    lost = frozenset(plan.overwritten)
+    if not lost:
+        return ()
+    places: dict[int, str] = {}
+    for operator in graph.walk():
+        mark = operator.mark
+        if isinstance(mark, OperatorMark) and mark.number in lost:
+            places.setdefault(mark.number, f"{mark.operator} in {operator.path}" if operator.path else mark.operator)
+    first = next(iter(places.values()), "an operator")
+    whose = (
+        f"the strategy of {first} is"
+        if len(lost) == 1
+        else f"the strategies of {len(lost)} operators ({first}, ...) are"
+    )
+    return (
+        f"With search_mode='recursive_programming', {whose} replaced by the search's own, as in MindSpore. "
+        "set_algo_parameters(recursive_keeps_strategies=True) keeps them; so do the other searches.",
+    )

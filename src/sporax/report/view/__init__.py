@@ -1,0 +1,1 @@
+"""What a report says, as values: names, groups, summaries, explanations, differences."""

@@ -1,0 +1,263 @@
+"""Groups: which of a step's many primitives belong to which operator of the facade, and what each group communicates.
+
+Problem: a user wrote ``MatMul``; the graph has a mark at its entrance, a few primitives, a mark at its exit, and later
+their derivatives between the derivatives of the marks.
+
+Method: `operator_groups` walks through the graph once and collects the operators between two marks. Operators outside
+of all marks (an optimizer's arithmetic, a random key) are collected by their path. Functions in plain JAX have no
+marks. There every heavy operator is a group, with the light operators that use its results; its name is its path
+(`jax.named_scope`, a module of Flax) or else the variable that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sporax.base.identity import ByIdentity
+from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
+from sporax.ir.marks import (
+    DerivativeMark,
+    GradientMark,
+    LayoutMark,
+    LossMark,
+    Mark,
+    OperatorMark,
+    RowsMark,
+    Side,
+    WeightMark,
+)
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
+from sporax.planner.communication.transfers import TransferGroup, schedule
+from sporax.planner.cost.repetition import late_operators
+from sporax.planner.rules import local_flops, rule_for
+from sporax.planner.search.space.operator_rules import is_identity, is_light
+
+
+class Phase(Enum):
+    """Part of a step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+    """Combining gradients, and what follows on it."""
+
+
+@dataclass(slots=True)
+class OperatorGroup:
+    """What belongs to one call of one operator of the facade, or to one heavy primitive, in one phase.
+
+    Attributes:
+        path, name: where it is and what it is; the name is "" for operators outside of all marks.
+        phase: part of the step.
+        given: whether the user gave the strategy.
+        inputs, results: where its tensors are at the entrance and at the exit; of the backward phase, the cotangents.
+        transfers: what is moved for it, with the number of times per step.
+        flops: floating-point operations of one device.
+        operators: positions in the step's graph; those inside of loops and branches are not listed.
+    """
+
+    path: str
+    name: str
+    phase: Phase
+    given: bool = False
+    inputs: tuple[Placement, ...] = ()
+    results: tuple[Placement, ...] = ()
+    transfers: list[tuple[TransferGroup, int]] = field(default_factory=list)
+    flops: float = 0.0
+    operators: list[int] = field(default_factory=list)
+
+
+def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
+    """The groups of a step, in the order in which their first operators run."""
+    marked = any(isinstance(operator.mark, OperatorMark) for operator in graph.walk())
+    # Without marks (plain JAX), heavy operators take the place of the facade's operators.
+    walk = _GroupCollector(frozenset(plan.overwritten)) if marked else _UnmarkedGroupCollector()
+    walk.collect(graph, plan, 1, outermost=True)
+    return tuple(walk.groups.values())
+
+
+class _GroupCollector:
+    def __init__(self, overwritten: frozenset[int] = frozenset()) -> None:
+        self.overwritten = overwritten
+        """Operators whose strategies are not the user's any more."""
+        self.groups: dict[Hashable, OperatorGroup] = {}
+        self.open: OperatorGroup | None = None
+        self.updates = False
+
+    def collect(self, graph: OperatorGraph, plan: Plan, times: int, outermost: bool = False) -> None:
+        """Collect the operators of a graph that runs `times` per step."""
+        transfers = schedule(graph, plan)
+        gradients = _gradients(graph)
+        learnt = _last_gradients(graph)
+        self._collect_moves(transfers.at_start, "weights for use", Phase.FORWARD, times)
+        for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+            mark = operator.mark
+            # Behind the last finished gradient everything belongs to the update.
+            self.updates = self.updates or number == learnt
+            group = self._group_of(graph, number, planned)
+            if outermost:
+                group.operators.append(number)
+            group.flops += times * _flops(operator, planned, plan)
+            for fused in (*transfers.before[number], *transfers.after[number]):
+                # A gradient's transfer belongs to the gradients, even if the operator that reads it is the optimizer's.
+                own = fused[0].tensor not in gradients
+                (group if own else self._gradient_group()).transfers.append((fused, times))
+            if mark is not None:
+                self._record_placements(
+                    group, mark, planned, [plan.reshardings.get(tensor) for tensor in operator.results]
+                )
+            # Bodies run as often as their loop; a body's operators have positions of their own and are not listed.
+            inside = times * _rounds(operator)
+            for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
+                self.collect(body, body_plan, inside)
+        self._collect_moves(transfers.at_end, "results", Phase.UPDATE, times)
+
+    def _collect_moves(self, transfers: Sequence[TransferGroup], name: str, phase: Phase, times: int) -> None:
+        """Moves of arguments or results, which no operator requested."""
+        if transfers:
+            group = self._group(name, "", name, phase)
+            group.transfers += [(fused, times) for fused in transfers]
+
+    def _group(self, key: Hashable, path: str, name: str, phase: Phase) -> OperatorGroup:
+        if key not in self.groups:
+            self.groups[key] = OperatorGroup(path, name, phase)
+        return self.groups[key]
+
+    def _gradient_group(self) -> OperatorGroup:
+        return self._group("gradients", "", "gradients", Phase.UPDATE)
+
+    def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+        """The group of an operator."""
+        operator = graph.operators[number]
+        return self._group_at(operator, operator.mark)
+
+    def _group_at(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
+        """The group that an operator belongs to; an entrance opens one."""
+        # Marks of other kinds end what was open, since they stand between operators.
+        if isinstance(mark, GradientMark):
+            self.open = None
+            return self._gradient_group()
+        if isinstance(mark, LossMark | WeightMark):
+            self.open = None
+            name = "loss" if isinstance(mark, LossMark) else "weights for use"
+            return self._group((name, Phase.BACKWARD), "", name, Phase.BACKWARD)
+        about = mark.of if isinstance(mark, DerivativeMark) else mark
+        # What says how many rows there are belongs to whatever is open.
+        if mark is not None and about is not None and not isinstance(about, RowsMark):
+            phase = self._phase(operator.backward or _is_backward(mark))
+            name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
+            self.open = self._group((about.number, phase), operator.path, name, phase)
+            return self.open
+        # Backward operators may have left the Cell of the open group: then they belong to their own path.
+        if self.open is not None and f"{operator.path}.".startswith(f"{self.open.path}." if self.open.path else ""):
+            return self.open
+        phase = self._phase(operator.backward)
+        return self._group((operator.path, phase), operator.path, "", phase)
+
+    def _phase(self, backward: bool) -> Phase:
+        return Phase.BACKWARD if backward else Phase.UPDATE if self.updates else Phase.FORWARD
+
+    def _record_placements(
+        self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, reshardings: Sequence[Resharding | None]
+    ) -> None:
+        """Remember where tensors are at a mark; an exit closes its group."""
+        about = mark.of if isinstance(mark, DerivativeMark) else mark
+        if isinstance(about, GradientMark | LossMark | RowsMark | WeightMark):
+            return
+        # Backward, cotangents enter at the operator's exit and leave at its entrance.
+        enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
+        exits = isinstance(about, LayoutMark) or not enters
+        if exits:
+            self.open = None
+        if isinstance(mark, DerivativeMark) and not mark.backward:
+            return  # tangents, next to the tensors themselves
+        group.given = isinstance(about, LayoutMark) or (
+            about.in_strategy is not None and about.number not in self.overwritten
+        )
+        if enters:
+            group.inputs = planned.operands
+        if exits:
+            group.results = tuple(
+                placement if resharding is None else resharding.placement
+                for resharding, placement in zip(reshardings, planned.results, strict=True)
+            )
+
+
+class _UnmarkedGroupCollector(_GroupCollector):
+    """Through a graph without marks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By graph: tensor numbers of a body mean other tensors than those of the step.
+        self.makers: dict[ByIdentity, dict[int, tuple[int, OperatorGroup]]] = {}
+        """For every graph and tensor of it the group that made it, and its place among them."""
+        self.late: dict[ByIdentity, Sequence[bool]] = {}
+        self.names: dict[ByIdentity, dict[int, str]] = {}
+        """For every graph the variables by their tensors, turned and converted ones as well."""
+
+    def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+        operator, key = graph.operators[number], ByIdentity(graph)
+        if key not in self.late:
+            self.makers[key], self.names[key] = {}, _variables(graph)
+            self.late[key] = late_operators(graph)
+        makers, names, late = self.makers[key], self.names[key], self.late[key]
+        phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if late[number] else Phase.FORWARD
+        candidates = [
+            makers[operand] for operand in operator.operands if operand in makers and makers[operand][1].phase is phase
+        ]
+        if not is_light(operator) and not is_identity(operator):
+            # A layer of a functional network has no path of its own; its variable names it better than a number.
+            path = operator.path or next((names[operand] for operand in operator.operands if operand in names), "")
+            group = self._group((key, number), path, operator.name, phase)
+            group.inputs, group.results = planned.operands, planned.results
+            maker = len(self.groups), group
+        elif candidates:
+            # The latest group wins: an operator that reads two belongs to the one that it had to wait for.
+            maker = max(candidates, key=lambda candidate: candidate[0])
+        else:
+            # It reads nothing that was made by a group: constants and conversions of variables.
+            maker = -1, self._group((operator.path, phase), operator.path, "", phase)
+            if len(operator.operands) == 1 and operator.operands[0] in names:
+                names.update(dict.fromkeys(operator.results, names[operator.operands[0]]))
+        if maker[0] >= 0:
+            makers.update(dict.fromkeys(operator.results, maker))
+        return maker[1]
+
+
+def _variables(graph: OperatorGraph) -> dict[int, str]:
+    """Names of parameters and their state, by number of the tensor."""
+    return {
+        argument.tensor: argument.name for argument in graph.inputs if argument.role in (Role.PARAMETER, Role.STATE)
+    }
+
+
+def _is_backward(mark: Mark) -> bool:
+    """Whether cotangents pass, on their way back."""
+    return isinstance(mark, DerivativeMark) and mark.backward
+
+
+def _gradients(graph: OperatorGraph) -> frozenset[int]:
+    """Tensors that are finished gradients."""
+    return frozenset(
+        tensor for operator in graph.operators if isinstance(operator.mark, GradientMark) for tensor in operator.results
+    )
+
+
+def _last_gradients(graph: OperatorGraph) -> int:
+    """Where the last gradients are finished and the update starts; -1 where there are no gradients."""
+    positions = (number for number, operator in enumerate(graph.operators) if isinstance(operator.mark, GradientMark))
+    return max(positions, default=-1)
+
+
+def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:
+    if operator.name == MARK or operator.bodies:
+        return 0.0
+    return local_flops(rule_for(operator.operation), planned.assignment, plan.mesh)
+
+
+def _rounds(operator: Operator) -> int:
+    """How often the bodies run; loops of unknown length count once, and so does every branch."""
+    return int(operator.operation.params["length"]) if operator.name == "scan" else 1

@@ -1,0 +1,218 @@
+"""Names of operators and tensors of a step, and the operators that a name in a question refers to.
+
+Problem: people ask about "layers.3.query" or "MatMul"; a plan knows numbers.
+
+Method: five ways to read a name are tried, from the most precise one to the loosest; the first that names an operator wins.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+from sporax.base.errors import SporaxValueError
+from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
+from sporax.ir.marks import DerivativeMark, OperatorMark, Side
+from sporax.planner.cost.repetition import late_operators
+from sporax.planner.rules.loop_rules import RULES
+from sporax.planner.search.space.operator_rules import is_identity, is_light
+from sporax.report.view.folding import in_ranges
+
+
+class OperatorNames:
+    """Names in one graph.
+
+    Args:
+        graph: a step, its loops written out.
+    """
+
+    def __init__(self, graph: OperatorGraph) -> None:
+        self.graph = graph
+        self.late = late_operators(graph)
+        self.makers, self.readers = graph.producers(), graph.consumers()
+        self.variables = {
+            argument.tensor: argument.name for argument in graph.inputs if argument.role is not Role.CONSTANT
+        }
+
+    def resolve(self, name: str) -> tuple[int, ...]:
+        """The operators that a name stands for: ``"#7"``; a path or whole names out of one; a variable; an operator of the facade
+        or a primitive, ``"MatMul"``, ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
+
+        Of the operators at a path those with a choice of their own are listed, and all of them where none has one.
+
+        Raises:
+            SporaxValueError: it stands for none.
+        """
+        # A row of a summary may end in "(12 ×)", the number of equal operators that it stands for.
+        asked = re.sub(r"\s*\(\d+\s×\)$", "", name.strip())
+        where, _, what = asked.rpartition(" ")
+        ways: Sequence[Callable[[], list[int]]] = (
+            lambda: [number for number in self._searchable if asked == f"#{number}"],
+            lambda: self._at_path(asked),
+            # Inputs of plain functions are called "args[0]" by JAX and "[0]" here.
+            lambda: [n for n, read in self._reads.items() if asked in read or asked.removeprefix("args") in read],
+            lambda: [number for number in self._searchable if asked in self._kinds(number)],
+            lambda: [number for number in self._at_path(where) if what in self._kinds(number)] if where else [],
+        )
+        numbers = next(filter(None, (way() for way in ways)), None)
+        if numbers is None:
+            near = self._near(asked)
+            such = f"one of the program's, such as {near}, or " if near else ""
+            raise SporaxValueError(
+                f"For 'explain', 'path' must be {such}'#' with a number below {len(self.graph.operators)}, but got '{name}'."
+            )
+        # People mean the product and not the conversions around it.
+        heavy = tuple(number for number in numbers if not is_light(self.graph.operators[number]))
+        return heavy or tuple(numbers)
+
+    def _at_path(self, path: str) -> list[int]:
+        """Operators whose paths have these names in them; ``0-2,5`` is any of these numbers."""
+        # Runs of numbers such as 0-59 come from folded rows; each of them becomes one captured number.
+        words = re.split(r"(?<![\w-])(\d+(?:[-,]\d+)+)(?![\w-])", path)
+        ranges = words[1::2]
+        words[::2], words[1::2] = map(re.escape, words[::2]), [r"(\d+)"] * len(ranges)
+        # Whole words only: "layers.1" must not match "layers.12".
+        literal, folded = re.escape(path), "".join(words)
+        pattern = re.compile(rf"(?:^|(?<=\.))(?:{literal}|{folded})(?=\.|$)")
+
+        def is_match(path_of_operator: str) -> bool:
+            occurrences = (entry.groups() for entry in pattern.finditer(path_of_operator))
+            return any(
+                all(n is None or in_ranges(int(n), range_text) for n, range_text in zip(item, ranges, strict=True))
+                for item in occurrences
+            )
+
+        matches = {
+            path_of_operator: is_match(path_of_operator)
+            for path_of_operator in {self.graph.operators[number].path for number in self._searchable}
+        }
+        return [number for number in self._searchable if matches[self.graph.operators[number].path]]
+
+    def _kinds(self, number: int) -> tuple[str, ...]:
+        """The primitive, and the operator of the facade that it is part of."""
+        return tuple(filter(None, (self.graph.operators[number].name, self._facade.get(number, ""))))
+
+    def title(self, number: int) -> str:
+        """``"#7 dot_general (MatMul) at layers.3.query, backward"``."""
+        operator = self.graph.operators[number]
+        phase = "backward" if operator.backward else "update" if self.late[number] else "forward"
+        reads = ", ".join(self._reads.get(number, ()))
+        where = f" at {operator.path}" if operator.path else f" of {reads}" if reads else ""
+        times = f", {operator.times} times" if operator.times > 1 else ""
+        facade = self._facade.get(number, "")
+        part_of = f" ({facade})" if facade and facade != operator.path.rpartition(".")[2] else ""
+        return f"#{number} {operator.name}{part_of}{where}, {phase}{times}"
+
+    def operand(self, tensor: int, asked: int) -> str:
+        """What an operator reads, by the variable that it is, or by who made it; seen from operator `asked`."""
+        variable = self._variable(tensor)
+        if variable:
+            return variable
+        number = self.makers.get(tensor, -1)
+        while number >= 0 and is_identity(self.graph.operators[number]):
+            maker = self.graph.operators[number]
+            tensor = maker.operands[maker.results.index(tensor)]
+            number = self.makers.get(tensor, -1)
+        return self._seen_from(asked, number) if number >= 0 else "a constant"
+
+    def reader(self, tensor: int, asked: int) -> str:
+        """Who reads a tensor first, marks aside; seen from operator `asked`."""
+        # The list grows while it is walked: marks hand the tensor on under other numbers.
+        waiting = [tensor]
+        for other_tensor in waiting:
+            for number in self.readers.get(other_tensor, ()):
+                operator = self.graph.operators[number]
+                if not is_identity(operator):
+                    return self._seen_from(asked, number)
+                waiting += [operator.results[operator.operands.index(other_tensor)]]
+        return "the results of the step"
+
+    def _seen_from(self, asked: int, number: int) -> str:
+        """An operator by what its path has beyond the requested one, or by its number where both are at one place."""
+        operator, mine = self.graph.operators[number], self.graph.operators[asked].path.split(".")
+        words = operator.path.split(".")
+        shared = next((n for n, pair in enumerate(zip(words, mine, strict=False)) if pair[0] != pair[1]), len(mine))
+        # A number alone says nothing, so the word before it stays.
+        if shared and shared < len(words) and words[shared].isdecimal():
+            shared -= 1  # layers.2 and not 2
+        return ".".join(words[shared:]) or f"{operator.name} #{number}"
+
+    @cached_property
+    def _searchable(self) -> tuple[int, ...]:
+        """Operators that can be asked about."""
+        edges = frozenset((MARK, *RULES))
+        return tuple(number for number, operator in enumerate(self.graph.operators) if operator.name not in edges)
+
+    @cached_property
+    def _facade(self) -> dict[int, str]:
+        """For operators between the entrance and the exit of one of the facade its name; and between their derivatives."""
+        names: dict[int, str] = {}
+        inside: tuple[str, str] | None = None
+        for number, operator in enumerate(self.graph.operators):
+            mark = operator.mark
+            backward = isinstance(mark, DerivativeMark) and mark.backward
+            about = mark.of if isinstance(mark, DerivativeMark) else mark
+            if isinstance(about, OperatorMark):
+                inside = (about.operator, operator.path) if (about.side is Side.IN) != backward else None
+            elif about is not None:
+                inside = None
+            elif inside is not None and f"{operator.path}.".startswith(f"{inside[1]}." if inside[1] else ""):
+                names[number] = inside[0]
+        return names
+
+    @cached_property
+    def _reads(self) -> dict[int, tuple[str, ...]]:
+        """Names of the variables that operators with a choice of their own read."""
+        names_read: dict[int, tuple[str, ...]] = {}
+        for number in self._searchable:
+            operator = self.graph.operators[number]
+            if not is_light(operator) and not is_identity(operator):
+                names = (self._variable(tensor) for tensor in operator.operands if tensor != LITERAL)
+                names_read[number] = tuple(filter(None, names))
+        return names_read
+
+    def _variable(self, tensor: int) -> str:
+        """The variable that a tensor is, also turned or converted; "" for none."""
+        while tensor not in self.variables:
+            operator = self.graph.operators[self.makers[tensor]] if tensor in self.makers else None
+            if operator is None or operator.bodies or not (is_identity(operator) or _one_light(operator)):
+                return ""
+            tensor = operator.operands[operator.results.index(tensor)]
+        return self.variables[tensor]
+
+    def _near(self, name: str) -> list[str]:
+        """Names like this one: as many words out of paths, variables, primitives."""
+        count = name.count(".") + 1
+        names = dict.fromkeys(self._windows(count))
+        names |= dict.fromkeys(self.variables.values())
+        names |= dict.fromkeys(itertools.chain(*(self._kinds(number) for number in self._reads)))
+        # No cutoff: some suggestion is better than none in an error message.
+        return difflib.get_close_matches(name, [entry for entry in names if entry], 3, cutoff=0.0)
+
+    def _windows(self, count: int) -> Iterator[str]:
+        for path in dict.fromkeys(self.graph.operators[number].path for number in self._searchable):
+            words = path.split(".")
+            for start in range(max(len(words) - count + 1, 1)):
+                yield ".".join(words[start : start + count])
+
+
+def _one_light(operator: Operator) -> bool:
+    return len(operator.operands) == len(operator.results) == 1 and is_light(operator)
+
+
+def common_prefix(paths: Sequence[str]) -> str:
+    """The leading Cells that all paths share; a list stays with its numbers, ``layers.3``."""
+    if not paths:
+        return ""
+    words = [path.split(".") for path in dict.fromkeys(paths)]
+    shared = 0
+    # One word must be left of every path, or the row would have no name.
+    while all(len(path) > shared + 1 and path[shared] == words[0][shared] for path in words):
+        shared += 1
+    # "layers" alone would stand for all of the list.
+    if shared and any(path[shared].isdecimal() for path in words):
+        shared -= 1
+    return ".".join(words[0][:shared])

@@ -1,0 +1,1 @@
+"""Facts about this process: compilation cache, host allocator, living objects, dry run."""

@@ -1,0 +1,164 @@
+"""Training steps of several calls, planned as one where a process only makes plans (`sporax plan`).
+
+Problem: ``loss, grads = grad_fn(x, y)`` and ``optimizer(grads)`` are two calls, and each would be a step of its own: a plan
+of the first has no optimizer, no moments and no update. Method: what computes gradients is traced and not planned; its results
+are zeros, by which it is recognized. The optimizer that is called with them plans both as one step. Gradients that were
+changed between the two calls are taken as they were; the plan says so. Gradients with which no optimizer is called are
+planned alone at the end of the script, and the plan says that, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.ir.config.plan_settings import PlanSettings
+from sporax.runtime.program.discovery import discover
+from sporax.runtime.program.program import HOLDERS, Program
+from sporax.runtime.session import SESSION
+
+BETWEEN = (
+    "What is done with gradients between their computation and the optimizer (clipping, scaling, a reducer, sums) is missing "
+    "from this plan: it is planned as one step where all of it is in one Cell or one function with @jit."
+)
+ALONE = (
+    "The optimizer is missing from this plan, its state and the update of the Parameters, too: the script computes gradients and "
+    "calls no optimizer with them. It is planned as one step where all of it is in one Cell or one function with @jit."
+)
+_MOST = 8
+"""Computations of gradients that wait for an optimizer; a script that has none is not run to its end."""
+
+
+@dataclass(slots=True)
+class Postponed:
+    """Gradients that were asked for and are not planned yet.
+
+    Attributes:
+        program: computes them.
+        args, kwargs: what it was called with.
+        results: leaves of what it returned, by which it is recognized.
+        taken: whether a step with an optimizer was made of it.
+    """
+
+    program: Program
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: list[Any] = field(repr=False)
+    taken: bool = False
+
+    def plan_alone(self) -> None:
+        """Plan it without an optimizer."""
+        with _saying(ALONE):
+            self.program(*self.args, **self.kwargs)
+
+
+_waiting: list[Postponed] = []
+
+
+@contextmanager
+def _saying(text: str) -> Iterator[None]:
+    """Plans that are made inside say this at their heads."""
+    SESSION.remarks = (text,)
+    try:
+        yield
+    finally:
+        SESSION.remarks = ()
+
+
+def run(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a program. If it computes gradients and updates nothing, it is not planned yet and gives zeros."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+
+    def call(arrays: list[Any]) -> Any:
+        given = list(leaves)
+        for place, array in zip(places, arrays, strict=True):
+            given[place] = array
+        inner, named = jax.tree.unflatten(tree, given)
+        return program.function(*inner, **named)
+
+    found = discover(call, [leaves[place] for place in places], by_rank=False)
+    updates = any(getattr(variable, "requires_grad", False) for variable in found.written)
+    if updates or not found.frame.trains:
+        return program(*args, **kwargs)
+    result = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf, found.result
+    )
+    _waiting[:] = [entry for entry in _waiting if not entry.taken]
+    _waiting.append(Postponed(program, args, kwargs, _holders(result)))
+    if len(_waiting) > _MOST:
+        plan_rest()
+    return result
+
+
+def with_update(
+    update: Callable[..., Any], given: tuple[Any, ...], settings: Callable[[], PlanSettings | None]
+) -> tuple[Any] | None:
+    """Plan an optimizer's update together with the gradients that it gets; its result, or None where these are not known.
+
+    Args:
+        update: called with `given`, updates Parameters.
+        given: the gradients first.
+        settings: as for `Program`.
+    """
+    leaves, tree = jax.tree.flatten(given, is_leaf=_is_holder)
+    match = _match(leaves)
+    if match is None:
+        return None
+    found, places, exact = match
+    found.taken = True
+    program = found.program
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        results = _holders(program.function(*args, **kwargs))
+        replaced = [leaf if place is None else results[place] for leaf, place in zip(leaves, places, strict=True)]
+        return update(*jax.tree.unflatten(tree, replaced))
+
+    whole = Program(step, f"{program.name}_and_update", settings)
+    if exact:
+        return (whole(*found.args, **found.kwargs),)
+    with _saying(BETWEEN):
+        return (whole(*found.args, **found.kwargs),)
+
+
+def plan_rest() -> None:
+    """Plan gradients with which no optimizer was called: the first of them, one plan."""
+    rest = [entry for entry in _waiting if not entry.taken]
+    _waiting.clear()
+    if rest:
+        rest[0].plan_alone()
+
+
+def _match(leaves: list[Any]) -> tuple[Postponed, list[int | None], bool] | None:
+    """Whose results these are, at which places, and whether exactly they."""
+    for entry in reversed(_waiting):
+        places = {id(result): place for place, result in enumerate(entry.results)}
+        found = [places.get(id(leaf)) for leaf in leaves]
+        if leaves and any(place is not None for place in found):
+            changed = any(place is None and _is_holder(leaf) for leaf, place in zip(leaves, found, strict=True))
+            if not changed:
+                return entry, list(found), True
+    shapes = [_shape(leaf) for leaf in leaves]
+    for entry in reversed(_waiting):
+        # Gradients of Parameters come last.
+        first = len(entry.results) - len(leaves)
+        if leaves and first >= 0 and [_shape(result) for result in entry.results[first:]] == shapes:
+            return entry, list(range(first, len(entry.results))), False
+    return None
+
+
+def _holders(value: Any) -> list[Any]:
+    return jax.tree.leaves(value, is_leaf=_is_holder)
+
+
+def _is_holder(value: Any) -> bool:
+    return type(value) in HOLDERS or isinstance(value, jax.Array)
+
+
+def _shape(leaf: Any) -> Any:
+    return tuple(getattr(leaf, "shape", ())) if _is_holder(leaf) else leaf

@@ -1,0 +1,117 @@
+"""What a program was traced for: the structure of its arguments, shapes and dtypes of arrays, values of everything else."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError
+
+_ARRAY_KINDS: dict[type, bool] = {}
+"""Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
+
+
+class Signature(NamedTuple):
+    """What a variant was traced for."""
+
+    tree: Any
+    leaves: tuple[tuple[Any, Any], ...]  # (shape, dtype) of an array, (type, value) of anything else
+
+
+class _FixedArray:
+    """A numpy array as a static value: two are equal when shape, dtype and elements are.
+
+    Attributes:
+        values: a copy that cannot be written to, since a program keeps what it was traced with.
+    """
+
+    __slots__ = ("_key", "values")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.values = array.copy()
+        self.values.setflags(write=False)
+        self._key = (array.shape, array.dtype.str, self.values.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _FixedArray) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"numpy array {self.values.dtype}{list(self.values.shape)}"
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array."""
+    kind = type(leaf)
+    answer = _ARRAY_KINDS.get(kind)
+    if answer is None:
+        answer = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
+    return answer
+
+
+def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
+    """The signature of a call of the program with this name.
+
+    Raises:
+        SporaxTypeError: an argument is neither an array nor hashable.
+    """
+    described = [(leaf.shape, leaf.dtype) if is_array(leaf) else _static(leaf) for leaf in leaves]
+    signature = Signature(tree, tuple(described))
+    # A list as a static argument is refused here, with the program's name, and not in a dictionary later.
+    try:
+        hash(signature)
+    except TypeError:
+        culprit = next(leaf for leaf in leaves if not is_array(leaf) and not _hashable(leaf))
+        raise SporaxTypeError(
+            f"For '{name}', an argument must be a Tensor, a number, a string or a container of these, "
+            f"but got {type(culprit).__name__}."
+        ) from None
+    return signature
+
+
+def _static(leaf: Any) -> tuple[type, Any]:
+    # The elements of an array of objects are no values that could be compared.
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+        return np.ndarray, _FixedArray(leaf)
+    return type(leaf), leaf
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def inputs_of(signature: Signature, arrays: list[Any]) -> tuple[Any, Any]:
+    """Arguments with such a signature and these arrays, by position and by name."""
+    remaining = iter(arrays)
+    # A type marks a static value, a shape (a tuple) marks an array.
+    leaves = [_given(value) if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
+    args, kwargs = jax.tree.unflatten(signature.tree, leaves)
+    return args, kwargs
+
+
+def _given(value: Any) -> Any:
+    return value.values if isinstance(value, _FixedArray) else value
+
+
+def difference(before: Signature, after: Signature) -> str:
+    """What differs between two signatures, in words."""
+    # A changed structure is named first, since leaves cannot be compared then.
+    if before.tree != after.tree:
+        return f"structure of the arguments changed from {before.tree} to {after.tree}"
+    for index, (old, new) in enumerate(zip(before.leaves, after.leaves, strict=True)):
+        if old != new:
+            return f"argument {index} changed from {_shown(old)} to {_shown(new)}"
+    return "inputs changed"
+
+
+def _shown(leaf: tuple[Any, Any]) -> str:
+    kind, value = leaf
+    return repr(value) if isinstance(kind, type) else f"{value}{list(kind)}"

@@ -1,0 +1,1 @@
+"""The ranks of a job: groups, joint arrays, collectives, exchange with parameter servers."""

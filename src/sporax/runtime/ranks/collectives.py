@@ -1,0 +1,508 @@
+"""Moving data between the ranks of a group, and the derivatives of that.
+
+Each collective is a small frozen description (`AllReduce(group, op)`) with two methods on this rank's arrays: what it does
+going forward, and what its derivative does with the cotangents. `run` carries it out wherever it is called:
+
+* in a function that is being compiled it becomes part of that program, which thereby becomes a joint one;
+* otherwise it is a program of its own, compiled once per description and shapes, over the devices of the group only.
+
+What they are made of is in `sporax.runtime.ranks.exchanges`. Only the members of a group take part: the programs of other ranks
+need not contain the collective at all. Programs of different ranks may differ (``x[rank]``);
+`sporax.runtime.ranks.collective_order` sees to it that they exchange data in one order.
+
+Derivatives are MindSpore's: an all-reduced sum has an all-reduced sum as derivative, so a loss that is summed over ranks
+and not divided counts once for each of them. Forward mode is their transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import world as distributed
+from sporax.runtime.ranks import groups, joint_arrays, local_ranks
+from sporax.runtime.ranks.collective_order import happened, latest_receipt, receipt
+from sporax.runtime.ranks.exchanges import Axis, from_root, gather, reduce, reduce_scatter, swap
+from sporax.runtime.ranks.groups import Group
+from sporax.runtime.session import World
+from sporax.runtime.state import frames
+
+REDUCTIONS = ("sum", "prod", "max", "min")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Base of all descriptions.
+
+    Attributes:
+        group: who takes part.
+    """
+
+    group: Group
+
+    is_symmetric: ClassVar[bool] = False
+    """Whether all members do the same, so that one program can be that of several ranks."""
+    is_linear: ClassVar[bool] = True
+    """Whether derivatives of `backward` with respect to the arrays are zero, so that there are derivatives of any order."""
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """The results on this rank."""
+        raise NotImplementedError
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Cotangents of the arrays, given those of the results. Linear in these."""
+        raise NotImplementedError
+
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """Tangents of the results, given those of the arrays: the transpose of `backward`."""
+        return self.forward(axis, *tangents)
+
+
+def meet() -> World:
+    """Join the job (`distributed.start`), and let all ranks exchange a first word.
+
+    The transport connects ranks at their first exchange, all that the program's devices belong to. After this, messages
+    between some of them need not wait for the others.
+    """
+    joined = distributed.world()
+    if joined is not None:
+        return joined
+    world = distributed.start()
+    run(Barrier(groups.find(None)))
+    return world
+
+
+def run(collective: Collective, *arrays: jax.Array) -> Any:
+    """Carry out a collective on this rank's arrays; differentiable.
+
+    Raises:
+        SporaxRuntimeError: this rank is not a member of the group.
+        SporaxTypeError, SporaxValueError: the arrays do not fit the collective.
+        ReverseModeNeeded: inside `forward_mode_refused`.
+    """
+    # Checked before anything is traced, so that the error appears at the user's line.
+    check_mode()
+    collective.group.position(type(collective).__name__)
+    if not collective.is_symmetric or collective.group.size not in (1, groups.find(None).size):
+        local_ranks.refuse(type(collective).__name__)
+    # Dividing the product by one's own factor would fail at zeros: gathered, JAX knows the derivative of a product.
+    if isinstance(collective, AllReduce) and collective.op == "prod" and jnp.issubdtype(arrays[0].dtype, jnp.inexact):
+        return jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
+    # JAX traces a rule of differentiation by itself, so the order goes in and out of it as numbers.
+    results, last = _differentiable(collective, receipt(), *arrays)
+    happened(last)
+    return results
+
+
+def own_position(group: Group, what: str) -> int:
+    """Group rank of this process, for `what` is done by it alone.
+
+    Raises:
+        SporaxRuntimeError: it is not a member, or acts for several ranks.
+    """
+    if group.size > 1:
+        local_ranks.refuse(what)
+    return group.position(what)
+
+
+class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong
+    """An exchange was met in a function that was to be differentiated in forward mode."""
+
+
+@contextmanager
+def forward_mode_refused() -> Iterator[None]:
+    """Context in which exchanges raise `ReverseModeNeeded`: JAX knows their derivatives in reverse mode alone."""
+    token = _forward_mode.set(True)
+    try:
+        yield
+    finally:
+        _forward_mode.reset(token)
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Context in which exchanges are errors, because not all ranks run what is inside: `what` it is, for the message."""
+    token = _refused.set(what)
+    try:
+        yield
+    finally:
+        _refused.reset(token)
+
+
+def check_mode() -> None:
+    """Check that data may be exchanged here.
+
+    Raises:
+        ReverseModeNeeded: inside `forward_mode_refused`.
+        SporaxRuntimeError: inside `refused`.
+    """
+    check_reverse()
+    if _refused.get():
+        raise SporaxRuntimeError(f"For '{_refused.get()}', communication operators must stand outside of it.")
+
+
+def check_reverse() -> None:
+    """Check that what comes is not differentiated in forward mode.
+
+    Raises:
+        ReverseModeNeeded: inside `forward_mode_refused`.
+    """
+    if _forward_mode.get():
+        raise ReverseModeNeeded
+
+
+_forward_mode = ContextVar("forward_mode", default=False)
+_refused = ContextVar("refused", default="")
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(collective: Collective, before: jax.Array | None, *arrays: jax.Array) -> Any:
+    happened(before)
+    return _execute(collective, "forward", *arrays), receipt()
+
+
+def _forward(collective: Collective, before: jax.Array | None, *arrays: jax.Array) -> tuple[Any, Any]:
+    # Itself differentiable, for derivatives of derivatives.
+    results, last = _differentiable(collective, latest_receipt(before), *arrays)
+    happened(last)
+    return (results, last), (arrays, results)
+
+
+def _backward(collective: Collective, kept: Any, cotangents: Any) -> tuple[Any, ...]:
+    arrays, results = kept
+    # Without a float there is no cotangent. All ranks see the same dtypes, so none of them waits here.
+    if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
+        return (None, *[None] * len(arrays))
+    pulled_back, last = _linear(
+        collective, "backward", receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
+    )
+    happened(last)
+    return None, *(
+        cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else None
+        for array, cotangent in zip(arrays, pulled_back, strict=True)
+    )
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+# The derivative is a linear map, "backward", whose own derivative is its transpose, "push", whose derivative is "backward":
+# so derivatives of any order, and in forward mode, are exchanges again. (Masks of extrema have the derivative zero.)
+_TRANSPOSE = {"backward": "push", "push": "backward"}
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _linear(
+    collective: Collective, method: str, before: jax.Array | None, arrays: Any, results: Any, values: Any
+) -> tuple[Any, Any]:
+    happened(before)
+    return _execute(collective, method, arrays, results, values), receipt()
+
+
+def _linear_forward(
+    collective: Collective, method: str, before: jax.Array | None, arrays: Any, results: Any, values: Any
+) -> tuple[Any, Any]:
+    if not collective.is_linear:
+        raise SporaxRuntimeError(
+            f"For '{type(collective).__name__}', the order of a derivative must be 1, but that of a derivative is asked for."
+        )
+    results_of_map, last = _linear(collective, method, latest_receipt(before), arrays, results, values)
+    happened(last)
+    return (results_of_map, last), (arrays, results)
+
+
+def _linear_backward(collective: Collective, method: str, kept: Any, cotangents: Any) -> tuple[Any, ...]:
+    arrays, results = kept
+    transposed, last = _linear(
+        collective, _TRANSPOSE[method], receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
+    )
+    happened(last)
+    return None, None, None, transposed
+
+
+_linear.defvjp(_linear_forward, _linear_backward)
+
+
+def _number(cotangent: Any) -> Any:
+    """Integers have no tangent space in JAX; the derivative of a collective takes zeros instead."""
+    return jnp.zeros(cotangent.shape, jnp.float32) if cotangent.dtype == jax.dtypes.float0 else cotangent
+
+
+def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
+    """Run a method of a collective inside the program that is being compiled, or as a program of its own."""
+    group = collective.group
+    # Nothing to exchange, and no program that others would have to join.
+    if group.size == 1:
+        return getattr(collective, method)(Axis(1, (0,), 0), *arguments)
+    # Inside a joint program positions count over all devices; in a program of its own, over the group's.
+    local_ranks.need()
+    if frames.compiling():
+        frames.note_communication()
+        everywhere = Axis(len(joint_arrays.all_devices()), group.ranks, group.position())
+        return getattr(collective, method)(everywhere, *arguments)
+    leaves, tree = jax.tree.flatten(arguments)
+    check_known(type(collective).__name__, leaves)
+    # Only the members' devices: ranks outside of the group compile and run nothing.
+    devices = tuple(joint_arrays.all_devices()[rank] for rank in group.ranks)
+    program = _own_program(collective, method, tree, devices)
+    inputs = [joint_arrays.to_joint(leaf, devices) for leaf in leaves]
+    results = joint_arrays.run(program, type(collective).__name__, devices, inputs)
+    return jax.tree.map(joint_arrays.to_local, results)
+
+
+def check_known(name: str, arrays: Sequence[Any]) -> None:
+    """Check that arrays have values, as those of a collective that is a program of its own must.
+
+    Raises:
+        SporaxRuntimeError: they belong to a function that JAX compiles by itself.
+    """
+    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        raise SporaxRuntimeError(
+            f"For '{name}', a collective must be run step by step or in a program compiled by Sporax (GRAPH_MODE, @jit), "
+            "but it is inside a transformation that JAX compiles by itself."
+        )
+
+
+@cache
+def _own_program(collective: Collective, method: str, tree: Any, devices: joint_arrays.Devices) -> Any:
+    """One collective as a program over the devices of its group."""
+    group = collective.group
+    axis = Axis(group.size, tuple(range(group.size)), group.position())
+
+    def program(leaves: list[jax.Array]) -> Any:
+        return getattr(collective, method)(axis, *jax.tree.unflatten(tree, leaves))
+
+    # The name that profiles and XLA's messages show.
+    program.__name__ = program.__qualname__ = type(collective).__name__
+    return joint_arrays.compile_jointly(program, devices)
+
+
+# ----------------------------------------------------------------------------------------------------- the collectives
+
+
+@dataclass(frozen=True)
+class AllReduce(Collective):
+    """Element-wise combination, everywhere."""
+
+    is_symmetric = True
+
+    op: str = "sum"
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """One array in, one array out, of the same shape."""
+        return reduce(axis, arrays[0], self.op)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Sum: the sum of the cotangents. Max, min: that sum where this rank had the extremum. (Prod: see `run`.)"""
+        total = reduce(axis, cotangents, "sum")
+        return (total if self.op == "sum" else total * (arrays[0] == results).astype(cotangents.dtype),)
+
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """The sum of the tangents; of max, min: of ranks that had the extremum."""
+        (tangent,) = tangents
+        return reduce(
+            axis, tangent if self.op == "sum" else tangent * (arrays[0] == results).astype(tangent.dtype), "sum"
+        )
+
+
+@dataclass(frozen=True)
+class AllGather(Collective):
+    """Concatenation along dim 0, everywhere."""
+
+    is_symmetric = True
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in, (n·d0, …) out."""
+        return gather(axis, arrays[0])
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Each member gets the sum of what all have for its piece."""
+        return (reduce_scatter(axis, cotangents, "sum"),)
+
+
+@dataclass(frozen=True)
+class ReduceScatter(Collective):
+    """Element-wise combination, of which each member gets a piece of dim 0."""
+
+    is_symmetric = True
+
+    op: str = "sum"
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in, (d0/n, …) out."""
+        check_divisible("ReduceScatter", arrays[0], 0, axis.count)
+        return reduce_scatter(axis, arrays[0], self.op)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The cotangents of all pieces.
+
+        Raises:
+            SporaxTypeError: of another combination than the sum, for which MindSpore has no derivative either.
+        """
+        if self.op != "sum":
+            raise SporaxTypeError(f"For 'ReduceScatter', only 'sum' has a derivative, but 'op' is '{self.op}'.")
+        return (gather(axis, cotangents),)
+
+
+@dataclass(frozen=True)
+class Broadcast(Collective):
+    """The arrays of one member, everywhere.
+
+    Attributes:
+        root: its world rank.
+    """
+
+    is_symmetric = True
+
+    root: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """Any number of arrays."""
+        return tuple(from_root(axis, array, self.group.ranks.index(self.root)) for array in arrays)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The cotangents as they are, as in MindSpore."""
+        return tuple(cotangents)
+
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """The tangents as they are: MindSpore's forward mode is the transpose of its reverse mode."""
+        return tuple(tangents)
+
+
+@dataclass(frozen=True)
+class Reduce(Collective):
+    """Element-wise combination, for one member; the others get one 0.
+
+    Attributes:
+        dest: its position in the group.
+    """
+
+    op: str = "sum"
+    dest: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """One array in; an array of the same shape, or of shape (1,), out."""
+        # Shapes may differ between ranks, since every rank compiles its own program.
+        return _only_at(axis, self.dest, reduce(axis, arrays[0], self.op))
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The destination's cotangent, everywhere."""
+        own = cotangents if axis.position == self.dest else jnp.zeros_like(arrays[0])
+        return (from_root(axis, own, self.dest),)
+
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """The sum of the tangents, at the destination."""
+        return _only_at(axis, self.dest, reduce(axis, tangents[0], "sum"))
+
+
+@dataclass(frozen=True)
+class AllToAll(Collective):
+    """Cut along one dim, exchange the pieces, put together along another."""
+
+    is_symmetric = True
+
+    split_dim: int = 0
+    concat_dim: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """The split dim shrinks by the number of members, the other grows by it."""
+        check_divisible("AlltoAll", arrays[0], self.split_dim, axis.count)
+        return swap(axis, arrays[0], self.split_dim, self.concat_dim)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The way back."""
+        return (swap(axis, cotangents, self.concat_dim, self.split_dim),)
+
+
+@dataclass(frozen=True)
+class Scatter(Collective):
+    """Pieces of one member's array, one to each.
+
+    Attributes:
+        src: the member's world rank; the others bring an array of the same shape, whose values do not matter.
+    """
+
+    src: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in, (d0/n, …) out."""
+        check_divisible("CollectiveScatter", arrays[0], 0, axis.count)
+        rows = arrays[0].shape[0] // axis.count
+        # XLA has no scatter among devices: of an all-to-all each rank keeps the piece of the source.
+        return lax.slice_in_dim(swap(axis, arrays[0]), *_span(self.group.ranks.index(self.src), rows))
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The source gets all cotangents, the others zeros."""
+        # Every rank takes part in the exchange, also those that do not use its result.
+        whole = gather(axis, cotangents)
+        return (whole if axis.position == self.group.ranks.index(self.src) else jnp.zeros_like(whole),)
+
+
+@dataclass(frozen=True)
+class Gather(Collective):
+    """Concatenation along dim 0, for one member; the others get one 0.
+
+    Attributes:
+        dest: its world rank.
+    """
+
+    dest: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in; (n·d0, …), or (1,), out."""
+        return _only_at(axis, self.group.ranks.index(self.dest), gather(axis, arrays[0]))
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Each member gets its piece of the destination's cotangent."""
+        dest, rows = self.group.ranks.index(self.dest), arrays[0].shape[0]
+        whole = (rows * axis.count, *arrays[0].shape[1:])
+        own = cotangents if axis.position == dest else jnp.zeros(whole, arrays[0].dtype)
+        # The transpose of a gather is a scatter, again as a piece of an all-to-all.
+        return (lax.slice_in_dim(swap(axis, own), *_span(dest, rows)),)
+
+
+@dataclass(frozen=True)
+class Barrier(Collective):
+    """No one goes on before all have come."""
+
+    is_symmetric = True
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """Takes nothing, gives one number."""
+        return reduce(axis, jnp.zeros((), jnp.int32), "sum")
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Nothing to derive."""
+        return ()
+
+
+def _only_at(axis: Axis, position: int, array: jax.Array) -> jax.Array:
+    # MindSpore gives the other ranks a single 0 as well.
+    return array if axis.position == position else jnp.zeros((1,), array.dtype)
+
+
+def _span(index: int, rows: int) -> tuple[int, int]:
+    return index * rows, (index + 1) * rows
+
+
+def check_divisible(name: str, array: jax.Array, dim: int, count: int) -> None:
+    """Check that a dim can be sharded into equal pieces.
+
+    Raises:
+        SporaxValueError: it cannot, or there is no such dim.
+    """
+    if not -array.ndim <= dim < array.ndim:
+        raise SporaxValueError(f"For '{name}', dim {dim} must exist, but the tensor has shape {array.shape}.")
+    if array.shape[dim] % count:
+        raise SporaxValueError(
+            f"For '{name}', dim {dim} must be divisible by the {count} ranks of the group, but the shape is {array.shape}."
+        )

@@ -1,0 +1,280 @@
+"""Arrays and programs over the devices of several ranks.
+
+An array of this process is *local*: it lives on this rank's device alone. A program in which ranks exchange data runs on
+*joint* arrays: one `jax.Array` over the devices of all its ranks, of which every process holds (and can see) its own
+copy only. Copies may differ from rank to rank; nothing but a collective makes them equal. That is why a joint array
+claims to be replicated: shape and dtype are those of the local array, 0-d included, and nothing has to be reshaped.
+
+JAX starts programs without waiting for the end of those before, and on CPUs two that do not depend on each other may run at
+the same time. Two joint ones must not: their messages would mix. So each takes a number from the one before (`zero`).
+
+Turning one form into the other moves no data but costs some microseconds, too much for every parameter at every step. So
+a *variable* (`runtime.state.frames`) is in one form at a time: slot ``raw`` or slot ``joint`` is set, never both, and asking
+for the other one changes the form (`change_form`). A training loop
+whose step is a joint program thus converts nothing but its batch and its loss.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.lowering.marks.host_transfer import KIND, is_on_host
+from sporax.lowering.passes.pass_order import merged_options
+from sporax.runtime import world as distributed
+from sporax.runtime.process import dry_run
+from sporax.runtime.ranks.collective_order import AXIS, in_order, receipt
+from sporax.runtime.ranks.communication_reuse import reusing
+from sporax.runtime.session import SESSION
+from sporax.runtime.state.frames import Variable
+
+# XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
+# and hides what a fusion setting requested.
+_OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
+
+Devices = tuple[jax.Device, ...]
+
+
+# Joint programs are made of these devices in rank order.
+def all_devices() -> Devices:
+    """The device of each rank.
+
+    Raises:
+        SporaxRuntimeError: before `init`.
+    """
+    world = distributed.world()
+    if world is None:
+        raise SporaxRuntimeError("For 'communication', the ranks must have been joined: call init() first.")
+    here = distributed.num_ranks_here()
+    if here == 1:
+        return world.devices
+    own: Devices = tuple(jax.local_devices())
+    if here > len(own):
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', 'device_num' is {here}, but this process has {len(own)} devices."
+        )
+    return own[:here]
+
+
+@cache
+def mesh(devices: Devices) -> Mesh:
+    """The mesh of these devices: one axis, in the given order."""
+    return Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+@cache
+def _sharding(devices: Devices, on_host: bool = False) -> NamedSharding:
+    return NamedSharding(mesh(devices), PartitionSpec(), memory_kind=KIND if on_host else None)
+
+
+def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
+    """The joint form of a local array, over `devices`, one of which is this rank's. In a dry run it stays as it is.
+
+    A process that acts for all ranks gives each of them the array; one that has a copy for each stays as it is.
+    """
+    if dry_run.active():
+        return array
+    if distributed.num_ranks_here() > 1:
+        is_joint = isinstance(array, jax.Array) and array.sharding.device_set == set(devices)
+        return array if is_joint and array.is_fully_replicated else jax.device_put(array, _sharding(devices))
+    # `device_put` would leave a JAX array as it is, but takes as long as all the rest of this.
+    here = jax.device_put(array) if isinstance(array, np.ndarray) else array
+    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices, is_on_host(here)), [here])
+
+
+def to_local(array: jax.Array) -> jax.Array:
+    """This rank's copy of a joint array; a process that acts for all ranks has the copies of all."""
+    return array if distributed.num_ranks_here() > 1 else array.addressable_data(0)
+
+
+def whole(array: jax.Array) -> jax.Array:
+    """An array that is sharded over several processes, whole on every device; all these processes must ask for it.
+
+    Raises:
+        SporaxRuntimeError: it is on devices of other processes alone.
+    """
+    if not array.sharding.addressable_devices:
+        devices: set[Any] = array.sharding.device_set
+        ranks = sorted({device.process_index for device in devices})
+        raise SporaxRuntimeError(
+            f"For 'asnumpy', an array of shape {array.shape} belongs to a pipeline stage of rank {ranks}, and rank "
+            f"{jax.process_index()} holds no part of it: read it there, or save a checkpoint, which has all stages."
+        )
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return array
+    sharding = NamedSharding(array.sharding.mesh, PartitionSpec())  # type: ignore[attr-defined]  # joint arrays have named shardings
+    gathered: jax.Array = jax.jit(_same, out_shardings=sharding)(array)
+    return gathered
+
+
+def _same(array: jax.Array) -> jax.Array:
+    return array
+
+
+def place(array: Any, sharding: Sharding) -> jax.Array:
+    """Bring a whole array to the devices of `sharding`; every process has all of it."""
+    # The usual case at every step after the first one.
+    if getattr(array, "sharding", None) == sharding:
+        placed: jax.Array = array
+    elif sharding.is_fully_addressable or not getattr(array, "is_fully_addressable", True):
+        placed = jax.device_put(array, sharding)
+    else:
+        # A process cannot put data on another one's devices, so each cuts its own slices out of the whole.
+        whole = np.asarray(array)
+        placed = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    return placed
+
+
+class _Turn(threading.local):
+    """A number that is 0 and goes from one joint program to the next, so that they run in the order they are started."""
+
+    zero: jax.Array | None = None
+    devices: Devices = ()
+
+
+_turn = _Turn()
+
+
+def zero(devices: Devices) -> jax.Array:
+    """The last input of every joint program; see `collective_order`. Ready when the joint program before has ended."""
+    if _turn.zero is not None and _turn.devices != devices:
+        still_there = set(_turn.devices) <= set(all_devices())  # not after `release` and a new `init`
+        # This rank's copy is ready when the program before has ended here, which is all that the order needs.
+        _turn.zero = to_joint(to_local(_turn.zero), devices) if still_there else None
+    if _turn.zero is None:
+        _turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
+    _turn.devices = devices
+    return _turn.zero
+
+
+def finish() -> None:
+    """Wait for the end of the last joint program, before programs that `zero` does not keep in order."""
+    if _turn.zero is not None:
+        jax.block_until_ready(_turn.zero)
+
+
+def by_rank(function: Callable[..., Any], devices: Devices, *, is_step: bool = False) -> Callable[..., Any]:
+    """`function`, written for one rank's local arrays, as one of joint arrays.
+
+    It takes `zero` as its last argument, and gives the function's results and the next program's `zero`. Equal collectives of a
+    step may become calls.
+    """
+
+    def program(*arguments: Any) -> Any:
+        *arrays, nothing = arguments
+        with in_order(nothing):
+            results = function(*arrays)
+            last = receipt()
+        # Always 0, but the compiler cannot know it, so the last collective cannot be removed.
+        return results, lax.optimization_barrier(nothing) if last is None else jnp.where(nothing == 0, nothing, last)
+
+    program.__name__ = program.__qualname__ = function.__name__
+    mapped = reusing(program, function.__name__) if is_step else program
+    everywhere = PartitionSpec()
+    return jax.shard_map(mapped, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
+
+
+def compile_jointly(
+    function: Callable[..., Any],
+    devices: Devices,
+    donate: Sequence[int] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
+    is_step: bool = False,
+) -> Any:
+    """Compile `function`, written for one rank's local arrays, into a program of joint arrays and `zero`.
+
+    Ranks may compile different functions, as long as they exchange data in the same order.
+
+    Args:
+        function: of local arrays.
+        devices: of all ranks that take part.
+        donate: the arguments whose buffers results may take.
+        options: for XLA.
+        is_step: whether it is a step of the user's, and no single exchange.
+    """
+    options = merged_options(_OPTIONS if devices[0].platform == "cpu" else {}, options)
+    program = jax.jit(
+        by_rank(function, devices, is_step=is_step), donate_argnums=tuple(donate), compiler_options=options
+    )
+    return (
+        dry_run.Rehearsal(program, jax.jit(_alone(function), donate_argnums=tuple(donate)))
+        if dry_run.active()
+        else program
+    )
+
+
+def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as this rank would compute it if the others held what it holds; takes and gives `zero` as `by_rank`."""
+
+    def program(*arguments: Any) -> Any:
+        *arrays, nothing = arguments
+        with in_order(nothing), dry_run.alone():
+            return function(*arrays), nothing
+
+    program.__name__ = program.__qualname__ = function.__name__
+    return program
+
+
+def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) -> Any:
+    """Run a program of joint arrays; `name` is in the report if other ranks never come.
+
+    Raises:
+        SporaxRuntimeError: another rank is lost.
+    """
+    watchdog = SESSION.watchdog
+    if watchdog is not None:
+        watchdog.note_start(name, devices)
+    try:
+        results, _turn.zero = program(*arrays, zero(devices))
+    except (RuntimeError, ValueError) as error:
+        # XLA's message says that a connection broke; the watchdog knows which rank was lost.
+        raise (error if watchdog is None else watchdog.explain(name, error)) from None
+    if watchdog is not None:
+        watchdog.note_end(_turn.zero)
+    return results
+
+
+def change_form(variable: Variable, name: str) -> jax.Array:
+    """Body of a variable's ``__getattr__``: bring it into the form called `name`.
+
+    Args:
+        variable: one that lacks the attribute `name`.
+        name: ``"raw"`` or ``"joint"``.
+
+    Raises:
+        AttributeError: any other name, or the variable has neither form yet.
+    """
+    here = object.__getattribute__  # past `__getattr__`, which has led here
+    if name == "joint":
+        # Deleting the other form at once keeps a single one that is up to date.
+        variable.joint = to_joint(variable.raw, all_devices())
+        del variable.raw
+    elif name == "raw" and (parts := slot(variable, "parts")) is not None:
+        variable.raw = parts.whole()
+        del variable.parts  # type: ignore[attr-defined]  # Parameters have it
+    elif name == "raw" and (row := slot(variable, "row")) is not None:
+        variable.raw = row.whole()
+        del variable.row  # type: ignore[attr-defined]  # Parameters have it
+    elif name == "raw":
+        variable.raw = to_local(here(variable, "joint"))
+        del variable.joint
+    array: jax.Array = here(variable, name)
+    return array
+
+
+def slot(variable: Variable, name: str) -> Any:
+    """What is in a slot, or None if there is nothing in it or no such slot."""
+    try:
+        return object.__getattribute__(variable, name)
+    except AttributeError:
+        return None

@@ -1,0 +1,184 @@
+"""Calls that one worker of the job computes for all: `Cell.place` and `Primitive.place`.
+
+Problem: MindSpore's graph partition. Every worker runs the same script; an operator or Cell that is placed on worker `r` is
+computed there only, and the others receive its results.
+
+Method: the program of worker `r` contains the call, those of the others zeros of the same shape, and a broadcast from `r`
+follows. The derivative is placed on the same worker: it computes the cotangents of the inputs and of the Parameters, and
+broadcasts them. What is not placed is computed by all workers alike, so all must start from the same values: the Parameters
+are worker 0's when a step is compiled, and so are the data of every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime.ranks import collectives, groups
+from sporax.runtime.ranks.collectives import Broadcast, Collective
+from sporax.runtime.ranks.exchanges import Axis, from_root
+from sporax.runtime.state import frames
+
+TAG = "placed"
+"""What the trace of a program with placed calls notes (`state.note_tag`)."""
+_owner: ContextVar[int | None] = ContextVar("owner", default=None)
+"""The worker whose call is being traced."""
+
+
+@dataclass(frozen=True)
+class Placed(Collective):
+    """A function of arrays that one member computes for all.
+
+    Attributes:
+        root: its world rank.
+        function: pure; gives a tuple of arrays.
+    """
+
+    root: int
+    function: Callable[..., tuple[jax.Array, ...]]
+
+    is_linear = False
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        """The results of the member's call, everywhere."""
+        return self._from_root(axis, self.function, *arrays)
+
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any
+    ) -> tuple[jax.Array, ...]:
+        """The member's cotangents, everywhere. XLA finds that it has computed the call already."""
+        return self._from_root(axis, self._pull_back, arrays, tuple(cotangents))
+
+    def _pull_back(self, arrays: tuple[jax.Array, ...], cotangents: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        results, pull_back = jax.vjp(self.function, *arrays)
+        # JAX wants the special zero dtype `float0` for the cotangents of integers.
+        given = tuple(
+            cotangent.astype(result.dtype) if jnp.issubdtype(result.dtype, jnp.inexact) else _no_tangent(result)
+            for result, cotangent in zip(results, cotangents, strict=True)
+        )
+        return tuple(
+            cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else jnp.zeros(array.shape, jnp.float32)
+            for array, cotangent in zip(arrays, pull_back(given), strict=True)
+        )
+
+    def _from_root(self, axis: Axis, function: Callable[..., Any], *arguments: Any) -> tuple[jax.Array, ...]:
+        position = self.group.ranks.index(self.root)
+        if axis.position == position:
+            results = function(*arguments)
+        else:
+            # `eval_shape` traces the function without adding its operators to this rank's program.
+            results = [jnp.zeros(result.shape, result.dtype) for result in jax.eval_shape(function, *arguments)]
+        return tuple(from_root(axis, result, position) for result in results)
+
+
+def _no_tangent(result: jax.Array) -> Any:
+    return jnp.zeros(result.shape, jax.dtypes.float0)
+
+
+def check_place(name: str, role: str, rank_id: int, parallel_mode: str) -> None:
+    """Check the arguments of ``place(role, rank_id)`` of an operator or Cell of this name.
+
+    Raises:
+        SporaxTypeError: `rank_id` is not an int.
+        SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
+        SporaxRuntimeError: a parallel mode is set.
+    """
+    if role != "MS_WORKER":
+        raise SporaxValueError(f"For '{name}', 'role' must be 'MS_WORKER', but got {role!r}.")
+    if not isinstance(rank_id, int) or isinstance(rank_id, bool):
+        raise SporaxTypeError(f"For '{name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
+    if rank_id < 0:
+        raise SporaxValueError(f"For '{name}', 'rank_id' must be >= 0, but got {rank_id}.")
+    if parallel_mode != "stand_alone":
+        raise SporaxRuntimeError(
+            f"For '{name}', place must be used in the parallel mode 'stand_alone', but the mode is '{parallel_mode}'."
+        )
+
+
+def run_placed(
+    name: str, owner: int, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """``call(*args, **kwargs)``, computed by worker `owner` for all workers.
+
+    Args:
+        name: of the operator or Cell, for messages.
+        owner: world rank.
+        call: may read and write Parameters.
+        args, kwargs: pytrees.
+
+    Raises:
+        SporaxRuntimeError: the job has no such worker, the call is outside of a compiled step, or another worker's call
+            contains it.
+    """
+    group = groups.find(None)
+    outer = _owner.get()
+    # A placed Cell may contain placed operators, but a worker cannot wait inside the call of another one.
+    if outer is not None and outer != owner:
+        raise SporaxRuntimeError(
+            f"For '{name}', the placement must be that of the Cell around it, worker {outer}, but it is worker {owner}."
+        )
+    if owner >= group.size:
+        raise SporaxRuntimeError(f"For '{name}', 'rank_id' must be < {group.size}, the workers, but got {owner}.")
+    # Inside of a placed call everything runs on the owner already.
+    if outer is not None or group.size == 1:
+        return call(*args, **kwargs)
+    if not frames.compiling():
+        raise SporaxRuntimeError(
+            f"For '{name}', the mode must be GRAPH_MODE for an operator that is placed on worker {owner}, but it is "
+            "PYNATIVE_MODE."
+        )
+    frames.note_tag(TAG)
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    # Static values stay outside: a collective takes and returns arrays only.
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    static: dict[str, Any] = {}
+
+    def inside(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        for place, array in zip(places, arrays, strict=True):
+            leaves[place] = array
+        inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
+        with _computed_by(owner):
+            result, updates = frames.isolate(lambda: call(*inner_args, **inner_kwargs))
+        outputs, static["tree"] = jax.tree.flatten(result)
+        static["written"] = tuple(updates)
+        return (*map(jnp.asarray, outputs), *updates.values())
+
+    arrays = [leaves[place] for place in places]
+    # Parameters that the call reads become arguments, so that their gradients come out as cotangents.
+    function, parameters = jax.closure_convert(inside, *arrays)
+    results = collectives.run(Placed(group, owner, function), *arrays, *parameters)
+    count = len(results) - len(static["written"])
+    # What the call wrote becomes the new value on all workers.
+    frames.commit(dict(zip(static["written"], results[count:], strict=True)))
+    return jax.tree.unflatten(static["tree"], results[:count])
+
+
+def agree(variables: Iterable[frames.Variable]) -> None:
+    """Give the variables of a program the values that worker 0 has. All workers must ask for the same ones."""
+    group = groups.find(None)
+    if group.size > 1:
+        for variable in variables:
+            (variable.raw,) = collectives.run(Broadcast(group), variable.raw)
+
+
+def of_first_worker(arrays: list[jax.Array]) -> list[jax.Array]:
+    """The data of a step, as worker 0 has them."""
+    group = groups.find(None)
+    return list(collectives.run(Broadcast(group), *arrays)) if group.size > 1 and arrays else arrays
+
+
+@contextmanager
+def _computed_by(owner: int) -> Iterator[None]:
+    token = _owner.set(owner)
+    try:
+        with collectives.refused(f"a call that is placed on worker {owner}"):
+            yield
+    finally:
+        _owner.reset(token)

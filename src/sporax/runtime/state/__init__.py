@@ -1,0 +1,1 @@
+"""Variables and frames, constants of a trace, checks of values."""

@@ -1,0 +1,325 @@
+"""Mutable variables inside pure programs.
+
+MindSpore programs assign to Parameters; JAX programs are pure. The bridge is a stack of *frames*. Outside every frame a
+variable's value is the array it holds. Each transformation (compile, differentiate, recompute, branch) runs the user's
+code inside a frame of its own: reads look for the variable in the innermost frame first, writes stay in it, and the
+transformation turns what was written into results of the pure function it builds.
+
+                 outside          jit frame           grad frame
+    read  w      w.raw       →    tracer of w    →    tracer being differentiated
+    write w      w.raw = a   ←    result of program ← auxiliary result of the gradient
+
+The second thing a program depends on is *configuration*: flags such as a Cell's ``training``. Whatever may change it
+calls `touch`, whatever reads it during a trace calls `depend_on`; a compiled program then knows when it is stale.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+import jax
+
+from sporax.base.errors import SporaxTypeError
+from sporax.base.identity import ByIdentity
+from sporax.lowering.marks.variable_marks import mark_read
+from sporax.runtime.session import SESSION
+
+Result = TypeVar("Result")
+
+
+class Variable(Protocol):
+    """A named, mutable holder of one array. Hashes by identity.
+
+    The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.ranks.joint_arrays`); the
+    other slot is empty, and reading it changes the form. A Parameter has two more, ``parts`` and ``row`` (see
+    `sporax.runtime.storage.blocked_variables`, `sporax.runtime.storage.stacked_variables`).
+    """
+
+    raw: jax.Array
+    joint: jax.Array
+    name: str
+
+
+class Guard(Protocol):
+    """Something a trace depends on besides its inputs; equal fingerprints mean that nothing relevant changed."""
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """Relevant settings by name."""
+        ...
+
+    def describe(self) -> str:
+        """What it is called in messages."""
+        ...
+
+
+class Retrace(BaseException):
+    """A function of the program has changed while it was traced, so the trace begins again.
+
+    No `Exception`, so that code being traced does not catch it.
+    """
+
+
+class ValueNeededError(SporaxTypeError):
+    """Code asked for the values of a tensor, as a numpy array, that are not known while the step is being compiled."""
+
+    reason = "it asks for the values of a tensor"
+    place = ""  # in the user's files; where it is empty, the traceback tells
+
+
+class _Current(threading.local):
+    frame: Frame | None = None
+
+
+_current = _Current()
+
+
+def version() -> int:
+    """Number that grows whenever configuration a trace may depend on has changed."""
+    return SESSION.version
+
+
+def touch() -> None:
+    """Say that configuration changed, so compiled programs look at their guards again."""
+    SESSION.version += 1
+
+
+class Frame:
+    """Values of variables inside one transformation.
+
+    Args:
+        values: variables this frame answers for, with their values inside it.
+        compiled: what runs inside becomes part of a compiled program.
+        planned: that program is sharded by a plan (`sporax.runtime.devices.global_view`), which reads marks.
+
+    Attributes:
+        communicates: what ran inside exchanges data with other ranks.
+        tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.passes.pass_order`).
+        view: settings under which a part of what ran inside asks to be sharded by a plan.
+        checks: what ran inside has conditions under which the program fails.
+        trains: what ran inside computes gradients of variables.
+        constants: traced arrays whose values can be computed now (`sporax.runtime.state.trace_constants`), by identity.
+        calls, requests: calls by Cell, and what gradients want of them (`sporax.mindspore.common.one_forward`).
+        writes: how often variables were written.
+    """
+
+    __slots__ = (
+        "calls",
+        "checks",
+        "communicates",
+        "compiled",
+        "constants",
+        "guards",
+        "parent",
+        "planned",
+        "requests",
+        "tags",
+        "trains",
+        "values",
+        "view",
+        "writes",
+        "written",
+    )
+
+    def __init__(
+        self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
+    ) -> None:
+        self.values: dict[Any, jax.Array] = dict(values or {})
+        self.written: dict[Any, None] = {}  # a set that keeps order
+        self.guards: dict[ByIdentity, Guard] = {}
+        self.parent: Frame | None = None
+        self.compiled = compiled
+        self.planned = planned
+        self.communicates = False
+        self.tags: frozenset[str] = frozenset()
+        self.view: Hashable = None
+        self.checks = False
+        self.trains = False
+        self.constants: dict[ByIdentity, Any] = {}
+        self.calls: dict[int, list[Any]] = {}
+        self.requests: dict[Any, Any] = {}
+        self.writes = 0
+
+    def __enter__(self) -> Frame:
+        self.parent = _current.frame
+        _current.frame = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Also after an exception: a trace that fails must not leave its frame behind.
+        _current.frame = self.parent
+        if self.parent is not None:
+            # What a transformation inside depends on, the program around it depends on, too.
+            self.parent.guards.update(self.guards)
+            self.parent.communicates = self.parent.communicates or self.communicates
+            self.parent.tags |= self.tags
+            self.parent.view = self.parent.view or self.view
+            self.parent.checks = self.parent.checks or self.checks
+            self.parent.trains = self.parent.trains or self.trains
+
+    def read(self, variable: Variable) -> jax.Array:
+        """Value of `variable` here: own, else the enclosing frame's, else the array it holds."""
+        value = self.values.get(variable)
+        if value is not None:
+            return value
+        if self.parent is not None:
+            return self.parent.read(variable)
+        return in_device_memory(variable.raw) if getattr(variable, "on_host", False) else variable.raw
+
+    def write(self, variable: Variable, value: jax.Array) -> None:
+        """Give `variable` a new value inside this frame."""
+        # Written values also answer reads, so the order of statements is kept.
+        self.values[variable] = value
+        self.written[variable] = None
+        self.writes += 1
+
+    def updates(self) -> dict[Any, jax.Array]:
+        """What was written, with the last value of each."""
+        return {variable: self.values[variable] for variable in self.written}
+
+
+class DiscoveryFrame(Frame):
+    """Frame of a first, abstract trace that finds out which variables a program reads and writes."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        super().__init__(compiled=True)
+        self.found: dict[Any, int] = {}  # with numbers in this order
+
+    def read(self, variable: Variable) -> jax.Array:
+        """Value of `variable` as a tracer, so that code which branches on it fails here as it would when compiled.
+
+        A new tracer each time: one made inside a loop body must not be met again outside of it.
+        """
+        value = self.values.get(variable)
+        if value is not None:
+            return value
+        number = self.found.setdefault(variable, len(self.found))
+        unmade = getattr(variable, "unmade", None)
+        if unmade is not None:
+            # A lazy variable has a shape and no array, which is all that an abstract trace needs.
+            array = jax.lax.full(unmade.shape, 0, unmade.dtype)
+        elif getattr(variable, "on_host", False):
+            # The tag makes the program fetch such variables at its start.
+            note_tag("host")
+            array = jax.lax.full(variable.raw.shape, 0, variable.raw.dtype)
+        else:
+            array = variable.raw
+        return mark_read(array, number)
+
+    def write(self, variable: Variable, value: jax.Array) -> None:
+        """Give `variable` a new value; it counts as read too, since a program returns every variable it was given."""
+        self.found.setdefault(variable, len(self.found))
+        super().write(variable, value)
+
+
+def current_frame() -> Frame | None:
+    """The innermost frame of this thread, or None outside every transformation."""
+    return _current.frame
+
+
+def compiling() -> bool:
+    """Whether what runs now becomes part of a compiled program, so that values are not known."""
+    frame = _current.frame
+    while frame is not None and not frame.compiled:
+        frame = frame.parent
+    return frame is not None
+
+
+def planning() -> bool:
+    """Whether what runs now becomes part of a program that is sharded by a plan."""
+    frame = _current.frame
+    while frame is not None and not frame.planned:
+        frame = frame.parent
+    return frame is not None
+
+
+def in_device_memory(array: jax.Array) -> jax.Array:
+    """The array, brought from the host's memory if it is there."""
+    kind = getattr(array.sharding, "memory_kind", None)
+    # Arrays of other transformations have no sharding with a memory kind.
+    return array if kind in (None, "device") else jax.device_put(array, array.sharding.with_memory_kind("device"))
+
+
+def read(variable: Variable) -> jax.Array:
+    """Value of `variable` as seen from the innermost frame."""
+    frame = _current.frame
+    if frame is not None:
+        return frame.read(variable)
+    return in_device_memory(variable.raw) if getattr(variable, "on_host", False) else variable.raw
+
+
+def write(variable: Variable, value: jax.Array) -> None:
+    """Set `variable` in the innermost frame, or for good outside every frame."""
+    frame = _current.frame
+    if frame is None:
+        put(variable, value)
+    else:
+        frame.write(variable, value)
+
+
+def put(variable: Variable, value: jax.Array) -> None:
+    """Set `variable` for good, whatever form it was in."""
+    variable.raw = value
+    # Other forms hold the value before, so they must go.
+    for form in ("joint", "parts", "row"):
+        with suppress(AttributeError):  # the usual case: it was in local form already
+            delattr(variable, form)
+
+
+def note_communication() -> None:
+    """Say that the running trace exchanges data with other ranks."""
+    if _current.frame is not None:
+        _current.frame.communicates = True
+
+
+def note_tag(kind: str) -> None:
+    """Say that the program of the running trace is to be rewritten: `kind` names the pass."""
+    if _current.frame is not None:
+        _current.frame.tags |= {kind}
+
+
+def note_check() -> None:
+    """Say that the running trace has a condition under which the program fails."""
+    if _current.frame is not None:
+        _current.frame.checks = True
+
+
+def note_training() -> None:
+    """Say that the running trace computes gradients of variables."""
+    if _current.frame is not None:
+        _current.frame.trains = True
+
+
+def ask_for_plan(settings: Hashable) -> None:
+    """Say that the running trace should be sharded by a plan under these settings, whatever those of the process are."""
+    if _current.frame is not None:
+        _current.frame.view = settings
+
+
+def depend_on(guard: Guard) -> None:
+    """Note that the running trace depends on `guard`."""
+    frame = _current.frame
+    if frame is not None:
+        frame.guards[ByIdentity(guard)] = guard
+
+
+def commit(updates: Mapping[Any, jax.Array]) -> None:
+    """Write `updates` in the present frame (or for good, outside every frame)."""
+    for variable, value in updates.items():
+        write(variable, value)
+
+
+def isolate(
+    function: Callable[[], Result], values: Mapping[Any, jax.Array] | None = None
+) -> tuple[Result, dict[Any, jax.Array]]:
+    """Run `function` in a frame of its own; return its result and what it wrote, writing nothing outside."""
+    with Frame(values) as frame:
+        result = function()
+    return result, frame.updates()

@@ -1,0 +1,116 @@
+"""Values that are known while a step is being compiled.
+
+Problem: to MindSpore's compiler ``Tensor([1, 2]) + 1`` in a step is a constant, and code asks for its value: ``int(t)``,
+``if (t > 1).any():``, ``t.asnumpy()``. JAX traces every operator, so the result is a tracer like any other. Method: whatever
+makes a traced array out of nothing but constants notes in the frame how; the value is computed, outside of the trace, when
+code asks for it. A step in which no value is asked for computes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError
+from sporax.base.identity import ByIdentity
+from sporax.runtime.state import frames
+
+ENDED = (
+    "a tensor was kept, in a variable, an attribute or a list, from inside of a gradient, a map, a loop or a compiled step that "
+    "has ended, and has no value outside of it. Return it (see 'has_aux' of value_and_grad), or keep it in a Parameter"
+)
+"""What to say where such a tracer is used."""
+
+
+class Constant:
+    """A traced array of constants.
+
+    Args:
+        make: gives the value.
+    """
+
+    __slots__ = ("_make", "_value")
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make: Callable[[], Any] | None = make
+        self._value: Any = None
+
+    def value(self) -> np.ndarray[Any, Any]:
+        """The value, computed at the first call."""
+        if self._make is not None:
+            # Inside of a trace this computes at once, where it would otherwise add operators to the program.
+            with jax.ensure_compile_time_eval():
+                self._value = np.asarray(self._make())
+            # The closure keeps the operator's inputs alive.
+            self._make = None
+        result: np.ndarray[Any, Any] = self._value
+        return result
+
+
+def find(array: Any) -> Constant | None:
+    """What is noted of a traced array."""
+    # Loop bodies and branches have frames of their own and see the constants of those around them.
+    frame = frames.current_frame()
+    while frame is not None:
+        if frame.constants:
+            constant: Constant | None = frame.constants.get(ByIdentity(array))
+            if constant is not None:
+                return constant
+        frame = frame.parent
+    return None
+
+
+def is_constant(array: Any) -> bool:
+    """Whether the value of an array is known, or can be computed."""
+    return not isinstance(array, jax.core.Tracer) or find(array) is not None
+
+
+def known(array: Any) -> np.ndarray[Any, Any] | None:
+    """The value of an array, or None if it is not known while the step is being compiled."""
+    if isinstance(array, jax.core.Tracer):
+        constant = find(array)
+        if constant is not None:
+            return constant.value()
+        # Inputs of a compiled step differ from call to call.
+        if frames.compiling():
+            return None
+        try:  # the tracer of an eager gradient knows its value, and without a tangent it is that value
+            return np.asarray(jax.lax.stop_gradient(array))
+        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+            return None
+        except jax.errors.UnexpectedTracerError:
+            raise SporaxTypeError(f"For 'Tensor', {ENDED}.") from None
+    return np.asarray(array)
+
+
+def note(array: Any, make: Callable[[], Any]) -> None:
+    """Say how the value of an array is computed, if it is traced.
+
+    Args:
+        array: what an operator gave.
+        make: gives its value.
+    """
+    frame = frames.current_frame()
+    if frame is not None and isinstance(array, jax.core.Tracer):
+        # By identity; the entry keeps its tracer alive, since the address of a dead one may be used again.
+        frame.constants[ByIdentity(array)] = Constant(make)
+
+
+def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
+    """Note that `array` is ``make(*inputs)``, if all inputs are constants of a step that is being compiled.
+
+    Args:
+        array: the result.
+        inputs: arrays.
+        make: gives its value from those of the inputs.
+    """
+    if frames.current_frame() is None or not isinstance(array, jax.core.Tracer):
+        return
+    sources = list(inputs)
+    if any(source is array for source in sources):  # a conversion that had nothing to do
+        return
+    if all(map(is_constant, sources)) and frames.compiling():
+        note(array, lambda: make(*(known(source) for source in sources)))

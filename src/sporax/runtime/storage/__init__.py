@@ -1,0 +1,1 @@
+"""Where variables are between steps: host memory, files, blocks, stacks."""

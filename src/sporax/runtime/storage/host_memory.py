@@ -1,0 +1,114 @@
+"""Variables that are in host memory between steps.
+
+A Parameter marked ``on_host`` (the table of a lookup with ``target="CPU"``, what an optimizer with ``target="CPU"`` updates, what
+``memory_offload`` sends there) is stored in pinned host memory. A step fetches it at its start and returns it at its end; the
+transfers that are not needed, since the host itself works on it, are taken out of the step (`lowering.marks.host_transfer`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.lowering.marks.host_transfer import stored_on_host, to_device, to_host
+
+_OFFLOAD = re.compile(r"offload above (\d+) within (-?\d+)")
+
+
+def bring_to_host(variables: Sequence[Any], tags: Collection[str], peak_bytes: Callable[[], int | None]) -> None:
+    """Store the variables of a step where it expects them.
+
+    Args:
+        variables: of the step.
+        tags: what the settings ask for.
+        peak_bytes: predicts what the step needs with everything on the device; None where that is not known.
+    """
+    if "host" not in tags:
+        return
+    # Chosen before anything moves, so that a limit which is too small leaves all arrays where they are.
+    for above, within in limits_of(tags):
+        _send_away(variables, above, within, peak_bytes)
+    for variable in variables:
+        if _on_host(variable):
+            variable.raw = stored_on_host(variable.raw)
+
+
+def limits_of(tags: Collection[str]) -> list[tuple[int, int]]:
+    """What the settings of offload say: bytes that a device may need, bytes that its host may hold (-1: no limit)."""
+    matches = map(_OFFLOAD.fullmatch, tags)
+    return [(int(match.group(1)), int(match.group(2))) for match in matches if match is not None]
+
+
+def _send_away(variables: Sequence[Any], above: int, within: int, peak_bytes: Callable[[], int | None]) -> None:
+    """Mark variables for the host, until the step needs no more than `above` bytes on the device.
+
+    Raises:
+        SporaxRuntimeError: they take more than `within` bytes there (-1: no limit).
+    """
+    for variable in chosen_variables(
+        [candidate for candidate in variables if not _on_host(candidate)], above, peak_bytes
+    ):
+        variable.on_host = True
+    check_room(sum(variable.raw.nbytes for variable in variables if _on_host(variable)), within)
+
+
+def check_room(there: int, within: int) -> None:
+    """Check that the host may hold so many bytes; -1 is no limit.
+
+    Raises:
+        SporaxRuntimeError: it may not.
+    """
+    if 0 <= within < there:
+        raise SporaxRuntimeError(
+            f"For 'set_offload_context', 'offload_cpu_size' times 'cpu_ratio' is {within} bytes, but {there} bytes of "
+            "Parameters and state must be in host memory."
+        )
+
+
+def chosen_variables(variables: Sequence[Any], above: int, peak_bytes: Callable[[], int | None]) -> list[Any]:
+    """The variables to send away: the largest, until the rest of the step needs no more than `above` bytes.
+
+    Args:
+        variables: that are on the device. Those that are no Parameters, such as counters of masks, stay.
+        above: bytes; 0 sends all.
+        peak_bytes: as for `bring_to_host`; without a prediction variables alone are counted.
+    """
+    # Scalars, such as step counters, save nothing and would cost a transfer each.
+    parameters = [candidate for candidate in variables if hasattr(candidate, "requires_grad") and candidate.raw.ndim]
+    if not above:
+        return parameters
+    peak = peak_bytes()
+    needed = sum(candidate.raw.nbytes for candidate in variables) if peak is None else peak
+    sent = []
+    # The largest first, so that few transfers bring the step under its limit.
+    for variable in sorted(parameters, key=lambda candidate: -candidate.raw.nbytes):
+        if needed <= above:
+            break
+        sent.append(variable)
+        needed -= variable.raw.nbytes
+    return sent
+
+
+def fetched(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> list[Any]:
+    """Values of variables in device memory; `asked` is False in steps that are sharded by a plan, which keeps all on devices."""
+    if not asked or not any(map(_on_host, variables)):
+        return list(values)
+    return [
+        to_device([value])[0] if _on_host(variable) else value
+        for variable, value in zip(variables, values, strict=True)
+    ]
+
+
+def returned(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> list[Any]:
+    """New values of variables, in the memory in which they are between steps."""
+    if not asked or not any(map(_on_host, variables)):
+        return list(values)
+    return [
+        to_host([value])[0] if _on_host(variable) else value for variable, value in zip(variables, values, strict=True)
+    ]
+
+
+def _on_host(variable: Any) -> bool:
+    return bool(getattr(variable, "on_host", False))

@@ -1,0 +1,216 @@
+"""This process among the ranks of its job: start, stop, and the devices of all ranks.
+
+One rank is one process with one device. `start` finds out who this process is (`sporax.cluster`), starts JAX's own distributed
+service, and keeps the result as the *world*. Everything else about ranks builds on it: `ranks.joint_arrays` lays arrays and
+programs over the devices of all ranks, `ranks.groups` names sets of ranks, `ranks.collectives` moves data between them.
+
+JAX has to be told about the other processes before its backend starts. Programs may make tensors before they call
+`init`, so `start` carries the values of arrays that are alive over to the new backend (`carry_over`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from types import MemberDescriptorType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import backend
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.base.identity import ByIdentity
+from sporax.cluster import ports
+from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.membership import join
+from sporax.cluster.scheduler import serve_cluster
+from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog, recovers
+from sporax.runtime.process import dry_run
+from sporax.runtime.process.living_objects import living_objects
+from sporax.runtime.session import SESSION, World
+from sporax.runtime.state import frames
+
+
+def world() -> World | None:
+    """The world, or None before `start`."""
+    return SESSION.world
+
+
+def has_peers() -> bool:
+    """Whether there are other ranks."""
+    return has_other_processes() or num_ranks_here() > 1
+
+
+def has_other_processes() -> bool:
+    """Whether other processes take part in the job."""
+    return SESSION.world is not None and SESSION.world.size > 1
+
+
+def has_reduce_scatter() -> bool:
+    """Whether programs may contain XLA's reduce-scatter; else an all-to-all trades the parts and each device adds its own.
+
+    gloo's reduce-scatter (`ReduceScatterHalvingDoubling`) overwrites the buffer that it is still sending, so sums are wrong at
+    random: https://github.com/jax-ml/jax/issues/40830. XLA uses gloo on CPUs once `jax.distributed` is initialized, also
+    between devices of one process. `tools/soak_collectives.py` has the versions of jaxlib that are known to have the defect.
+    """
+    # In this order: the question for a backend would start one, which must not be before `jax.distributed`.
+    return not (jax.distributed.is_initialized() and jax.default_backend() == "cpu")
+
+
+def num_ranks_here() -> int:
+    """How many ranks this process acts for: where it is the only one, as many as the parallel mode makes of its devices."""
+    world = SESSION.world
+    alone = world is not None and world.size == 1 and not dry_run.active()
+    return SESSION.acts_for() if alone else 1
+
+
+def num_feeders() -> int:
+    """Processes that bring data to the devices of the job: one for each rank, also when the others are imitated."""
+    return SESSION.world.size if SESSION.world is not None and dry_run.active() else jax.process_count()
+
+
+def drives(device: jax.Device) -> bool:
+    """Whether this rank brings data to a device of the job."""
+    if SESSION.world is not None and dry_run.active():
+        return bool(device == SESSION.world.devices[SESSION.world.rank])
+    return bool(device.process_index == jax.process_index())
+
+
+def num_devices() -> int:
+    """Devices that all processes of the job drive together; 1 before `start`."""
+    return 1 if SESSION.world is None else jax.device_count()
+
+
+def start(environ: Mapping[str, str] = os.environ) -> World:
+    """Take this process's place in its job; waits until all ranks are there. Calling it again changes nothing.
+
+    A process with the role of the scheduler serves here until the job is over, then exits.
+
+    Raises:
+        SporaxRuntimeError: the other ranks did not come in time, or this process is not welcome.
+        SporaxValueError: the environment variables make no sense.
+    """
+    if SESSION.world is not None:
+        return SESSION.world
+    environment = RankEnvironment.from_environ(environ)
+    # MindSpore's scheduler runs the user's script as the ranks do, and leaves it here.
+    if environment.role is Role.SCHEDULER:
+        serve_cluster(environment, recovers=recovers(environ))
+        sys.exit()
+    SESSION.membership = membership = join(environment)
+    place = membership.environment
+    assert place.rank is not None
+    if place.simulation_level is not None:
+        # JAX fixes the number of CPU devices when its backend starts, so the backend has to start again.
+        with carry_over():
+            dry_run.start(place)
+    elif place.size > 1:
+        SESSION.watchdog = Watchdog(membership)
+        # Before the connection, which may hang as well when a rank is lost.
+        SESSION.watchdog.start()
+        _connect(place, SESSION.watchdog)
+    # One rank drives one device, however many its process sees.
+    devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
+    if SESSION.watchdog is not None:
+        SESSION.watchdog.computes_on(devices[0].platform)
+    SESSION.world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
+    # Programs that were traced for one rank may be wrong for several.
+    frames.touch()
+    return SESSION.world
+
+
+def stop() -> None:
+    """Leave the job; later collectives are errors. Harmless when nothing was started."""
+    if dry_run.active():
+        dry_run.stop()
+    elif SESSION.world is not None and SESSION.world.size > 1:
+        with carry_over():
+            # First of all: a rank that leaves would look like one that is lost.
+            if SESSION.watchdog is not None:
+                SESSION.watchdog.stop()
+            jax.distributed.shutdown()
+    if SESSION.membership is not None:
+        SESSION.membership.leave()
+    SESSION.world = SESSION.membership = SESSION.watchdog = SESSION.told_size = None
+    SESSION.agreed.clear()
+    frames.touch()
+
+
+def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
+    """Start JAX's distributed service and a backend that sees the devices of all ranks."""
+    with carry_over():
+        # XLA:CPU needs a transport named for exchanges between processes; GPUs and TPUs ignore it.
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        try:
+            jax.distributed.initialize(
+                place.coordinator_address,
+                place.size,
+                place.rank,
+                coordinator_bind_address=_bind_address(place),
+                initialization_timeout=int(place.timeout_seconds),
+                heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+            )
+        except (RuntimeError, jax.errors.JaxRuntimeError) as error:
+            raise SporaxRuntimeError(
+                f"For 'init', rank {place.rank} must reach the coordinator at {place.coordinator_address}, but got: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+    # Exit handlers run last to first, so this one runs before JAX closes its service.
+    atexit.register(watchdog.say_goodbye)
+
+
+def _bind_address(place: RankEnvironment) -> str | None:
+    """Where rank 0 opens JAX's coordinator: at the one address by which the other ranks reach it, which is the loopback address
+    when all are on one machine. None, all interfaces, only where that address is another machine's (one that forwards to this).
+    """
+    address = place.coordinator_address
+    assert address is not None
+    if place.rank != 0 or not ports.is_local(address.rpartition(":")[0]):
+        return None
+    return address
+
+
+def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:
+    """The first device of each process; in a dry run, where one process has them all, a device for each rank."""
+    if dry_run.active():
+        return tuple(jax.devices()[:size])
+    first: dict[int, jax.Device] = {}
+    for device in jax.devices():
+        # JAX orders devices by process, but the first of each one is all that counts here.
+        first.setdefault(device.process_index, device)
+    return tuple(first[rank] for rank in range(size))
+
+
+class carry_over:  # noqa: N801 - a context manager used like a verb
+    """Context in which JAX's backend is replaced; Tensors, Parameters and generators keep their values through it."""
+
+    def __enter__(self) -> None:
+        self._kept = [(holder, array, np.asarray(array)) for holder, array in _held_arrays()]
+        for kept in self._kept:
+            # An array that is alive when its backend goes would be a dangling buffer.
+            del kept[0].raw
+        backend.clear_backends()
+
+    def __exit__(self, *_: object) -> None:
+        renewed = {ByIdentity(array): jnp.asarray(values, values.dtype) for _, array, values in self._kept}
+        for holder, array, _values in self._kept:  # several holders may share one array, and do so afterwards
+            holder.raw = renewed[ByIdentity(array)]
+
+
+def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
+    """All objects with a slot called ``raw`` that holds an array, whatever their class, and the array."""
+    has_slot: dict[type, bool] = {}
+    # A registry of all Tensors would cost every creation; this runs once per job.
+    for holder in living_objects():
+        kind = type(holder)
+        if kind not in has_slot:
+            has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)
+        if has_slot[kind] and not getattr(holder, "has_init", False):  # a lazy tensor has no array yet
+            array = holder.raw
+            if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and not array.is_deleted():
+                yield holder, array

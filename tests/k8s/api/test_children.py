@@ -1,0 +1,131 @@
+"""The objects that a job consists of."""
+
+from support_k8s.jobs import job, role
+
+from sporax.k8s.api import children
+from sporax.k8s.decide.observed import Gang
+from sporax.k8s.resource import names
+from sporax.k8s.resource.spec import Role, read_job
+
+SIZES = {Role.SCHEDULER: 1, Role.SERVER: 2, Role.WORKER: 4}
+
+
+def variables(body, kind=Role.WORKER, index=0):
+    pod = children.pod(read_job(body), kind, index, SIZES, None)
+    return {
+        item["name"]: item.get("value", item.get("valueFrom")) for item in pod["spec"]["containers"][0].get("env", [])
+    }
+
+
+def test_a_process_learns_its_place_from_the_original_variables():
+    assert variables(job(servers=2)) == {
+        "MS_ROLE": "MS_WORKER",
+        "MS_SCHED_HOST": "job-scheduler-0.job.default.svc",
+        "MS_SCHED_PORT": "2222",
+        "MS_SERVER_NUM": "2",
+        "MS_WORKER_NUM": "4",
+        "MS_NODE_ID": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "RANK_ID": "0",
+        "MS_PS_INSECURE": "1",
+    }
+    assert variables(job(servers=2), Role.SERVER)["MS_ROLE"] == "MS_PSERVER"
+    assert variables(job(servers=2), Role.SERVER, 1)["MS_PS_INDEX"] == "1"
+
+
+def test_the_scheduler_listens_on_its_own_address():
+    actual = variables(job(), Role.SCHEDULER)
+    assert actual["MS_ROLE"] == "MS_SCHED"
+    assert actual["MS_SCHED_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+def test_one_worker_on_its_own_gets_no_variables():
+    assert variables(job(workers=1, scheduler=False)) == {}
+
+
+def test_a_place_that_the_user_set_is_replaced_and_other_variables_are_kept():
+    body = job()
+    container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "MS_WORKER_NUM", "value": "7"}, {"name": "GLOG_v", "value": "1"}]
+    actual = variables(body)
+    assert (actual["MS_WORKER_NUM"], actual["GLOG_v"]) == ("4", "1")
+
+
+def test_a_pod_has_a_fixed_name_labels_a_host_name_and_an_owner():
+    pod = children.pod(read_job(job()), Role.WORKER, 3, SIZES, None)
+    assert pod["metadata"]["name"] == pod["spec"]["hostname"] == "job-worker-3"
+    assert pod["spec"]["subdomain"] == "job"
+    assert pod["metadata"]["labels"] == names.job_selector("job", "Worker") | {names.LABEL_INDEX: "3"}
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-job"
+    assert pod["spec"]["containers"][0]["ports"] == [{"name": "msjob-port", "containerPort": 2222}]
+
+
+def test_the_users_template_is_kept_and_never_changed():
+    body = job()
+    template = body["spec"]["msReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"labels": {"team": "vision"}, "annotations": {"note": "x"}}
+    template["spec"]["nodeSelector"] = {"gpu": "yes"}
+    parsed = read_job(body)
+    pod = children.pod(parsed, Role.WORKER, 0, SIZES, None)
+    assert pod["metadata"]["labels"]["team"] == "vision"
+    assert pod["metadata"]["annotations"] == {"note": "x"}
+    assert pod["spec"]["nodeSelector"] == {"gpu": "yes"}
+    assert "restartPolicy" not in template["spec"]
+
+
+def test_exit_codes_are_looked_at_by_the_operator_so_the_kubelet_restarts_nothing():
+    for policy, report in (("ExitCode", "Never"), ("OnFailure", "OnFailure"), ("Never", "Never"), ("Always", "Always")):
+        body = job()
+        body["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] = policy
+        assert children.pod(read_job(body), Role.WORKER, 0, SIZES, None)["spec"]["restartPolicy"] == report
+
+
+def test_servers_may_have_volumes_of_their_own():
+    body = job(servers=2)
+    claim = {"spec": {"resources": {"requests": {"storage": "1Gi"}}}, "mountPath": "/state"}
+    body["spec"]["msReplicaSpecs"]["PS"]["persistentVolumeClaimTemplate"] = claim
+    parsed = read_job(body)
+    assert children.volume_claim(parsed, Role.SERVER, 1)["metadata"]["name"] == "job-ps-1"
+    assert children.volume_claim(parsed, Role.WORKER, 1) is None
+    pod = children.pod(parsed, Role.SERVER, 1, SIZES, None)
+    assert pod["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "job-ps-1"}
+    assert pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == "/state"
+
+
+def test_gangs_are_written_as_their_scheduler_wants_them():
+    policy = {"minAvailable": 2, "queue": "q", "priorityClass": "high", "minResources": {"cpu": "4"}}
+    parsed = read_job(job(runPolicy={"schedulingPolicy": policy}))
+    volcano = children.pod_group(parsed, Gang.VOLCANO, 3)
+    assert volcano["apiVersion"] == "scheduling.volcano.sh/v1beta1"
+    assert volcano["spec"] == {"minMember": 2, "minResources": {"cpu": "4"}, "queue": "q", "priorityClassName": "high"}
+    pod = children.pod(parsed, Role.WORKER, 0, SIZES, Gang.VOLCANO)
+    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "job"
+    assert (pod["spec"]["schedulerName"], pod["spec"]["priorityClassName"]) == ("volcano", "high")
+    other = children.pod(parsed, Role.WORKER, 0, SIZES, Gang.COSCHEDULING)
+    assert other["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "job"
+
+
+def test_the_job_may_be_closed_to_others_and_its_secret_given_to_its_processes():
+    policy = {"curve": {"secretRef": {"name": "keys"}}, "networkPolicy": True}
+    parsed = read_job(job(servers=1, securityPolicy=policy))
+    assert [item["kind"] for item in children.shared(parsed, "policy/v1")] == [
+        "Service",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+    ]
+    pod = children.pod(parsed, Role.WORKER, 0, SIZES, None)
+    assert pod["spec"]["volumes"][0]["secret"]["secretName"] == "keys"
+    assert {"name": "MS_PS_KEYS", "value": "/etc/sporax/keys"} in pod["spec"]["containers"][0]["env"]
+
+
+def test_a_token_reaches_every_process_without_the_operator_reading_it():
+    body = job(servers=1, securityPolicy={"token": {"secretRef": {"name": "mine"}}})
+    for kind in Role:
+        actual = variables(body, kind)
+        assert actual["SPORAX_TOKEN"] == {"secretKeyRef": {"name": "mine", "key": "token"}}
+        assert not {"MS_PS_INSECURE", "MS_PS_KEYS"} & set(actual)
+
+
+def test_every_pod_has_a_name_in_the_dns_before_it_is_ready():
+    spec = children.service(read_job(job()))["spec"]
+    assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+    assert role(1)["replicas"] == 1

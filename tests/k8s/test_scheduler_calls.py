@@ -1,0 +1,72 @@
+"""What the operator asks a real scheduler of the parameter server, and what it makes of silence."""
+
+import asyncio
+import socket
+import threading
+
+import pytest
+from support_k8s.jobs import job
+
+from sporax.k8s import scheduler_calls
+from sporax.k8s.decide.observed import Membership
+from sporax.k8s.resource.spec import Job, read_job
+from sporax.k8s.scheduler_calls import ParameterServerMembership
+from sporax.ps.protocol.messages import Options
+from sporax.ps.scheduler.scheduler import Scheduler
+
+
+def job_at(port: int) -> Job:
+    """A job whose parameter server's scheduler listens on a port."""
+    body = job(servers=2)
+    container = body["spec"]["msReplicaSpecs"]["Scheduler"]["template"]["spec"]["containers"][0]
+    container["ports"] = [{"name": "msjob-port", "containerPort": port - 1}]
+    return read_job(body)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def scheduler():
+    """The port of a scheduler that waits for two workers and two servers."""
+    port, stop = free_port(), threading.Event()
+    served = Scheduler(f"127.0.0.1:{port}", Options(durability="replica"), 2, 2)
+    thread = threading.Thread(target=served.run, args=(stop.is_set,))
+    thread.start()
+    yield port
+    stop.set()
+    thread.join()
+
+
+def test_sizes_are_read_and_changed_at_the_scheduler(scheduler):
+    client, served = ParameterServerMembership(), job_at(scheduler)
+
+    async def story() -> list[Membership | None]:
+        before = await client.read(served, "127.0.0.1")
+        await client.resize(served, "127.0.0.1", 5, 3)
+        return [before, await client.read(served, "127.0.0.1")]
+
+    before, after = asyncio.run(story())
+    assert (before.workers, before.servers, before.drained) == (2, 2, frozenset())
+    assert (after.workers, after.servers) == (5, 3)
+    assert not after.is_replicated  # no server has come yet, so no slot has a copy
+
+
+def test_a_silent_scheduler_is_left_in_peace_for_longer_each_time(monkeypatch):
+    asked, now = [], [0.0]
+    monkeypatch.setattr(scheduler_calls, "read_membership", asked.append)  # gives None: no answer
+    monkeypatch.setattr(scheduler_calls.time, "monotonic", lambda: now[0])
+    client, served = ParameterServerMembership(), job_at(4000)
+    for second in range(60):
+        now[0] = float(second)
+        assert asyncio.run(client.read(served, "10.0.0.1")) is None
+        if second in (0, 1, 3, 7, 15, 31):
+            assert asked.pop() == "10.0.0.1:4000"
+        assert asked == []
+
+
+def test_nobody_there_is_no_answer():
+    assert scheduler_calls.read_membership(f"127.0.0.1:{free_port()}") is None

@@ -1,0 +1,291 @@
+"""What the launcher decides, without a process."""
+
+import random
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sporax.launch.jobs.supervision import (
+    ELSEWHERE,
+    GRACE_SECONDS,
+    LAST_WORDS_SECONDS,
+    SIGNALS_SECONDS,
+    BlameRank,
+    ClusterEnded,
+    ClusterFormed,
+    Finish,
+    GraceOver,
+    Phase,
+    RankJoined,
+    RanksEnded,
+    SignalCame,
+    SignalRanks,
+    StartGrace,
+    Supervision,
+    Tell,
+    TellOthers,
+    exit_code_of,
+    signal_name,
+)
+
+
+@pytest.fixture
+def job() -> Supervision:
+    return Supervision(running={0, 1, 2})
+
+
+def join_all(job: Supervision) -> None:
+    for local_rank in sorted(job.running):
+        job.handle(RankJoined(local_rank))
+    job.handle(ClusterFormed())
+
+
+def test_all_well(job: Supervision):
+    assert job.handle(RanksEnded({1: 0})) == []
+    assert job.handle(RanksEnded({0: 0, 2: 0})) == [Finish(0)]
+
+
+def test_the_first_failure_ends_the_job_and_is_named(job: Supervision):
+    assert job.handle(RanksEnded({1: 3})) == [
+        BlameRank(1, 3),
+        TellOthers(),
+        SignalRanks((0, 2), signal.SIGTERM),
+        StartGrace(GRACE_SECONDS),
+    ]
+    assert job.handle(RanksEnded({0: -signal.SIGTERM})) == []
+    assert job.handle(RanksEnded({2: 77})) == [Finish(3)]
+
+
+def test_who_does_not_stop_is_killed(job: Supervision):
+    job.handle(RanksEnded({1: 3}))
+    job.handle(RanksEnded({0: -signal.SIGTERM}))
+    assert job.handle(GraceOver()) == [SignalRanks((2,), signal.SIGKILL)]
+    assert job.handle(RanksEnded({2: -signal.SIGKILL})) == [Finish(3)]
+
+
+def test_failures_seen_at_once_count_together(job: Supervision):
+    instructions = job.handle(RanksEnded({0: 1, 2: -signal.SIGKILL}))
+    assert instructions[:2] == [BlameRank(0, 1), BlameRank(2, -signal.SIGKILL)]
+    assert job.handle(RanksEnded({1: 0})) == [Finish(137)]
+
+
+def test_one_rank_alone_fails():
+    assert Supervision(running={0}).handle(RanksEnded({0: 5})) == [BlameRank(0, 5), TellOthers(), Finish(5)]
+
+
+def test_a_signal_is_passed_on_and_becomes_the_exit_code(job: Supervision):
+    report, others, passed_on, grace = job.handle(SignalCame(signal.SIGINT))
+    assert report == Tell("got SIGINT (signal 2)")
+    assert others == TellOthers()
+    assert passed_on == SignalRanks((0, 1, 2), signal.SIGINT)
+    assert grace == StartGrace(GRACE_SECONDS)
+    assert job.handle(RanksEnded({0: 1, 1: -2, 2: 0})) == [Finish(130)]
+
+
+def test_a_second_signal_does_not_wait(job: Supervision):
+    job.handle(SignalCame(signal.SIGINT))
+    assert job.handle(SignalCame(signal.SIGINT)) == [SignalRanks((0, 1, 2), signal.SIGKILL)]
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_ranks_that_wait_for_one_that_is_gone_do_not_wait_for_the_time_out(job: Supervision, ends_first: bool):
+    first, second = RanksEnded({1: 0}), RankJoined(0)
+    assert job.handle(first if ends_first else second) == []
+    answers, *rest = job.handle(second if ends_first else first)
+    assert answers == Tell("local ranks [1] ended without joining the job, for which local ranks [0] wait")
+    assert rest == [TellOthers(), SignalRanks((0, 2), signal.SIGTERM), StartGrace(GRACE_SECONDS)]
+
+
+def test_ranks_that_have_joined_may_end_one_by_one(job: Supervision):
+    join_all(job)
+    for local_rank in (0, 1, 2):
+        assert job.handle(RanksEnded({local_rank: 0})) == []
+    assert job.handle(ClusterEnded(None)) == [Finish(0)]
+
+
+def test_a_failure_elsewhere_ends_the_job(job: Supervision):
+    join_all(job)
+    assert job.handle(ClusterEnded("rank 7 is gone")) == [StartGrace(LAST_WORDS_SECONDS)]
+    assert job.handle(GraceOver()) == [
+        Tell("rank 7 is gone"),
+        TellOthers(),
+        SignalRanks((0, 1, 2), signal.SIGTERM),
+        StartGrace(GRACE_SECONDS),
+    ]
+    assert job.handle(RanksEnded({0: -15, 1: -15, 2: -15})) == [Finish(1)]
+
+
+def test_a_failure_here_that_the_scheduler_sees_first_is_still_named_by_how_it_ended(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 1 is gone", cause=1))
+    assert job.handle(RanksEnded({1: -signal.SIGKILL}))[0] == BlameRank(1, -signal.SIGKILL)
+
+
+def test_when_time_is_up_the_missing_rank_is_named_before_those_that_waited(job: Supervision):
+    job.handle(RankJoined(0))
+    job.handle(ClusterEnded("ranks [1, 2] never came"))
+    assert job.handle(RanksEnded({0: 1}))[:2] == [Tell("ranks [1, 2] never came"), BlameRank(0, 1)]
+
+
+def test_ranks_that_end_well_while_the_cluster_has_failed_do_not_make_it_well(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 7 is gone"))
+    assert job.handle(RanksEnded({0: 0, 1: 0, 2: 0})) == []
+    assert job.handle(GraceOver()) == [Tell("rank 7 is gone"), TellOthers(), Finish(1)]
+
+
+EVENTS = [
+    RankJoined(0),
+    RankJoined(1),
+    ClusterFormed(),
+    ClusterEnded(None),
+    ClusterEnded("lost"),
+    SignalCame(signal.SIGTERM),
+    GraceOver(),
+]
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_no_sequence_of_events_breaks_the_supervision(seed: int):
+    """Whatever comes in whatever order: one end, only when nothing runs, with a bad code if anything went wrong."""
+    dice = random.Random(seed)
+    job = Supervision(running={0, 1, 2})
+    ends: list[int] = []
+    wrong = False
+    for _ in range(20):
+        event = dice.choice(EVENTS)
+        if job.running and dice.random() < 0.3:
+            event = RanksEnded({dice.choice(sorted(job.running)): dice.choice([0, 0, 1, -9])})
+        wrong |= job.phase is Phase.STOPPING
+        for instruction in job.handle(event):
+            match instruction:
+                case Finish(exit_code):
+                    ends.append(exit_code)
+                    assert not job.running
+                case SignalRanks(local_ranks, _):
+                    assert set(local_ranks) <= job.running
+        job.validate()
+    assert len(ends) <= 1
+    assert not wrong or all(ends)
+
+
+def test_exit_codes_and_names():
+    assert [exit_code_of(status) for status in (0, 3, -9)] == [0, 3, 137]
+    assert signal_name(9) == "SIGKILL (signal 9)"
+    assert signal_name(63) == "signal 63"
+
+
+@pytest.mark.parametrize("cause", [2, ELSEWHERE])
+def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int):
+    """It has told the scheduler of the rank that is stopped, or has left, and ends because of that."""
+    join_all(job)
+    job.handle(ClusterEnded("rank 2 is stopped: rank 0 ended because it waits", cause))
+    instructions = job.handle(RanksEnded({0: 1}))
+    assert instructions[0] == Tell("rank 2 is stopped: rank 0 ended because it waits")
+    assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
+    assert job.is_innocent(0)
+    assert not job.is_innocent(cause)
+
+
+def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 1 ended with an exception", 1))
+    assert job.handle(RanksEnded({0: 1, 1: 1})) == [StartGrace(SIGNALS_SECONDS)], "one more may have been killed"
+    instructions = job.handle(GraceOver())
+    assert [item for item in instructions if isinstance(item, BlameRank)] == [BlameRank(1, 1)]
+
+
+def test_ranks_that_save_and_leave_when_asked_have_not_failed():
+    job = Supervision(running={0, 1}, graceful=True)
+    join_all(job)
+    told, asked, grace = job.handle(SignalCame(signal.SIGTERM))
+    assert isinstance(told, Tell)
+    assert asked == SignalRanks((0, 1), signal.SIGTERM)
+    assert isinstance(grace, StartGrace)
+    assert grace.seconds > GRACE_SECONDS
+    assert job.handle(RanksEnded({0: 0})) == []
+    job.validate()
+    assert job.handle(RanksEnded({1: 0})) == [Finish(0)]
+
+
+def test_a_rank_that_fails_while_it_leaves_has_failed():
+    job = Supervision(running={0, 1}, graceful=True)
+    join_all(job)
+    job.handle(SignalCame(signal.SIGTERM))
+    job.handle(RanksEnded({0: 3}))
+    assert job.handle(SignalCame(signal.SIGTERM)) == [SignalRanks((1,), signal.SIGKILL)]
+    assert job.handle(RanksEnded({1: -signal.SIGKILL})) == [Finish(143)]
+
+
+def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 1 has left the job while others needed it", 1, is_accused=True))
+    instructions = job.handle(RanksEnded({1: 1}))
+    assert instructions[0] == Tell("rank 1 has left the job while others needed it")
+    assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
+
+
+def test_ranks_that_end_because_of_a_killed_one_are_innocent_before_the_scheduler_has_spoken(job: Supervision):
+    join_all(job)
+    job.handle(RanksEnded({1: -9}))
+    assert [job.is_innocent(rank) for rank in (0, 1, 2)] == [True, False, True]
+
+
+def test_nobody_is_innocent_where_nobody_is_blamed(job: Supervision):
+    join_all(job)
+    job.handle(SignalCame(signal.SIGTERM))
+    assert not job.is_innocent(0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, killed: int):
+    """Exceptions and aborts of the others, and what they tell the scheduler, are seen before, after, or not at all."""
+    dice = random.Random(seed)
+    job = Supervision(running={0, 1, 2, 3})
+    join_all(job)
+    others = [rank for rank in range(4) if rank != killed]
+    events = [RanksEnded({rank: dice.choice([1, -signal.SIGABRT])}) for rank in others[: dice.randrange(4)]]
+    reporter = dice.choice(others)
+    events.append(
+        dice.choice(
+            [
+                ClusterEnded(f"rank {reporter} ended with an exception", reporter, is_own_word=True),
+                ClusterEnded(f"rank {killed} ended without saying goodbye", killed),
+            ]
+        )
+    )
+    events.append(RanksEnded({killed: -signal.SIGKILL}))
+    dice.shuffle(events)
+    instructions = []
+    for event in events:
+        instructions += job.handle(event)
+        job.validate()
+    # The scheduler's word is enough where it names the killed one before anything else has failed.
+    headlines = [item for item in instructions if isinstance(item, (BlameRank, Tell))]
+    assert headlines in (
+        [BlameRank(killed, -signal.SIGKILL)],
+        [Tell(f"rank {killed} ended without saying goodbye")],
+    )
+
+
+def test_an_exception_is_believed_after_a_moment(job: Supervision):
+    join_all(job)
+    assert job.handle(RanksEnded({2: 5})) == [StartGrace(SIGNALS_SECONDS)]
+    assert job.handle(ClusterEnded("rank 2 ended with an exception", 2)) == []
+    assert job.handle(GraceOver())[:2] == [BlameRank(2, 5), TellOthers()]
+
+
+def test_an_exception_is_believed_at_once_where_no_rank_is_left_that_could_have_been_killed(job: Supervision):
+    join_all(job)
+    job.handle(RanksEnded({0: 0}))
+    job.handle(RanksEnded({1: 5}))
+    assert BlameRank(1, 5) in job.handle(RanksEnded({2: 0}))
+
+
+def test_whoever_stops_a_job_whose_rank_has_failed_hears_of_it(job: Supervision):
+    join_all(job)
+    job.handle(RanksEnded({1: 5}))
+    assert job.handle(SignalCame(signal.SIGINT))[0] == BlameRank(1, 5)

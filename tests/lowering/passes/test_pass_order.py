@@ -1,0 +1,64 @@
+"""All passes over a step: by tags, with the same results, and the compiler options that go with them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sporax.lowering.marks.host_transfer import to_device, to_host, transfers
+from sporax.lowering.marks.tags import new_tag
+from sporax.lowering.passes import pass_order
+
+
+def step(written, read, data):
+    (weight,), (x,) = written, data
+
+    def loss(weight):
+        with jax.named_scope(new_tag().scope):
+            return jnp.sin(x @ weight).sum()
+
+    return [weight - jax.grad(loss)(weight)], {"loss": loss(weight)}
+
+
+ARGUMENTS = [jnp.eye(3)], [], [jnp.arange(6.0).reshape(2, 3)]
+
+
+@pytest.mark.parametrize("tags", [set(), {"recompute"}, {"recompute", "host"}, {"offload"}])
+def test_a_rewritten_step_gives_the_same_in_the_same_form(tags):
+    program = pass_order.rewritten(step, tags)
+    assert program.__name__ == "step"
+    (expected,), results = step(*ARGUMENTS)
+    (weight,), rewritten = jax.jit(program)(*ARGUMENTS)
+    np.testing.assert_allclose(weight, expected, rtol=1e-6)
+    np.testing.assert_allclose(rewritten["loss"], results["loss"], rtol=1e-6)
+
+
+def test_passes_run_where_tags_ask_for_them():
+    def round_trip(written, read, data):
+        return written, to_device(to_host(data))
+
+    closed = jax.make_jaxpr(round_trip)(*ARGUMENTS)
+    flat = pass_order.flat_for_plan(closed)
+    assert len(transfers(pass_order.passed(flat, set())[0])) == 2
+    assert transfers(pass_order.passed(flat, {"host"})[0]) == []
+
+
+def test_what_is_computed_again_is_told():
+    closed = jax.make_jaxpr(step)(*ARGUMENTS)
+    assert len(pass_order.passed(pass_order.flat_for_plan(closed), {"recompute"})[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "keeps"),
+    [(set(), False), ({"host"}, False), ({"recompute"}, True), ({"offload"}, True), ({pass_order.AUTO}, True)],
+)
+def test_cpus_keep_barriers_where_work_is_repeated(tags, keeps):
+    assert ("xla_disable_hlo_passes" in pass_order.compiler_options(tags)) is keeps
+
+
+def test_lists_of_passes_are_joined_and_other_options_replaced():
+    first = {"xla_disable_hlo_passes": "a", "level": 1}
+    second = {"xla_disable_hlo_passes": "b", "level": 2}
+    assert pass_order.merged_options(first, second) == {"xla_disable_hlo_passes": "a,b", "level": 2}
+    assert pass_order.merged_options(first, {}) == first
+    assert pass_order.merged_options({}, {}) == {}

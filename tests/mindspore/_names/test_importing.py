@@ -1,0 +1,72 @@
+"""The collector rests while the facade is imported, and passes over what is there afterwards."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from sporax.mindspore._names import importing
+
+MODULES = {"one": "import two", "two": "import gc\nrests = not gc.isenabled()", "broken": "import two\n1 / 0"}
+
+
+@pytest.fixture
+def frozen(monkeypatch, tmp_path):
+    """The sizes of what was frozen; an import of two modules is a large one."""
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(importing, "_FEWEST_MODULES", 2)
+    monkeypatch.setattr(importing, "_MOST_OBJECTS", sys.maxsize)
+    sizes = []
+    monkeypatch.setattr(gc, "freeze", lambda: sizes.append(len(sys.modules)))
+    yield sizes
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    assert gc.isenabled()
+
+
+def test_a_large_import_is_frozen_once_and_the_collector_rests(frozen):
+    assert importing.import_module("one") is sys.modules["one"]
+    assert sys.modules["two"].rests
+    assert len(frozen) == 1
+    importing.import_module("one")
+    assert len(frozen) == 1
+    assert gc.isenabled()
+
+
+def test_a_small_import_and_one_of_a_program_with_many_objects_are_not(frozen, monkeypatch):
+    monkeypatch.setattr(importing, "_MOST_OBJECTS", 1000)
+    importing.import_module("one")
+    monkeypatch.setattr(importing, "_MOST_OBJECTS", sys.maxsize)
+    del sys.modules["one"]
+    importing.import_module("one")  # `two` is there
+    assert frozen == []
+    assert gc.isenabled()
+
+
+def test_a_collector_that_the_program_has_stopped_stays_so(frozen):
+    gc.disable()
+    try:
+        importing.import_module("one")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert frozen == []
+
+
+def test_a_module_that_fails_leaves_the_collector_on(frozen):
+    with pytest.raises(ZeroDivisionError):
+        importing.import_module("broken")
+    assert gc.isenabled()
+
+
+def test_a_program_that_imports_the_facade_has_a_collector_with_little_to_do():
+    code = (
+        "from sporax.mindspore._names import alias; alias.install()\nfrom mindspore import nn\nimport gc\n"
+        "print(gc.isenabled(), gc.get_freeze_count() > 100_000, len(gc.get_objects()) < 10_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * 3

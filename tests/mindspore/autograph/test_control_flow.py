@@ -1,0 +1,428 @@
+"""Python's control flow on tensors: compiled results equal those of plain Python, in values and in side effects."""
+
+import gc
+import traceback
+
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, nn, ops
+
+X = Tensor(np.array([1.0, 2.0, 3.0], np.float32))
+CASES = []
+
+
+def case(*inputs):
+    """Run the function in both ways on each of these inputs."""
+
+    def add(function):
+        CASES.extend(
+            pytest.param(function, given, id=f"{function.__name__}-{number}") for number, given in enumerate(inputs)
+        )
+        return function
+
+    return add
+
+
+def assert_same(first, second, rtol=1e-6):
+    if isinstance(first, tuple | list):
+        assert len(first) == len(second)
+        for one, two in zip(first, second, strict=True):
+            assert_same(one, two, rtol)
+    else:
+        np.testing.assert_allclose(np.asarray(first), np.asarray(second), rtol=rtol)
+
+
+def helper(x):
+    if x.sum() > 100:
+        return x * 0
+    return x + 1
+
+
+@case((X,), (X * 100,))
+def a_helper_is_rewritten(x):
+    return helper(x)
+
+
+@case((X,), (-X,))
+def if_else(x):
+    if x.sum() > 0:
+        y = x + 1
+    else:
+        y = x - 1
+    return y
+
+
+@case((X,), (-X,), (X * 50,))
+def nested_ifs_with_returns(x):
+    if x.sum() > 0:
+        if x.sum() > 100:
+            return x
+        x = x + 2
+    elif x[0] < -5:
+        return x * 3
+    x = x * 2
+    return x
+
+
+@case((X,), (X / 10,))
+def a_break_in_a_written_out_loop(x):
+    for k in [1.0, 2.0, 3.0, 4.0]:
+        if x.sum() > 12:
+            break
+        x = x + k
+    return x
+
+
+@case((X, Tensor(5.0)), (X, Tensor(50.0)))
+def continue_and_return_in_a_loop(x, limit):
+    total = x * 0
+    for k in range(6):
+        if total.sum() > limit * 2:
+            return total
+        if x.sum() + k > 8:
+            continue
+        total = total + x
+    return -total
+
+
+@case((X,))
+def a_long_counted_loop_with_break(x):
+    i = 0
+    for i in range(100):  # noqa: B007 - users write it so
+        x = x * 1.1
+        if x.sum() > 100:
+            break
+    return x, i
+
+
+@case((X,), (X * 100,))
+def while_on_a_tensor(x):
+    steps = 0
+    while x.sum() < 100:
+        x = x * 2
+        steps += 1
+    return x, steps
+
+
+@case((X,))
+def while_true(x):
+    count = 0
+    while True:
+        x = x * 2
+        count += 1
+        if x.sum() > 50:
+            break
+    return x, count
+
+
+@case((X,), (X * 5,), (X * 100,))
+def return_from_while(x):
+    while x.sum() < 100:
+        x = x * 2
+        if x[0] > 6:
+            return x * 0
+    return x
+
+
+@case((X, Tensor(3, ms.int32)))
+def loops_in_loops(x, n):
+    i = 0
+    while i < n:
+        j = 0
+        while j < i:
+            if j > 1:
+                break
+            x = x + j
+            j = j + 1
+        i = i + 1
+    return x
+
+
+@case((X, Tensor(4, ms.int32)))
+def range_of_a_tensor(x, n):
+    for i in range(1, n):
+        x = x + i
+    return x
+
+
+@case((X,), (-X,))
+def logic(x):
+    total = x.sum()
+    return not ((total > 1 and x[0] > 0) or x[1] < -1), 0 < total < 10, (total > 1) and x[0], total in (6.0, 1.0)
+
+
+@case((X,), (-X,))
+def conditional_expressions(x):
+    return x if x.sum() > 0 else -x, [v * 2 if v > 1 else v for v in x]
+
+
+@case((X,), (-X,))
+def elements_set_in_branches(x):
+    y = x * 1
+    if x.sum() > 0:
+        y[0] = 5
+    for i in range(3):
+        if y[i] > 2:
+            y[i] = y[i] * 2
+    return y
+
+
+@case((X,), (-X,))
+def lists_and_dicts_changed_in_branches(x):
+    items, table = [x], {"a": x}
+    if x.sum() > 0:
+        items.append(x + 1)
+        table["a"] = x * 3
+    else:
+        items.append(x - 1)
+    return items, table["a"]
+
+
+@case((X,))
+def numbers_from_tensors(x):
+    return int(x.sum()) + 1, float(x[0]), bool(x[0]), x.sum().item() * 2, max(x[0], x[1], 1.5), min(x[0], x[2])
+
+
+@case((X,), (-X,))
+def a_temporary_of_two_types(x):
+    if x.sum() > 0:
+        part = x.sum()
+        y = x * part
+    else:
+        part = "negative"
+        y = x
+    return y
+
+
+@case((X, Tensor(1)), (X, Tensor(-1)))
+def lists_indexed_by_tensors(x, i):
+    return [x, x * 2, x * 3][i], (5, 6, 7)[i]
+
+
+@case((X,))
+def a_long_loop_of_constants(x):
+    n = Tensor(0)
+    while n < 100:
+        x = x + 1
+        n = n + 1
+    return x, n
+
+
+@case((X,))
+def extremes_of_a_vector(x):
+    return max(x), min(x)
+
+
+@case((X,))
+def try_and_with_around(x):
+    try:
+        if x.sum() > 0:
+            x = x + 1
+    finally:
+        x = x * 2
+    return x
+
+
+@pytest.mark.parametrize(("function", "inputs"), CASES)
+def test_compiled_equals_python(function, inputs):
+    assert_same(ms.jit(function)(*inputs), function(*inputs))
+
+
+def test_lambdas_and_closures():
+    scale = 2.0
+
+    def inner(x):
+        return x * scale if x.sum() > 0 else -x
+
+    assert_same(ms.jit(inner)(X), X * 2)
+    assert_same(ms.jit(lambda x: x if x.sum() < 0 else -x)(X), -X)
+
+
+def test_functions_that_a_program_froze_are_rewritten():
+    def positive(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    gc.freeze()
+    assert_same(ms.jit(positive)(-X), X)
+
+
+def test_methods_with_super_and_private_names():
+    class Base(nn.Cell):
+        def double(self, x):
+            return x * 2
+
+    class Net(Base):
+        def __init__(self):
+            super().__init__()
+            self.__shift = 3.0
+
+        def construct(self, x):
+            if x.sum() > 0:
+                x = super().double(x) + self.__shift
+            return x
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    assert_same(Net()(X), X * 2 + 3)
+    assert_same(Net()(-X), -X)
+
+
+def test_parameters_written_in_branches_and_loops(mode):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.count = ms.Parameter(Tensor(0.0), name="count")
+
+        def construct(self, x):
+            while self.count < 3:
+                self.count += 1
+            if x.sum() > 0:
+                self.count = self.count + 1
+            else:
+                ops.assign(self.count, Tensor(9.0))
+            return self.count + 0
+
+    net = Net()
+    assert float(net(X)) == 4
+    assert float(net(-X)) == 9
+    assert float(net.count) == 9
+
+
+def test_a_function_without_such_control_flow_is_not_touched():
+    def plain(x):
+        if x.ndim == 1:
+            return x + 1
+        return x
+
+    code = plain.__code__
+    ms.jit(plain)(X)
+    assert plain.__code__ is code
+
+
+def test_gradients_through_branches_and_loops():
+    def function(x, w):
+        steps = 0
+        while steps < 100:  # more rounds than checkpoints are kept
+            x = ops.tanh(x * w) + 0.01
+            steps = steps + 1 + (x.sum() > 1e9).astype(ms.int32)
+            if x[0] > 10:
+                x = x * 2
+        return x.sum()
+
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    weight = Tensor(1.1)
+    eager = ms.grad(function, (0, 1))(X, weight)
+    assert_same(ms.jit(ms.grad(function, (0, 1)))(X, weight), eager, rtol=1e-3)  # some are of the order of 1e-14
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+
+def test_assert_and_raise_happen_when_the_step_has_run():
+    @ms.jit
+    def checked(x):
+        assert x.sum() > 0, "not positive"
+        if x.sum() > 100:
+            raise ValueError("too large")
+        return x * 2
+
+    assert_same(checked(X), X * 2)
+    with pytest.raises(AssertionError, match="not positive"):
+        checked(-X)
+    with pytest.raises(ValueError, match="too large"):
+        checked(X * 100)
+    assert_same(checked(X), X * 2)
+
+
+def test_printing_shows_values(capfd):
+    @ms.jit
+    def shows(x):
+        print("sum", x.sum(), f"first {x[0]}")
+        return x
+
+    shows(X).asnumpy()
+    import jax
+
+    jax.effects_barrier()
+    assert "sum 6.0 first 1.0" in capfd.readouterr().out.replace("6. ", "6.0 ").replace("first 1.\n", "first 1.0\n")
+
+
+def one_branch_only(x):
+    if x.sum() > 0:
+        z = x
+    return z
+
+
+def two_shapes(x):
+    z = x[:2] if x.sum() > 0 else x
+    return z
+
+
+def two_dtypes(x):
+    if x.sum() > 0:
+        z = x.astype(ms.float16)
+    else:
+        z = x
+    return z
+
+
+def many_elements(x):
+    if x > 0:
+        return x
+    return -x
+
+
+def only_inside_a_loop(x):
+    while x.sum() < 10:
+        inner = x * 2
+        x = x + 1
+    return inner
+
+
+def cells_by_tensor(x):
+    return [nn.ReLU(), nn.Tanh()][x[0].astype(ms.int32)](x)
+
+
+def bounds_by_tensor(x):
+    return x[x[0].astype(ms.int32) :]
+
+
+ERRORS = [
+    (cells_by_tensor, TypeError, "can only be the index of tensors or numbers of one type and shape"),
+    (bounds_by_tensor, TypeError, "the bounds of a slice must be known while the step is being compiled"),
+    (one_branch_only, UnboundLocalError, "'z'"),
+    (only_inside_a_loop, UnboundLocalError, "'inner'"),
+    (two_shapes, TypeError, r"one type and shape.*\[2\].*\[3\]"),
+    (two_dtypes, TypeError, r"'z' must have one type and shape.*float16.*float32"),
+    (many_elements, ValueError, r"shape is \(\) or \(1,\).*\(3,\)"),
+]
+
+
+@pytest.mark.parametrize(("function", "kind", "message"), ERRORS)
+def test_arguments_that_do_not_fit_are_refused(function, kind, message):
+    with pytest.raises(kind, match=message):
+        ms.jit(function)(X)
+
+
+def test_errors_show_the_users_lines():
+    def broken(x):
+        if x.sum() > 0:
+            z = ops.matmul(x, ops.ones((5, 5)))
+        else:
+            z = x
+        return z
+
+    with pytest.raises(ValueError) as caught:
+        ms.jit(broken)(X)
+    lines = [frame.line for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename == __file__]
+    assert lines[-1] == "z = ops.matmul(x, ops.ones((5, 5)))"
+    assert "if x.sum() > 0:" in lines
+
+
+def test_an_expression_that_needs_a_value_is_refused_with_its_line():
+    def filters(x):
+        return [value for value in x if value > 1]
+
+    with pytest.raises(TypeError, match=r"(?s)not known while the step is being compiled.*test_control_flow.py, line"):
+        ms.jit(filters)(X)

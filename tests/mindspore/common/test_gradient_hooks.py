@@ -1,0 +1,68 @@
+"""Hooks on the gradients of tensors and Parameters."""
+
+import pytest
+
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, nn, ops
+
+X = Tensor(3.0)
+
+
+def test_a_hook_sees_and_replaces_the_gradient_of_a_tensor(mode):
+    seen = []
+
+    def function(x):
+        square = x * x
+        square.register_hook(lambda gradient: gradient * 2)
+        handle = square.register_hook(lambda gradient: seen.append(gradient.shape))
+        square.register_hook(lambda gradient: gradient * 100).remove()
+        assert handle is not None
+        return square * 3
+
+    assert ms.grad(function)(X).item() == 36
+    assert set(seen) == {()}
+
+
+def test_a_hook_on_a_parameter_sees_the_whole_gradient(mode):
+    net = nn.Dense(1, 1, weight_init="ones", has_bias=False)
+    handle = net.weight.register_hook(lambda gradient: gradient * 10)
+
+    def loss(x):
+        return (net(x) + net(x)).sum()
+
+    gradient = ms.value_and_grad(loss, None, net.trainable_params())
+    assert gradient(Tensor([[3.0]]))[1][0].asnumpy().tolist() == [[60.0]]
+    handle.remove()
+    assert gradient(Tensor([[3.0]]))[1][0].asnumpy().tolist() == [[6.0]]
+
+
+def test_primitives_replace_gradients(mode):
+    hook, triple = ops.HookBackward(lambda gradients: (gradients[0] * 2,)), ops.InsertGradientOf(lambda g: g * 3)
+    assert ms.grad(lambda x: hook(x * x))(X).item() == 12
+    assert ms.grad(lambda x: triple(x * x))(X).item() == 18
+    silent = ops.HookBackward(lambda gradients: None)
+    first, second = ms.grad(lambda x, y: ops.mul(*silent(x * x, y * y)), (0, 1))(X, Tensor(2.0))
+    assert (first.item(), second.item()) == (24, 36)
+
+
+def test_hooks_of_cells_print_values(capsys):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    net = nn.ReLU()
+    net.register_forward_pre_hook(lambda cell, inputs: print("before", inputs[0]))
+    net.register_forward_hook(lambda cell, inputs, output: print("after", inputs[0], output))
+    net.register_backward_hook(lambda cell, grad_input, grad_output: print("back", grad_input[0], grad_output[0]))
+    ms.grad(lambda x: net(x * 2).sum())(Tensor([1.0, -2.0]))
+    assert capsys.readouterr().out == "before [ 2. -4.]\nafter [ 2. -4.] [2. 0.]\nback [1. 0.] [1. 1.]\n"
+
+
+def test_a_backward_hook_runs_where_no_input_has_a_gradient(mode):
+    net, seen = nn.Dense(2, 1), []
+    net.register_backward_hook(lambda cell, grad_input, grad_output: seen.append((grad_input, grad_output[0].shape)))
+    ms.value_and_grad(lambda x: net(x).sum(), None, net.trainable_params())(Tensor([[1.0, 2.0]]))
+    assert set(seen) == {((None,), (1, 1))}
+
+
+@pytest.mark.parametrize("make", [ops.HookBackward, ops.InsertGradientOf, Tensor(1.0).register_hook])
+def test_a_hook_must_be_callable(make):
+    with pytest.raises(TypeError, match="must be a"):
+        make(3)

@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.mindspore import Tensor
+
+
+def test_mutable_numbers_do_not_compile_again():
+    scaled = ms.jit(lambda x, factor: x * factor["by"][0])
+    x = Tensor(np.ones(2, np.float32))
+    for factor in (2.0, 3.0, 4.0):
+        np.testing.assert_array_equal(scaled(x, ms.mutable({"by": [factor]})).asnumpy(), [factor, factor])
+    assert len(ms.recompilations(scaled)) == 1
+
+
+def test_mutable_keeps_tensors_and_containers():
+    x = Tensor([1.0])
+    actual = ms.mutable((x, [True]))
+    assert actual[0] is x
+    assert isinstance(actual, tuple)
+    assert actual[1][0].dtype == ms.bool_
+
+
+def test_what_cannot_be_mutable():
+    with pytest.raises(SporaxTypeError, match="but got str"):
+        ms.mutable((1, "a"))
+    with pytest.raises(SporaxTypeError, match="'dynamic_len' must be a bool"):
+        ms.mutable((1,), 1)
+    with pytest.raises(SporaxNotImplementedError, match="'dynamic_len' must be False"):
+        ms.mutable((1,), True)
+
+
+def test_the_old_name_of_jit():
+    @ms.ms_function
+    def double(x):
+        return x * 2
+
+    assert int(double(Tensor(3))) == 6
+    assert ms.recompilations(double)

@@ -1,0 +1,114 @@
+"""Transforms of sound against MindSpore 2.10 (golden_audio.json holds what its CPU wheel gives), and their own laws."""
+
+import json
+from pathlib import Path
+
+import audio_cases
+import numpy as np
+import pytest
+
+import sporax.mindspore.dataset as ds
+from sporax.mindspore.dataset import audio
+from sporax.mindspore.dataset._json_values import decoded_operation, encoded_operation
+
+from .conftest import rows
+
+GOLDEN = json.loads(Path(__file__).with_name("golden_audio.json").read_text())
+NAMES = audio_cases.names_of(audio)
+
+
+def agree(actual, expected):
+    assert (str(actual.dtype), list(actual.shape)) == (expected["dtype"], expected["shape"])
+    np.testing.assert_allclose(actual.ravel(), expected["values"], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("case", "kind"), audio_cases.CASES, ids=str)
+def test_agrees_with_mindspore(case, kind):
+    agree(eval(case, NAMES)(audio_cases.INPUTS[kind]), GOLDEN[f"{case} {kind}"])
+
+
+@pytest.mark.parametrize("case", audio_cases.FUNCTIONS)
+def test_matrices_agree_with_mindspore(case):
+    agree(eval(case, NAMES), GOLDEN[case])
+
+
+def test_transforms_of_sound_work_in_pipelines():
+    waves = np.random.default_rng(0).uniform(-1, 1, (3, 2, 40)).astype(np.float32)
+    data = ds.NumpySlicesDataset(waves, ["wave"], shuffle=False)
+    mapped = data.map([audio.Spectrogram(16), audio.AmplitudeToDB()], "wave")
+    by_hand = [audio.AmplitudeToDB()(audio.Spectrogram(16)(wave)).tolist() for wave in waves]
+    assert [row[0] for row in rows(mapped)] == by_hand
+
+
+@pytest.mark.parametrize(("case", "kind"), audio_cases.CASES, ids=str)
+def test_transforms_of_sound_return_from_json(case, kind):
+    operation = eval(case, NAMES)
+    back = decoded_operation("deserialize", json.loads(json.dumps(encoded_operation("serialize", operation))))
+    wave = audio_cases.INPUTS[kind]
+    assert type(back) is type(operation) and np.array_equal(back(wave), operation(wave))
+
+
+def test_the_energy_of_a_wave_is_that_of_its_spectrum():
+    wave = np.random.default_rng(1).uniform(-1, 1, 64)
+    whole = audio.Spectrogram(64, 64, 64, window=audio.WindowType.KAISER, center=False, onesided=False)(wave)
+    windowed = wave * np.kaiser(65, 12)[:-1]
+    assert whole.sum() == pytest.approx(64 * (windowed**2).sum())
+
+
+@pytest.mark.parametrize(("make", "dim"), [(audio.FrequencyMasking, 1), (audio.TimeMasking, 2)])
+def test_random_stripes_differ_between_channels_and_stay_within_their_width(make, dim):
+    ds.config.set_seed(4)
+    spectra = np.ones((6, 40, 40), np.float32)
+    masked = make(True, 12, mask_value=0.0)(spectra)
+    other = tuple(d for d in (1, 2) if d != dim)
+    stripes = (masked == 0).all(axis=other)
+    assert (masked == 0).sum() == stripes.sum() * 40  # whole rows, nothing else
+    assert 0 < stripes.sum(1).max() <= 12
+    assert len({tuple(stripe) for stripe in stripes}) > 1
+    assert spectra.min() == 1
+
+
+def test_encoding_and_decoding_nearly_give_the_wave_back():
+    wave = np.linspace(-1, 1, 101)
+    back = audio.MuLawDecoding()(audio.MuLawEncoding()(wave))
+    assert back.dtype == np.float32 and np.abs(back - wave).max() < 0.021
+
+
+@pytest.mark.parametrize(
+    ("error", "make"),
+    [
+        (ValueError, lambda: audio.AllpassBiquad(0, 100.0)),
+        (ValueError, lambda: audio.LowpassBiquad(8000, 100.0, 0)),
+        (ValueError, lambda: audio.HighpassBiquad(8000, 100.0, 2.0)),
+        (TypeError, lambda: audio.BandpassBiquad(8000.0, 100.0)),
+        (ValueError, lambda: audio.Biquad(1, 1, 1, 0, 1, 1)),
+        (ValueError, lambda: audio.LFilter([1.0, 2.0], [1.0])),
+        (TypeError, lambda: audio.LFilter(1.0, [1.0])),
+        (TypeError, lambda: audio.AmplitudeToDB("power")),
+        (ValueError, lambda: audio.AmplitudeToDB(amin=0.0)),
+        (ValueError, lambda: audio.Vol(-1.0)),
+        (ValueError, lambda: audio.Contrast(101.0)),
+        (ValueError, lambda: audio.Fade(-1)),
+        (TypeError, lambda: audio.Fade(fade_shape="linear")),
+        (ValueError, lambda: audio.Spectrogram(0)),
+        (ValueError, lambda: audio.Spectrogram(8, 9)),
+        (TypeError, lambda: audio.Spectrogram(8, window="hann")),
+        (ValueError, lambda: audio.MelScale(f_min=100.0, f_max=50.0)),
+        (ValueError, lambda: audio.ComputeDeltas(2)),
+        (ValueError, lambda: audio.MFCC(n_mfcc=200)),
+        (ValueError, lambda: audio.MFCC(dct_type=1)),
+        (TypeError, lambda: audio.MFCC(melkwargs=3)),
+        (ValueError, lambda: audio.MaskAlongAxis(0, 0, 0.0, 1)),
+        (ValueError, lambda: audio.MaskAlongAxis(0, 1, 0.0, 3)),
+        (ValueError, lambda: audio.TimeMasking(mask_value=-1.0)),
+        (RuntimeError, lambda: audio.Fade(9)(np.zeros(8))),
+        (RuntimeError, lambda: audio.Spectrogram(8)(np.zeros(4))),
+        (RuntimeError, lambda: audio.MelScale()(np.zeros((3, 4)))),
+        (RuntimeError, lambda: audio.MaskAlongAxis(3, 3, 0.0, 1)(np.zeros((4, 4), np.float32))),
+        (RuntimeError, lambda: audio.AmplitudeToDB()(np.zeros(4))),
+        (RuntimeError, lambda: audio.Gain()(np.array("a"))),
+    ],
+)
+def test_errors(error, make):
+    with pytest.raises(error, match="For '"):
+        make()

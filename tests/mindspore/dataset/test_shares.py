@@ -1,0 +1,93 @@
+"""One process that acts for eight ranks reads what eight processes would read, rank after rank in each batch."""
+
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+import sporax.mindspore.dataset as ds
+from sporax.mindspore import communication
+
+RANKS = 8
+
+
+@pytest.fixture
+def ranks(monkeypatch):
+    for name in ("MS_ROLE", "RANK_TABLE_FILE", "RANK_SIZE", "RANK_ID", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    communication.init()
+    ms.set_auto_parallel_context(parallel_mode="data_parallel")
+    yield
+    ms.reset_auto_parallel_context()
+    communication.release()
+
+
+def numbers(shuffle, size=35, **shard):
+    return ds.NumpySlicesDataset(np.arange(size), shuffle=shuffle, **shard)
+
+
+def of_sampler(size=35, **shard):
+    return ds.NumpySlicesDataset(np.arange(size), sampler=ds.DistributedSampler(**shard, num_samples=4))
+
+
+def read(data, epochs=2):
+    rows = data.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
+    return [[row[0] for row in rows] for _ in range(epochs)]
+
+
+PIPELINES = {
+    "in order": lambda **shard: numbers(False, **shard).batch(2),
+    "shuffled": lambda **shard: numbers(True, **shard).batch(2),
+    "remainder": lambda **shard: numbers(True, **shard).batch(3, drop_remainder=True),
+    "behind": lambda **shard: numbers(True, **shard).skip(1).shuffle(3).batch(2).map(lambda x: x * 2).repeat(2).take(3),
+    "sampler": lambda **shard: of_sampler(**shard).batch(2),
+    "filtered": lambda **shard: numbers(True, 64, **shard).filter(lambda x: x >= 0).batch(4),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_batches_hold_those_of_all_ranks(ranks, name):
+    size, rank = communication.get_group_size(), communication.get_rank()
+    data = PIPELINES[name](num_shards=size, shard_id=rank)
+    actual, num_batches = read(data), data.get_dataset_size()
+    ms.reset_auto_parallel_context()
+    shares = [PIPELINES[name](num_shards=RANKS, shard_id=number) for number in range(RANKS)]
+    expected = [
+        [np.concatenate(batches) for batches in zip(*epoch, strict=True)]
+        for epoch in zip(*map(read, shares), strict=True)
+    ]
+    assert num_batches == shares[0].get_dataset_size() == len(actual[0])
+    for epoch, wanted in zip(actual, expected, strict=True):
+        for batch, one in zip(epoch, wanted, strict=True):
+            np.testing.assert_array_equal(batch, one)
+
+
+def test_every_sample_is_read_once_an_epoch(ranks):
+    size, rank = communication.get_group_size(), communication.get_rank()
+    for data in (
+        numbers(True, 64, num_shards=size, shard_id=rank),
+        numbers(True, 64, num_shards=size, shard_id=rank).batch(4),
+    ):
+        for epoch in read(data):
+            assert sorted(np.concatenate([np.atleast_1d(row) for row in epoch])) == list(range(64))
+
+
+def test_other_shards_are_shares_of_their_own(ranks):
+    assert read(numbers(False, num_shards=4, shard_id=0).batch(2), 1)[0][0].tolist() == [0, 4]
+    assert read(numbers(False, num_shards=8, shard_id=3).batch(2), 1)[0][0].tolist() == [3, 11]
+
+
+def test_text_files_and_their_shares(ranks, tmp_path):
+    (tmp_path / "lines.txt").write_text("\n".join(map(str, range(20))))
+    for shuffle in (False, True):
+        data = ds.TextFileDataset(str(tmp_path / "lines.txt"), shuffle=shuffle, num_shards=8, shard_id=0).batch(3)
+        (epoch,) = read(data, 1)
+        assert len(epoch) == data.get_dataset_size() == 1
+        assert sorted(set(map(int, epoch[0]))) == list(range(20))
+        # Eight shares of three rows, the last of which begin again.
+        assert len(epoch[0]) == 24
+
+
+def test_shares_of_unequal_length_are_an_error(ranks):
+    data = numbers(False, 64, num_shards=8, shard_id=0).filter(lambda x: x % 8 == 0 or x > 20).batch(2)
+    with pytest.raises(RuntimeError, match="equally many"):
+        read(data, 1)

@@ -1,0 +1,130 @@
+"""Layers that the MindSpore CPU wheel has no (right) kernel for, against numpy; and what layers tell plans."""
+
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore import Tensor, nn
+
+TABLE = np.arange(10, dtype=np.float32).reshape(5, 2) - 3
+
+
+def lookup(**settings):
+    return nn.EmbeddingLookup(5, 2, Tensor(TABLE), **settings)
+
+
+def test_rows_are_looked_up_and_ids_outside_the_table_give_zeros(mode):
+    ids = Tensor([[4, 0], [5, 2]], ms.int32)
+    expected = TABLE[[[4, 0], [0, 2]]]
+    expected[1, 0] = 0
+    for target in ("CPU", "DEVICE"):
+        np.testing.assert_array_equal(lookup(target=target)(ids).asnumpy(), expected)
+
+
+def test_long_rows_are_shortened(mode):
+    rows = lookup(max_norm=2.0)(Tensor([0, 1, 4], ms.int32)).asnumpy()
+    for row, plain in zip(rows, TABLE[[0, 1, 4]], strict=True):
+        np.testing.assert_allclose(row, plain * min(1, 2 / np.linalg.norm(plain)), rtol=1e-6)
+
+
+def test_marks_say_where_and_how_a_table_is_cut():
+    assert lookup(target="CPU").embeddinglookup.attrs["primitive_target"] == "CPU"
+    assert "primitive_target" not in lookup(target="DEVICE").embeddinglookup.attrs
+    assert lookup(sparse=True).embedding_table.unique
+    assert "in_strategy" not in lookup(slice_mode="table_row_slice").embeddinglookup.attrs
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=4)
+    try:
+        cuts = {
+            mode: lookup(slice_mode=mode).embeddinglookup.attrs["in_strategy"]
+            for mode in ("batch_slice", "table_row_slice", "table_column_slice")
+        }
+        fields = lookup(slice_mode="field_slice", manual_shapes=(2, 1, 1, 1)).embeddinglookup.attrs
+        with pytest.raises(SporaxValueError, match="needs 'manual_shapes'"):
+            lookup(slice_mode="field_slice")
+    finally:
+        ms.reset_auto_parallel_context()
+    assert cuts == {
+        "batch_slice": ((1, 1), (4, 1)),
+        "table_row_slice": ((4, 1), (1, 1)),
+        "table_column_slice": ((1, 4), (1, 1)),
+    }
+    assert (fields["in_strategy"], fields["manual_split"]) == (((4, 1), (1, 4)), (2, 1, 1, 1))
+
+
+@pytest.mark.parametrize("operator", ["SUM", "MEAN", "MAX"])
+def test_fields_are_merged(mode, operator):
+    ids, weights, fields = (
+        np.array([[2, 4, 0, 1]]),
+        np.array([[0.5, 2.0, 1.0, 0.0]], np.float32),
+        np.array([[0, 1, 0, 1]]),
+    )
+    layer = nn.MultiFieldEmbeddingLookup(5, 2, 3, Tensor(TABLE), operator=operator)
+    result = layer(Tensor(ids, ms.int32), Tensor(weights), Tensor(fields, ms.int32)).asnumpy()[0]
+    for field in range(3):
+        members = [(weights[0, i], TABLE[ids[0, i]]) for i in range(4) if fields[0, i] == field]
+        rows = [weight * row for weight, row in members if weight or operator != "MAX"]
+        expected = np.zeros(2)
+        if rows:
+            expected = np.max(rows, 0) if operator == "MAX" else np.sum(rows, 0)
+            expected = expected / sum(weight for weight, _ in members) if operator == "MEAN" else expected
+        np.testing.assert_allclose(result[field], expected, rtol=1e-6)
+
+
+def test_windows_are_unfolded_along_the_channels():
+    image = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    result = nn.Unfold([1, 2, 2, 1], [1, 1, 2, 1], [1, 1, 1, 1])(Tensor(image)).asnumpy()
+    assert result.shape == (1, 8, 2, 2)
+    for down in range(2):
+        for across in range(2):
+            window = image[0, :, down : down + 2, 2 * across : 2 * across + 2]
+            np.testing.assert_array_equal(result[0, :, down, across], window.reshape(2, 4).T.ravel())
+    same = nn.Unfold([1, 2, 2, 1], [1, 2, 2, 1], [1, 1, 1, 1], "same")(Tensor(image[:, :, :, :3]))
+    assert same.shape == (1, 8, 2, 2)
+
+
+def test_losses_of_margins(tensor):
+    x, y = tensor(4), np.array([1.0, -1.0, 1.0, -1.0], np.float32)
+    expected = np.log1p(np.exp(-y * x.asnumpy())).mean()
+    assert nn.SoftMarginLoss()(x, Tensor(y)).asnumpy() == pytest.approx(expected, rel=1e-5)
+
+    scores, labels = tensor(2, 4), np.array([[1, 3, -1, 0], [2, -1, 0, 0]])
+    losses = nn.MultilabelMarginLoss("none")(scores, Tensor(labels, ms.int32)).asnumpy()
+    for loss, row, own in zip(losses, scores.asnumpy(), ((1, 3), (2,)), strict=True):
+        others = [other for other in range(4) if other not in own]
+        assert loss == pytest.approx(sum(max(0, 1 - row[a] + row[b]) for a in own for b in others) / 4, rel=1e-5)
+
+    anchor, near, far = tensor(3, 4), tensor(3, 4), tensor(3, 4)
+    distance = lambda a, b: np.linalg.norm(a.asnumpy() - b.asnumpy() + 1e-6, axis=-1)
+    swapped = np.minimum(distance(anchor, far), distance(near, far))
+    expected = np.maximum(distance(anchor, near) - swapped + 0.5, 0).mean()
+    loss = nn.TripletMarginLoss(margin=0.5, swap=True)(anchor, near, far)
+    assert loss.asnumpy() == pytest.approx(expected, rel=1e-5)
+
+
+def test_signal_to_noise_ratio_and_clipping(tensor):
+    image = tensor(2, 1, 3, 3)
+    noise = (image.asnumpy() * 0.1) ** 2
+    expected = 10 * np.log10(1 / noise.mean((1, 2, 3)))
+    np.testing.assert_allclose(nn.PSNR()(image, image * 0.9).asnumpy(), expected, rtol=1e-4)
+    rows = tensor(3, 4)
+    norms = np.linalg.norm(nn.ClipByNorm(1)(rows, 0.5).asnumpy(), axis=1)
+    np.testing.assert_allclose(norms, 0.5, rtol=1e-5)
+
+
+def test_resize_by_factor_and_size():
+    image = Tensor(np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2))
+    resize = nn.ResizeBilinear()
+    assert resize(image, size=(3, 5)).shape == (1, 1, 3, 5)
+    assert resize(image, scale_factor=2).shape == (1, 1, 4, 4)
+    corners = resize(image, size=(3, 3), align_corners=True).asnumpy()[0, 0]
+    np.testing.assert_allclose(corners, [[0, 0.5, 1], [1, 1.5, 2], [2, 2.5, 3]])
+    with pytest.raises(SporaxValueError, match="either 'size' or 'scale_factor'"):
+        resize(image)
+
+
+def test_shared_layers_of_a_transformer_stack_start_equal():
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 6), 2)
+    first, second = (list(layer.get_parameters()) for layer in stack.layers)
+    assert all((a.asnumpy() == b.asnumpy()).all() and a is not b for a, b in zip(first, second, strict=True))
+    assert second[0].name.startswith("layers.1.")

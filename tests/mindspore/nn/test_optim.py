@@ -1,0 +1,246 @@
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import optax
+import pytest
+
+import sporax.mindspore as ms
+from sporax.base.errors import (
+    SporaxKeyError,
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+)
+from sporax.mindspore import Parameter, Tensor, nn
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+sys.path.insert(0, str(GOLDEN))
+
+import optimizer_recipes as recipes  # noqa: E402  (found through the line above)
+
+RECORDED = json.loads((GOLDEN / "optimizers.json").read_text())["parameters"]
+RELATIVE_ERROR = 1e-5
+
+
+def test_every_recipe_is_recorded():
+    assert RECORDED.keys() == recipes.RECIPES.keys()
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_ten_steps_are_those_of_mindspore(name):
+    for mine, theirs, parameter in zip(recipes.run(ms, name), RECORDED[name], recipes.SHAPES, strict=True):
+        error = np.linalg.norm(np.subtract(mine, theirs)) / np.linalg.norm(theirs)
+        assert error <= RELATIVE_ERROR, f"{parameter}: {error:.1e}"
+
+
+def weights(*values):
+    return [Parameter(Tensor(value), name=f"w{index}") for index, value in enumerate(values)]
+
+
+def steps(optimizer, count=3):
+    """Gradients of a bowl around zero, as numpy saw them."""
+    history = []
+    for _ in range(count):
+        grads = [weight.asnumpy() for weight in optimizer.parameters]
+        optimizer(tuple(map(Tensor, grads)))
+        history.append(grads)
+    return history
+
+
+def test_lamb_follows_its_paper():
+    (weight,) = params = weights([3.0, -4.0])
+    history = steps(nn.Lamb(params, 0.1, weight_decay=0.01))
+    w, m, v = np.array([3.0, -4.0]), 0.0, 0.0
+    for step, (gradient,) in enumerate(history, 1):
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        direction = (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-6) + 0.01 * w
+        w = w - 0.1 * np.linalg.norm(w) / np.linalg.norm(direction) * direction
+    np.testing.assert_allclose(weight.asnumpy(), w, rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_lars_scales_gradients_and_passes_biases(clip):
+    params = [*weights([3.0, -4.0]), Parameter(Tensor([1.0]), name="bias")]
+    inner = nn.SGD(params, 0.5, weight_decay=0.1, loss_scale=2.0)
+    history = steps(nn.LARS(inner, coefficient=0.3, use_clip=clip), 2)
+    w, bias = np.array([3.0, -4.0]), 1.0
+    for gradient, bias_gradient in history:
+        gradient = gradient / 2
+        norm = np.linalg.norm(w)
+        trust = 0.3 * norm / (np.linalg.norm(gradient) + 0.1 * norm + 1e-5)
+        trust = min(trust / 0.5, 1.0) if clip else trust
+        w, bias = w - 0.5 * trust * (gradient + 0.1 * w), bias - 0.5 * bias_gradient / 2
+    np.testing.assert_allclose(params[0].asnumpy(), w, rtol=1e-5)
+    np.testing.assert_allclose(params[1].asnumpy(), bias, rtol=1e-5)
+    with pytest.raises(SporaxTypeError, match="must be an Optimizer"):
+        nn.LARS(3)
+
+
+def test_l1_of_ftrl_makes_small_weights_zero():
+    (weight,) = params = weights([0.001, -2.0])
+    steps(nn.FTRL(params, learning_rate=0.1, l1=0.05), 1)
+    values = weight.asnumpy()
+    assert values[0] == 0
+    n, g = 0.1 + 4.0, -2.0
+    z = g - (n**0.5 - 0.1**0.5) / 0.1 * g
+    np.testing.assert_allclose(values[1], (np.sign(z) * 0.05 - z) / (n**0.5 / 0.1), rtol=1e-5)
+
+
+def test_momentum_looks_ahead_with_nesterov():
+    (weight,) = params = weights([1.0])
+    (first,), (second,) = steps(nn.Momentum(params, 0.1, 0.9, use_nesterov=True), 2)
+    w = 1.0 - 0.1 * (first + 0.9 * first)
+    np.testing.assert_allclose(weight.asnumpy(), w - 0.1 * (second + 0.9 * (0.9 * first + second)), rtol=1e-6)
+
+
+def test_adagrad_with_fixed_slots_keeps_them():
+    (weight,) = params = weights([1.0])
+    optimizer = nn.Adagrad(params, 0.25, 0.1, update_slots=False)
+    ((first,), (second,)) = steps(optimizer, 2)
+    np.testing.assert_allclose(weight.asnumpy(), 1.0 - 0.1 * (first + second) / 0.5, rtol=1e-6)
+    assert optimizer.accum[0].asnumpy() == 0.25
+
+
+def test_gradients_are_centralized_where_the_second_dimension_is_a_multiple_of_16():
+    wide = Parameter(Tensor(np.zeros((2, 16), np.float32)), name="wide")
+    narrow = Parameter(Tensor(np.zeros((2, 3), np.float32)), name="narrow")
+    optimizer = nn.SGD([{"params": [wide, narrow], "grad_centralization": True}], 1.0)
+    gradient = np.random.default_rng(0).normal(size=(2, 16)).astype(np.float32)
+    optimizer((Tensor(gradient), Tensor(gradient[:, :3])))
+    np.testing.assert_allclose(wide.asnumpy(), gradient.mean(1, keepdims=True) - gradient, atol=1e-6)
+    np.testing.assert_allclose(narrow.asnumpy(), -gradient[:, :3], atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [nn.LazyAdam, lambda params, rate: nn.Adam(params, rate, use_lazy=True)])
+def test_lazy_rows_stay_where_no_row_was_looked_up(make):
+    net = nn.EmbeddingLookup(4, 2, "ones", "DEVICE")
+    dense = Parameter(Tensor(np.ones((4, 2), np.float32)), name="dense")
+    optimizer = make([net.embedding_table, dense], 0.1)
+    one_row = np.zeros((4, 2), np.float32)
+    one_row[1] = 1
+    for gradient in (np.ones((4, 2), np.float32), one_row):
+        optimizer((Tensor(gradient), Tensor(gradient)))
+    table = net.embedding_table.asnumpy()
+    np.testing.assert_allclose(table[0], 0.9, rtol=1e-5)
+    assert (table[1] < 0.85).all()
+    assert (dense.asnumpy()[0] < 0.85).all()  # a dense Parameter moves on by its momentum
+
+
+def test_optax_transformation_trains_like_optax_itself(mode):
+    transformation = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1))
+    params = weights([3.0, -4.0], [1.0])
+    optimizer = nn.OptaxOptimizer(params, transformation)
+    values = {parameter.name: parameter.asnumpy() for parameter in params}
+    memory = transformation.init(values)
+    for _ in range(4):
+        optimizer(tuple(Tensor(values[name]) for name in ("w0", "w1")))
+        updates, memory = transformation.update(values, memory, values)
+        values = optax.apply_updates(values, updates)
+    for parameter in params:
+        np.testing.assert_allclose(parameter.asnumpy(), values[parameter.name], rtol=1e-5)
+    names = [parameter.name for parameter in optimizer.get_parameters()]
+    assert len(names) == len(set(names))
+    assert sum(name.startswith("optax.") and name.endswith("mu.w0") for name in names) == 1
+
+
+def test_optax_takes_a_rate_and_refuses_other_things():
+    (weight,) = params = weights([1.0])
+    nn.OptaxOptimizer(params, optax.sgd(1.0), learning_rate=[0.5, 0.25])((Tensor([1.0]),))
+    assert weight.asnumpy() == 0.5
+    with pytest.raises(SporaxTypeError, match=r"must be an optax\.GradientTransformation"):
+        nn.OptaxOptimizer(params, 3)
+
+
+def test_state_is_named_after_the_parameters():
+    net = nn.Dense(2, 2)
+
+    def names(optimizer):
+        return [parameter.name for parameter in optimizer.get_parameters()]
+
+    own = ["weight", "bias"]
+    assert names(nn.Momentum(net.trainable_params(), 0.1, 0.9)) == [
+        "global_step", "learning_rate", *own, "momentum", "moments.weight", "moments.bias",
+    ]  # fmt: skip
+    assert names(nn.SGD(net.trainable_params(), [0.1, 0.2]))[-1] == "learning_rate"
+    assert names(nn.AdaFactor(net.trainable_params()))[4:] == [
+        f"{slot}{joint}{name}"
+        for slot, joint in (("exp_avg", "."), ("exp_avg_sq", "_"), ("exp_avg_sq_col", "_"), ("exp_avg_sq_row", "_"))
+        for name in own
+    ] + ["afactor_step"]
+
+
+def test_rates_and_decays_can_be_asked_for():
+    first, second = weights([1.0], [1.0])
+    optimizer = nn.SGD([{"params": [first], "lr": 0.5, "weight_decay": 0.1}, {"params": [second]}], 0.1)
+    assert [rate.asnumpy().item() for rate in optimizer.get_lr()] == pytest.approx([0.5, 0.1])
+    assert [decay.asnumpy().item() for decay in optimizer.get_weight_decay()] == pytest.approx([0.1, 0.0])
+    assert optimizer.get_lr_parameter(second) is optimizer.learning_rate[1]
+    assert optimizer.get_lr_parameter([first])[0].name == "learning_rate_group_0"
+    with pytest.raises(SporaxTypeError, match="not one of its parameters"):
+        optimizer.get_lr_parameter(Parameter(Tensor([1.0]), name="other"))
+
+
+def test_bad_groups_and_gradients_are_refused():
+    first, second = weights([1.0], [1.0])
+    with pytest.raises(SporaxKeyError, match="rate"):
+        nn.SGD([{"params": [first], "rate": 0.1}])
+    with pytest.raises(SporaxRuntimeError, match="'w0' is there twice"):
+        nn.SGD([{"params": [first]}, {"params": [first]}])
+    with pytest.raises(SporaxValueError, match="'order_params'"):
+        nn.SGD([{"params": [first, second]}, {"order_params": [first]}])
+    with pytest.raises(SporaxValueError, match="must not be empty"):
+        nn.SGD([])
+    with pytest.raises(SporaxTypeError, match="either Parameters or dicts"):
+        nn.SGD([first, {"params": [second]}])
+    optimizer = nn.SGD([first, second])
+    with pytest.raises(SporaxRuntimeError, match=r"one gradient per parameter \(2\), but got 1"):
+        optimizer((Tensor([1.0]),))
+    with pytest.raises(SporaxValueError, match="gradient of 'w1'"):
+        optimizer((Tensor([1.0]), Tensor([1.0, 2.0])))
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda p: nn.Adam(p, beta1=1), SporaxTypeError),
+        (lambda p: nn.Adam(p, beta1=1.5), SporaxValueError),
+        (lambda p: nn.Adam(p, use_offload=True), SporaxNotImplementedError),
+        (lambda p: nn.Adam(p, use_amsgrad=True, use_lazy=True), SporaxValueError),
+        (lambda p: nn.Adam(p, fast=True), SporaxTypeError),
+        (lambda p: nn.SGD(p, -0.1), SporaxValueError),
+        (lambda p: nn.SGD(p, "0.1"), SporaxValueError),
+        (lambda p: nn.SGD(p, nesterov=True), SporaxValueError),
+        (lambda p: nn.Momentum(p, 0.1, 1), SporaxTypeError),
+        (lambda p: nn.SGD(p, loss_scale=0), SporaxValueError),
+        (lambda p: nn.SGD(p, weight_decay=-1.0), SporaxValueError),
+        (lambda p: nn.FTRL(p, learning_rate=[0.1, 0.2]), SporaxValueError),
+        (lambda p: nn.Rprop(p, etas=(0.5, 0.9)), SporaxValueError),
+        (lambda p: nn.Rprop(p, step_sizes=(1.0, 0.1)), SporaxValueError),
+        (lambda p: nn.AdaFactor(p, 0.1), SporaxValueError),
+        (lambda p: nn.AdaFactor(p, relative_step=False), SporaxValueError),
+        (lambda p: nn.RMSProp(p, epsilon=0.0), SporaxValueError),
+        (lambda p: nn.ASGD(p, lambd=1), SporaxTypeError),
+    ],
+)
+def test_bad_settings_are_refused(make, error):
+    with pytest.raises(error):
+        make(weights([1.0]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.piecewise_constant_lr([2, 1], [0.1, 0.2]),
+        lambda: nn.cosine_decay_lr(0.2, 0.1, 4, 2, 1),
+        lambda: nn.exponential_decay_lr(0.1, 0.0, 4, 2, 1),
+        lambda: nn.CosineDecayLR(0.2, 0.1, 3),
+        lambda: nn.WarmUpLR(0.1, 0),
+        lambda: nn.warmup_lr(0.1, 4, 2, -1),
+    ],
+)
+def test_bad_rates_are_refused(make):
+    with pytest.raises(SporaxValueError):
+        make()

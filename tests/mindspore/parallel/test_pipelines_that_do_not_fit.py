@@ -1,0 +1,92 @@
+"""What a pipeline does not allow is refused when the step is compiled, with the Cell's path and both stages."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from pipeline_cases import IDS, LABELS, Loss, Net, interleaved, losses, settings, straight
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore import Tensor, context, nn
+from sporax.mindspore.parallel.nn import PipelineCell
+
+
+@pytest.fixture(autouse=True)
+def graph_mode():
+    context.set_context(mode=context.GRAPH_MODE)
+
+
+@contextmanager
+def refusal(match):
+    """One of MindSpore's type that says for what, with a message that matches."""
+    with pytest.raises(SporaxRuntimeError, match=match) as caught:
+        yield
+    assert isinstance(caught.value, RuntimeError)
+    assert str(caught.value).startswith("For '"), str(caught.value)
+
+
+def refused(places, micro, match, stages=2, **more):
+    settings(stages, **more)
+    with refusal(match):
+        losses(places, micro, steps=1)
+
+
+def test_fewer_micro_batches_than_stages():
+    refused(straight(4), 2, "'micro_size' must not be smaller than the 4 pipeline stages, but got 2", stages=4)
+
+
+def test_a_stage_after_a_later_one():
+    refused([(0, 0), (1, 0), (0, 0), (1, 0)], 4, r"blocks\.2.*stage 0.*reads from .*blocks\.1.*stage 1 .*is larger")
+
+
+def test_a_stage_that_there_is_not():
+    refused([(0, 0), (2, 0)], 4, r"blocks\.1.*must be smaller than the 2 pipeline stages, but got 2")
+
+
+def test_stages_that_are_not_used():
+    refused(straight(2), 4, r"'pipeline_stages' is 4, but .* in 2 stage\(s\), \[0, 1\]", stages=4)
+
+
+def test_devices_that_cannot_be_divided():
+    refused(straight(3), 4, "'device_num' must be divisible by 'pipeline_stages', but got 8 and 3", stages=3)
+
+
+def test_training_without_micro_batches():
+    settings(2)
+    net = Net(straight(2))
+    step = nn.TrainOneStepCell(Loss(net), nn.SGD(net.trainable_params(), 0.1))
+    with refusal("pipeline_stages=2 must be trained with micro batches, but the step has no PipelineCell"):
+        step(Tensor(IDS), Tensor(LABELS))
+
+
+def test_a_stage_without_trainable_parameters():
+    settings(2)
+    net = Net(straight(2))
+    for cell in (net.blocks[1], net.head):
+        for parameter in cell.get_parameters():
+            parameter.requires_grad = False
+    step = nn.TrainOneStepCell(PipelineCell(Loss(net), 4), nn.SGD(net.trainable_params(), 0.1))
+    with refusal("every stage must have a trainable Parameter, but stage 1 has none"):
+        step(Tensor(IDS), Tensor(LABELS))
+
+
+def test_zero_bubble_v_needs_two_micro_batches_per_stage():
+    refused(interleaved(2, 2), 2, "at least 4 .*'zero_bubble_v'", schedule="zero_bubble_v")
+
+
+@pytest.mark.parametrize("schedule", ["seqpipe", "seqvpp", "seqsmartvpp"])
+def test_sequence_chunks_are_not_offered(schedule):
+    refused(straight(2), 4, f"'{schedule}' splits micro batches along the sequence", schedule=schedule)
+
+
+def test_prediction_needs_no_micro_batches():
+    settings(1)
+    np.random.seed(0)
+    import sporax.mindspore as ms
+
+    ms.set_seed(1)
+    expected = Net(straight(2)).set_train(False)(Tensor(IDS)).asnumpy()
+    settings(2, dataset_strategy="full_batch")
+    ms.set_seed(1)
+    got = Net(straight(2)).set_train(False)(Tensor(IDS)).asnumpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

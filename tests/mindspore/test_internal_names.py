@@ -1,0 +1,130 @@
+"""Internal and older names of MindSpore that published programs import: what they give. Numbers are the wheel's."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+from sporax.mindspore import Parameter, Tensor, nn, ops
+
+
+def test_numbers_become_arrays():
+    assert ops.scalar_to_array(2.5).dtype == ms.float32
+    assert ops.functional.scalar_to_array(3).dtype == ms.int32
+    assert ops.operations.ScalarToArray()(2.5).asnumpy() == 2.5
+    with pytest.raises(TypeError, match="For 'ScalarToArray', 'input_x' must be an int or a float"):
+        ops.scalar_to_array("2")
+
+
+def test_narrow_dtypes_hold_values():
+    assert [str(d) for d in (ms.qint4x2, ms.float8_e4m3fn, ms.float8_e5m2)] == ["Int4", "Float8E4M3FN", "Float8E5M2"]
+    assert repr(ms.float8_e5m2) == "mindspore.float8_e5m2"
+    assert Tensor([1, -3], ms.qint4x2).asnumpy().tolist() == [1, -3]
+    assert Tensor([1.0, -3.0], ms.float8_e4m3fn).astype(ms.float32).asnumpy().tolist() == [1, -3]
+
+
+def test_short_names_of_dtypes():
+    assert (ms.bool, ms.int, ms.float) == (ms.bool_, ms.int32, ms.float32)
+
+
+def test_seeds_of_operators_move_on():
+    from sporax.mindspore.common.seed import _get_graph_seed
+
+    before = ms.get_seed()
+    ms.set_seed(3)
+    pairs = [(_get_graph_seed(0, "Dropout"), _get_graph_seed(5, "X")) for _ in range(3)]
+    moved = [((3, 533697028), (3, 533697033)), ((3, 1067394056), (3, 1067394061))]
+    assert pairs == [((3, 0), (3, 5)), *moved]
+    ms.set_seed(3)
+    assert _get_graph_seed(0, "Dropout") == (3, 0)
+    with pytest.raises(ValueError, match="For 'Dropout', the 'seed'"):
+        _get_graph_seed(-1, "Dropout")
+    ms.set_seed(before or 0)
+
+
+def test_the_recursion_limit_is_raised_only():
+    before = sys.getrecursionlimit()
+    try:
+        ms.set_recursion_limit(before + 7)
+        ms.set_recursion_limit(10)
+        assert sys.getrecursionlimit() == before + 7
+    finally:
+        sys.setrecursionlimit(before)
+    with pytest.raises(ValueError, match="must > 0, but got '-1'"):
+        ms.set_recursion_limit(-1)
+    with pytest.raises(TypeError, match="must be int, but got 'str'"):
+        ms.set_recursion_limit("a")
+
+
+def test_one_parameter_takes_the_values_of_another():
+    from sporax.mindspore.train.serialization import _update_param, tensor_to_ms_type, tensor_to_np_type
+
+    target = Parameter(Tensor([1.0, 2.0]), name="w")
+    with pytest.warns(UserWarning, match="Float16 to Float32"):
+        _update_param(target, Parameter(Tensor([3.0, 4.0], ms.float16), name="other"), False)
+    np.testing.assert_array_equal(target.asnumpy(), [3, 4])
+    assert target.dtype == ms.float32
+    with pytest.raises(RuntimeError, match="shape"):
+        _update_param(target, Parameter(Tensor([3.0]), name="other"), False)
+    with pytest.raises(RuntimeError, match="dtype"):
+        _update_param(target, Parameter(Tensor([3.0, 4.0], ms.float16), name="other"), True)
+    assert (tensor_to_ms_type["Int4"], tensor_to_np_type["Float32"]) == (ms.qint4x2, np.float32)
+
+
+def test_directories_are_made(tmp_path):
+    from sporax.mindspore.train._utils import _make_directory, check_value_type
+
+    assert _make_directory(f"{tmp_path}/a/b") == os.path.realpath(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="must be a directory"):
+        _make_directory(f"{tmp_path}/file/b")
+    with pytest.raises(TypeError, match="must be a string"):
+        _make_directory("")
+    check_value_type("steps", 3, [int])
+    with pytest.raises(TypeError, match=r"For `steps` the type should be a valid type of \['int'\], but got bool"):
+        check_value_type("steps", True, int)
+
+
+def test_losses_are_handled_as_in_callbacks():
+    from sporax.mindspore.train.callback._callback import _handle_loss
+
+    assert _handle_loss(Tensor([1.0, 3.0])) == 2.0
+    assert _handle_loss((Tensor(1.5), 2)).asnumpy() == 1.5
+
+
+@pytest.mark.parametrize(("role", "enabled", "expected"), [("MS_SCHED", True, "sched"), ("MS_SCHED", False, "")])
+def test_roles_of_parameter_servers(monkeypatch, role, enabled, expected):
+    from sporax.mindspore.parallel import _ps_context
+
+    monkeypatch.setenv("MS_ROLE", role)
+    monkeypatch.setattr(_ps_context, "_is_ps_mode", lambda: enabled)
+    held = [name for name in ("worker", "pserver", "sched") if getattr(_ps_context, f"_is_role_{name}")()]
+    assert held == ([expected] if expected else [])
+
+
+def test_names_in_second_places():
+    from sporax.mindspore.communication._comm_helper import _is_initialized
+    from sporax.mindspore.nn.layer.activation import _activation
+
+    from sporax.mindspore._c_expression import typing
+    from sporax.mindspore.experimental import optim
+    from sporax.mindspore.mint import nn as mint_nn
+    from sporax.mindspore.nn import optim_ex
+    from sporax.mindspore.version import __version__
+
+    assert optim_ex.AdamW is optim.AdamW
+    assert nn.Linear is mint_nn.Linear
+    assert nn.AvgPool2dExt is mint_nn.AvgPool2d
+    assert _activation["relu"] is nn.ReLU
+    assert isinstance(ms.float32, typing.Float)
+    assert not _is_initialized()
+    assert __version__ == "2.10.0"
+    assert ops.Tensor is Tensor
+    assert ops.operations.identity()(Tensor([2.0])).asnumpy() == 2
+    assert ops.composite.repeat_elements(Tensor([1, 2]), 2).asnumpy().tolist() == [1, 1, 2, 2]
+    copied = ms.numpy.copy(Tensor([1.0]))
+    assert copied.dtype == ms.float32
+    assert ms.numpy.copy([1, 2]).dtype == ms.int32

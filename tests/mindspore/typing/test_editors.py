@@ -1,0 +1,57 @@
+"""Type checkers see the public names: planted mistakes are reported, and nothing else is."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sporax
+
+PROGRAM = Path(__file__).with_name("user_program.py")
+SOURCE = Path(sporax.__file__).parents[1]
+WRONG = {number for number, line in enumerate(PROGRAM.read_text().splitlines(), 1) if line.endswith("# wrong")}
+
+
+def run(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "MYPYPATH": str(SOURCE), **variables}
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, env=environ, timeout=280)
+
+
+def test_the_stubs_are_those_of_the_code():
+    script = Path(__file__).parents[3] / "tools" / "make_type_stubs.py"
+    done = run(sys.executable, script, "--check", PYTHONPATH=str(SOURCE))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_mypy_reports_the_planted_mistakes_and_nothing_else(tmp_path):
+    pytest.importorskip("mypy")
+    settings = tmp_path / "mypy.ini"
+    settings.write_text("[mypy]\nfollow_imports = silent\n")
+    flags = ["--config-file", settings, "--cache-dir", os.devnull, "--no-error-summary", "--ignore-missing-imports"]
+    done = run(sys.executable, "-m", "mypy", *flags, PROGRAM)
+    reported = {int(line) for line in re.findall(r"user_program\.py:(\d+): error", done.stdout)}
+    assert reported == WRONG, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_pyright_reports_the_planted_mistakes_and_nothing_else(tmp_path):
+    command = shutil.which("pyright", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if command is None:
+        pytest.skip("pyright is not installed: pip install pyright")
+    project = tmp_path / "pyrightconfig.json"
+    shutil.copy(PROGRAM, tmp_path)
+    project.write_text(json.dumps({"include": [PROGRAM.name], "extraPaths": [str(SOURCE)], "pythonVersion": "3.11"}))
+    done = run(command, "--outputjson", "--pythonpath", sys.executable, "--project", project)
+    if not done.stdout.startswith("{"):
+        pytest.skip(
+            f"pyright cannot start, it fetches its own program when it first runs: {done.stdout or done.stderr}"
+        )
+    actual = json.loads(done.stdout)["generalDiagnostics"]
+    reported = {entry["range"]["start"]["line"] + 1 for entry in actual if entry["severity"] == "error"}
+    assert reported == WRONG, [entry for entry in actual if entry["range"]["start"]["line"] + 1 not in WRONG]

@@ -1,0 +1,109 @@
+"""Blocks that repeat: that they are found where they are, and nowhere else."""
+
+import networks
+import numpy as np
+import pytest
+from rows import row_of_blocks
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.search.limit.block_tying import labels
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.space.repeated_blocks import find_repeats
+
+EIGHT = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
+
+
+def repeats_of(step):
+    problem = ProblemBuilder(step.graph, EIGHT, MODEL, SearchOptions(), hurry=True).build()
+    return problem, find_repeats(labels(problem), problem.edges)
+
+
+def assert_alike(costs, edges, repeats):
+    """Every edge of the problem is where the repeats say it is, with the table that they say, and none is left over."""
+    place = {decision: (block, at) for block, item in enumerate(repeats.blocks) for at, decision in enumerate(item)}
+    assert sorted([*place, *repeats.outside]) == list(range(len(costs)))
+    for row in zip(*repeats.blocks, strict=True):
+        assert all((costs[item] == costs[row[0]]).all() for item in row)
+    tables = {}
+    for first, second, table in edges:
+        pair, table = ((first, second), table) if first < second else ((second, first), table.T)
+        tables[pair] = tables.get(pair, 0) + table
+    report = {}
+
+    def tell(first, second, table):
+        pair, table = ((first, second), table) if first < second else ((second, first), table.T)
+        report[pair] = report.get(pair, 0) + table
+
+    for edge in repeats.others:
+        tell(*edge)
+    for number, block in enumerate(repeats.blocks):
+        for (here, there, later), table in repeats.wires.items():
+            if number + later < len(repeats.blocks):
+                tell(block[here], repeats.blocks[number + later][there], table)
+        for (here, decision), table in repeats.shared.items():
+            tell(block[here], decision, table)
+    for number, wire, is_first, decision in repeats.ends:
+        inside = repeats.blocks[number][wire[0 if is_first else 1]]
+        tell(*((inside, decision) if is_first else (decision, inside)), repeats.wires[wire])
+    assert report.keys() == tables.keys()
+    for pair, table in tables.items():
+        np.testing.assert_allclose(report[pair], table)
+
+
+@pytest.mark.parametrize("step", [
+    networks.mlp(12, 32, 1024),
+    networks.transformer(9, 8, 16, 64, 4),
+    networks.bare_transformer(9, 8, 16, 64),
+], ids=["products", "transformer, Adam", "transformer, SGD"])  # fmt: skip
+def test_what_repeats_is_the_whole_of_the_problem(step):
+    problem, repeats = repeats_of(step)
+
+    assert len(repeats.blocks) >= 4
+    assert_alike(problem.costs, problem.edges, repeats)
+
+
+def test_depth_adds_blocks_and_nothing_else():
+    (_, few), (_, many) = (repeats_of(networks.transformer(layers, 8, 16, 64, 4)) for layers in (9, 12))
+
+    assert len(many.blocks) == len(few.blocks) + 3
+    assert len(many.blocks[0]) == len(few.blocks[0])
+    assert len(many.outside) == len(few.outside)
+    assert many.wires.keys() == few.wires.keys()
+    assert len(many.ends) == len(few.ends)
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 3])
+def test_layers_of_several_kinds_take_turns(kinds):
+    costs, edges = row_of_blocks(0, 6 * kinds + 2, size=3, kinds=kinds)
+    repeats = find_repeats([cost.tobytes() for cost in costs], edges)
+
+    assert len(repeats.blocks[0]) == 3 * kinds
+    assert_alike(costs, edges, repeats)
+
+
+def test_what_all_layers_read_belongs_to_none():
+    costs, edges = row_of_blocks(1, 12, size=3, readers=2)
+    repeats = find_repeats([item.tobytes() for item in costs], edges)
+
+    assert {decision for _, decision in repeats.shared} == {len(costs) - 2, len(costs) - 1}
+    assert_alike(costs, edges, repeats)
+
+
+def test_a_layer_that_differs_ends_the_row():
+    costs, edges = row_of_blocks(2, 16, size=3)
+    costs[3 * 11] = costs[3 * 11] + 1
+    repeats = find_repeats([item.tobytes() for item in costs], edges)
+
+    assert not {33, 34, 35} & {item for block in repeats.blocks for item in block}
+    assert_alike(costs, edges, repeats)
+
+
+@pytest.mark.parametrize(
+    "step", [networks.mlp(2, 32, 64), networks.convolutional()], ids=["two layers", "convolutions"]
+)
+def test_few_layers_are_no_row(step):
+    assert repeats_of(step)[1] is None
+    assert find_repeats([], []) is None

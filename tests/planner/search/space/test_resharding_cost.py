@@ -1,0 +1,72 @@
+"""Prices of moves beside the search for the cheapest way."""
+
+import itertools
+
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.planner.communication.moves import LinkCosts
+from sporax.planner.communication.resharding import redistribute
+from sporax.planner.search.space.resharding_cost import ReshardingCosts
+from sporax.planner.search.space.shardings import placements_of
+
+MESH = DeviceMatrix((2, 4))
+LINKS = LinkCosts()
+SPEC = TensorSpec((64, 128))
+COMPLETE = list(placements_of(SPEC.shape, MESH, ((0,), (1,))))
+PARTS = [Placement(((), ()), (0, 1)), Placement(((0,), ()), (1,)), Placement(((), (1,)), (0,))]
+
+
+def cheapest(source, target):
+    return redistribute(SPEC.shape, SPEC.itemsize, source, target, MESH, True, LINKS).seconds
+
+
+def pairs():
+    return itertools.product([*COMPLETE, *PARTS], COMPLETE)
+
+
+def test_prices_are_those_of_the_cheapest_way():
+    resharding_costs = ReshardingCosts(MESH, LINKS)
+    exact = [resharding_costs.seconds(SPEC, a, b) == pytest.approx(cheapest(a, b), rel=1e-6) for a, b in pairs()]
+
+    assert sum(exact) >= 0.9 * len(exact)
+    assert all(resharding_costs.seconds(SPEC, a, b) <= 1.4 * cheapest(a, b) for a, b in pairs())
+
+
+def test_a_price_in_a_hurry_is_of_a_way_that_exists():
+    resharding_costs = ReshardingCosts(MESH, LINKS, hurry=True)
+    for a, b in pairs():
+        assert resharding_costs.seconds(SPEC, a, b) >= 0.5 * cheapest(a, b)
+        assert resharding_costs.seconds(SPEC, a, b) <= 5 * cheapest(a, b)
+
+
+def test_without_all_to_all_axes_are_gathered():
+    rows, columns = Placement(((1,), ())), Placement(((), (1,)))
+    size = SPEC.num_bytes // 4
+
+    assert ReshardingCosts(MESH, LINKS).seconds(SPEC, rows, columns) == LINKS.all_to_all((1,), [4], size)
+    assert ReshardingCosts(MESH, LINKS, alltoall=False).seconds(SPEC, rows, columns) > LINKS.gather((1,), [4], size)
+
+
+def test_tables_have_one_entry_per_pair():
+    resharding_costs = ReshardingCosts(MESH, LINKS)
+    table = resharding_costs.table(SPEC, [*COMPLETE, COMPLETE[0]], COMPLETE)
+
+    assert table.shape == (len(COMPLETE) + 1, len(COMPLETE))
+    assert (table[-1] == table[0]).all()
+    assert (table.diagonal() == 0).all()
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+def test_dimensions_that_are_never_cut_do_not_matter(hurry):
+    resharding_costs = ReshardingCosts(MESH, LINKS, hurry=hurry)
+    turned = TensorSpec((128, 1, 64))
+
+    def in_between(placement):
+        rows, columns = placement.dims
+        return Placement((columns, (), rows), placement.partial, placement.reduction)
+
+    for a, b in pairs():
+        assert resharding_costs.seconds(SPEC, a, b) == resharding_costs.seconds(turned, in_between(a), in_between(b))

@@ -1,0 +1,49 @@
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sporax.planner.solver import evaluate
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.methods.exact import ByProgram, peaks, solve_exactly
+from sporax.planner.solver.methods.label_rounds import ByLabels
+
+SEEDS = st.integers(0, 10**9)
+
+
+@pytest.mark.parametrize("make", [ByProgram, ByLabels])
+@settings(deadline=None, max_examples=60)
+@given(seed=SEEDS)
+def test_agrees_with_trying_every_choice(make, seed, tiny_graph, least):
+    graph = tiny_graph(seed)
+    expected = least(graph)
+    bounds = []
+    core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
+    outcome = solve_exactly(core, time.monotonic() + 30, report=bounds.append, rounds=make())
+    if expected == np.inf:
+        assert outcome.positions is None
+        assert outcome.bound == np.inf
+        return
+    assert outcome.optimal
+    assert evaluate(graph, core.expand(outcome.positions)).cost == expected
+    assert bounds == sorted(bounds)
+    assert abs(outcome.bound - expected) < 1e-6 * max(1, expected)
+
+
+def test_no_time_means_no_answer(tiny_graph):
+    graph = tiny_graph(1)
+    core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
+    outcome = solve_exactly(core, time.monotonic() - 1)
+    assert outcome.positions is None
+    assert not outcome.optimal
+    assert outcome.bound == -np.inf
+
+
+def test_peaks_are_apart_and_worst_first():
+    excess = np.array([0.0, 3.0, 2.9, -1.0, 0.5, 1.0, 0.0])
+    assert peaks(excess, most=2).tolist() == [1, 5]
+    assert peaks(-excess[:1]).tolist() == []

@@ -1,0 +1,48 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from solver_graphs import whole
+
+from sporax.planner.solver import evaluate
+from sporax.planner.solver.methods.lagrangian import PriceAscent
+
+SEEDS = st.integers(0, 10**9)
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=SEEDS)
+def test_bounds_and_marginals_never_exceed_the_truth(seed, tiny_graph, least):
+    graph = tiny_graph(seed, forbidden=0.0)
+    expected = least(graph)
+    if expected == np.inf:
+        return
+    core = whole(graph)
+    ascent = PriceAscent(core)
+    for _ in range(30):
+        assert ascent.sweep() <= expected + 1e-6
+    assert ascent.bound <= expected + 1e-6
+    useless = ascent.useless(expected)
+    for choices in np.ndindex(*graph.sizes):
+        measured = evaluate(graph, choices)
+        if measured.feasible and measured.cost == expected:
+            assert not useless[core.offsets[:-1] + np.array(choices)].any()
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=SEEDS, limited=st.booleans())
+def test_strategies_without_partners_leave_bounds_numbers(seed, limited, tiny_graph, least):
+    """Reduction, which takes them out, may run out of time."""
+    graph = tiny_graph(seed, forbidden=0.6, limited=limited)
+    ascent = PriceAscent(whole(graph))
+    for _ in range(10):
+        assert ascent.sweep() <= least(graph) + 1e-6
+    assert not np.isnan(ascent.marginals[1]).any()
+
+
+def test_decoded_choices_are_measured_by_the_core(tiny_graph):
+    core = whole(tiny_graph(5, forbidden=0.0, limited=False))
+    ascent = PriceAscent(core)
+    ascent.sweep()
+    positions = ascent.decode()
+    assert core.fits(positions)
+    assert core.cost(positions) >= ascent.bound - 1e-9

@@ -1,0 +1,70 @@
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from solver_graphs import whole
+
+from sporax.planner.solver.contest.synthetic import training_step
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.graph.reductions import reduce
+from sporax.planner.solver.methods.large_neighborhood_search import Neighbourhoods, resolve
+from sporax.planner.solver.portfolio.roles import first_positions
+
+SEEDS = st.integers(0, 10**9)
+
+
+@pytest.fixture(scope="module")
+def step_core():
+    graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
+    return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS)
+def test_freeing_every_node_solves_the_whole(seed, tiny_graph, least):
+    graph = tiny_graph(seed, forbidden=0.0)
+    core = whole(graph)
+    start = first_positions(core, time.monotonic() + 10)
+    if start is None:
+        return
+    outcome, chosen = resolve(core, start, np.arange(core.num_nodes), time.monotonic() + 10)
+    assert outcome.optimal
+    assert core.cost(chosen) == least(graph)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS)
+def test_a_neighbourhood_changes_only_its_nodes_and_fits(seed, tiny_graph):
+    core = whole(tiny_graph(seed, forbidden=0.0))
+    start = first_positions(core, time.monotonic() + 10)
+    if start is None:
+        return
+    rng = np.random.default_rng(seed)
+    free = np.flatnonzero(rng.random(core.num_nodes) < 0.5)
+    if not len(free):
+        return
+    _, chosen = resolve(core, start, free, time.monotonic() + 10)
+    fixed = np.setdiff1d(np.arange(core.num_nodes), free)
+    np.testing.assert_array_equal(chosen[fixed], start[fixed])
+    assert core.fits(chosen)
+    assert core.cost(chosen) <= core.cost(start)
+
+
+def test_search_reaches_cheaper_choices_on_a_made_up_step(step_core):
+    start = first_positions(step_core, time.monotonic() + 10)
+    search = Neighbourhoods(step_core, start, np.random.default_rng(0))
+    for _ in range(6):
+        search.step(time.monotonic() + 5)
+    assert step_core.fits(search.positions)
+    assert step_core.cost(search.positions) < step_core.cost(start)
+
+
+def test_only_allowed_strategies_are_offered(step_core):
+    start = first_positions(step_core, time.monotonic() + 10)
+    nothing = np.zeros(len(step_core.costs), dtype=np.bool_)
+    _, chosen = resolve(step_core, start, np.arange(step_core.num_nodes), time.monotonic() + 5, nothing)
+    np.testing.assert_array_equal(chosen, start)

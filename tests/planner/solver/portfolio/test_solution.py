@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sporax.base.errors import SporaxValueError
+from sporax.planner.solver import CostGraph, evaluate, read_graph, solve
+from sporax.planner.solver.contest.synthetic import training_step
+
+DATA = Path(__file__).parents[3] / "data" / "iopddl"
+SEEDS = st.integers(0, 10**9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=SEEDS, limited=st.booleans())
+def test_tiny_graphs_are_solved_to_proven_optimality(seed, limited, tiny_graph, least):
+    graph = tiny_graph(seed, limited=limited)
+    expected = least(graph)
+    solution = solve(graph, seconds=30)
+    if expected == np.inf:
+        assert solution.choices is None
+        assert solution.infeasible
+        assert not solution.optimal
+        return
+    assert solution.optimal
+    assert solution.cost == solution.bound == expected
+    assert solution.gap == 0
+    assert evaluate(graph, solution.choices).feasible
+
+
+@pytest.mark.parametrize(("name", "least_cost"), [("G", 217_039), ("B", 532_843)])
+def test_contest_graphs_are_solved_to_proven_optimality(name, least_cost):
+    graph = read_graph(DATA / f"{name}.json.gz")
+    solution = solve(graph, seconds=120)
+    assert (solution.cost, solution.bound, solution.optimal) == (least_cost, least_cost, True)
+    assert solution.peak <= graph.limit
+    assert evaluate(graph, solution.choices).cost == least_cost
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_workers_agree_with_the_integer_program(threads, monkeypatch):
+    graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
+    expected = solve(graph, seconds=60)
+    assert expected.optimal
+    monkeypatch.setattr("sporax.planner.solver.portfolio.solution._SMALL_ENTRIES", -1)
+    improvements = []
+    solution = solve(graph, seconds=60, threads=threads, progress=lambda *news: improvements.append(news))
+    assert solution.statistics["method"] == "team"
+    assert solution.cost == expected.cost
+    assert solution.optimal
+    assert improvements[-1][1] == expected.cost
+
+
+def test_when_time_runs_out_the_best_so_far_is_returned(monkeypatch):
+    graph = training_step(layers=6, mesh=(2, 4, 4), choices=20, width=32)
+    monkeypatch.setattr("sporax.planner.solver.portfolio.solution._SMALL_ENTRIES", -1)
+    monkeypatch.setattr("sporax.planner.solver.portfolio.solution.run_team", lambda *_, **__: None)
+    solution = solve(graph, seconds=0.01)
+    assert evaluate(graph, solution.choices).cost == solution.cost
+    assert solution.bound is None
+    assert not solution.optimal
+
+
+def test_workers_prove_that_nothing_fits(monkeypatch):
+    # Three nodes pairwise forbidden to agree on two strategies: no reduction sees it, memory binds nowhere.
+    differ = [1e18, 0, 0, 1e18]
+    edges = [(0, 1, differ), (1, 2, differ), (0, 2, differ)]
+    graph = CostGraph.build([[1, 2]] * 3, [[1, 1]] * 3, [(0, 1)] * 3, edges, None)
+    assert solve(graph).infeasible
+    monkeypatch.setattr("sporax.planner.solver.portfolio.solution._SMALL_ENTRIES", -1)
+    solution = solve(graph, seconds=60)
+    assert solution.infeasible
+    assert solution.choices is None
+
+
+def test_an_empty_graph_costs_nothing():
+    solution = solve(CostGraph.build([], [], [], [], None))
+    assert (solution.cost, solution.optimal, solution.peak) == (0, True, 0)
+
+
+def test_the_memory_limit_is_what_makes_it_dear():
+    graph = CostGraph.build([[1, 5]], [[9, 2]], [(0, 1)], [], limit=4)
+    assert solve(graph).choices.tolist() == [1]
+
+
+@pytest.mark.parametrize("arguments", [{"seconds": 0}, {"seconds": float("nan")}, {"threads": 0}])
+def test_wrong_budgets_are_refused(arguments):
+    with pytest.raises(SporaxValueError, match="seconds and threads must be positive"):
+        solve(CostGraph.build([], [], [], [], None), **arguments)

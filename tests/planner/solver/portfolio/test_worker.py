@@ -1,0 +1,80 @@
+import io
+import pickle
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from solver_graphs import whole
+
+from sporax.planner.solver import CostGraph
+from sporax.planner.solver.contest.synthetic import training_step
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.graph.reductions import reduce
+from sporax.planner.solver.portfolio.roles import Board
+from sporax.planner.solver.portfolio.worker import Failure, News, Task, work
+
+SEEDS = st.integers(0, 10**9)
+
+
+@pytest.mark.parametrize("searches", [True, False])
+def test_a_task_is_worked_until_the_board_is_closed(board, searches):
+    graph = training_step(layers=1, mesh=(2, 4), choices=6, width=16)
+    core = Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
+    work(Task(core.as_network(), 60.0, 0, True, searches), board, time.monotonic() + 60)
+    assert board.closed
+    assert core.cost(board.positions) == board.cost
+
+
+def easy_core():
+    return whole(CostGraph.build([[1, 2], [3, 4]], [[1, 1]] * 2, [(0, 1)] * 2, [(0, 1, [1, 0, 0, 1])], None))
+
+
+def test_no_work_is_done_past_the_deadline(board):
+    work(Task(easy_core().as_network(), 1.0, 0, True, True), board, time.monotonic() - 1)
+    assert board.positions is None
+    assert board.bound == -np.inf
+
+
+def test_a_board_that_is_closed_needs_no_work(board):
+    board.take(4.0, np.array([0, 1]))
+    board.bounded(4.0)
+    work(Task(easy_core().as_network(), 60.0, 0, True, True), board, time.monotonic() + 60)
+    assert board.positions.tolist() == [0, 1]
+
+
+def run_worker(task):
+    """The messages of a worker process that is given this task, and an end of its input only after it is done."""
+    command = [sys.executable, "-c", "from sporax.planner.solver.portfolio.worker import main; main()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        pickle.dump(task, process.stdin)
+        process.stdin.flush()
+        output = io.BytesIO(process.stdout.read())
+    messages = []
+    while output.tell() < len(output.getvalue()):
+        messages.append(pickle.load(output))
+    return messages
+
+
+def test_a_worker_process_posts_the_optimum_and_ends():
+    messages = run_worker(Task(easy_core().as_network(), 60.0, 0, True, True))
+    assert all(isinstance(message, News) for message in messages)
+    assert messages[-1].cost == min(1 + 3 + 1, 1 + 4, 2 + 3, 2 + 4 + 1)
+    assert messages[-1].bound == pytest.approx(messages[-1].cost)
+
+
+def test_a_worker_process_that_meets_an_error_says_which():
+    network = easy_core().as_network()
+    network.links[0][1] = np.zeros((5, 5))  # not the shape of its nodes
+    *_, last = run_worker(Task(network, 60.0, 0, True, True))
+    assert isinstance(last, Failure)
+    assert "Traceback" in last.text
+
+
+@pytest.fixture
+def board():
+    return Board(lambda *news: None)

@@ -1,0 +1,48 @@
+"""Leases of samples: each is done once, whatever happens to workers."""
+
+import pytest
+
+pytest.importorskip("zmq")
+
+from sporax.ps.protocol.messages import LeaseSamples
+from sporax.ps.scheduler.journal import Journal
+from sporax.ps.scheduler.sample_leases import SampleLeases
+
+
+def ask(rank, incarnation=1):
+    return LeaseSamples(0, rank, incarnation, total=10, size=4)
+
+
+@pytest.fixture
+def leases():
+    return SampleLeases(Journal("job", worker_num=3, server_num=1))
+
+
+def test_leases_cover_all_samples_once(leases):
+    lent = []
+    for _ in range(3):
+        lent.append(leases.lend(ask(0)))
+        assert leases.finish(lent[-1])
+    assert [leases.samples_of(lease) for lease in lent] == [(0, 4), (4, 8), (8, 10)]
+    assert leases.lend(ask(0)) is None
+    assert not leases.any_lent
+
+
+def test_a_worker_that_asks_again_gets_the_lease_that_it_has(leases):
+    assert leases.lend(ask(0)) == leases.lend(ask(0)) == 0
+    assert leases.lend(ask(1)) == 1
+
+
+def test_what_a_restarted_worker_had_not_finished_is_lent_again(leases):
+    first, second = leases.lend(ask(0)), leases.lend(ask(1))
+    leases.finish(second)
+    leases.take_back(0, 2)
+    leases.take_back(1, 2)
+    assert leases.lend(ask(2)) == first
+    assert leases.lend(ask(1, 2)) == 2
+
+
+def test_a_lease_is_finished_once(leases):
+    lease = leases.lend(ask(0))
+    assert leases.finish(lease)
+    assert not leases.finish(lease)

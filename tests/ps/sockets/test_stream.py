@@ -1,0 +1,199 @@
+"""Connections between processes of one machine: whole messages in order, whatever pieces the kernel makes of them."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sporax.launch.servers.ps_cluster import background
+from sporax.ps.client.store import Dense, Store
+from sporax.ps.protocol import wire
+from sporax.ps.protocol.messages import Acked, Entry, Hello, OptimizerSpec, Pulled, Push, Source
+from sporax.ps.sockets.stream import Stream, Streams
+
+
+def push(number: int, size: int) -> tuple[Push, list[wire.Frame]]:
+    values = np.full(size, number, np.float32)
+    return Push(number, 0, 1, Source(0, 1, number, 0), 1.0, [Entry(0, 0.1, -1, size)]), wire.chunks(values)
+
+
+def together(parts: list[wire.Frame]) -> bytes:
+    return b"".join(bytes(part) for part in parts)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, Stream]]:
+    raw, other = socket.socketpair()
+    stream = Stream(other)
+    yield raw, stream
+    stream.close()
+    raw.close()
+
+
+@pytest.fixture
+def hubs(tmp_path: Path) -> Iterator[tuple[Streams, Streams, str]]:
+    path = str(tmp_path / "s")
+    server, client = Streams(path), Streams()
+    yield server, client, path
+    client.close()
+    server.close()
+
+
+def test_messages_cut_anywhere_arrive_whole(pair: tuple[socket.socket, Stream]) -> None:
+    raw, stream = pair
+    rng = random.Random(0)
+    messages = [push(number, rng.choice([0, 1, 7, 3000, 30000])) for number in range(30)]
+    data = b"".join(together(wire.encode(*message)) for message in messages)
+
+    def feed() -> None:
+        position = 0
+        while position < len(data):
+            count = rng.choice([1, 5, 23, 24, 25, 200, 5000, 70000])
+            raw.sendall(data[position : position + count])
+            position += count
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    for message, frames in messages:
+        incoming = None
+        while incoming is None:
+            incoming = stream.receive(wait=True)
+        assert incoming[0] == message
+        assert together(list(incoming[1])) == together(frames)
+    thread.join()
+
+
+def test_structs_longer_than_the_scratch_memory_arrive(pair: tuple[socket.socket, Stream]) -> None:
+    raw, stream = pair
+    message = Pulled(1, 0, 0, list(range(100_000)), [])
+    thread = threading.Thread(target=raw.sendall, args=(together(wire.encode(Acked(1, 2, 3)) + wire.encode(message)),))
+    thread.start()
+    received = []
+    while len(received) < 2:
+        incoming = stream.receive(wait=True)
+        received += [incoming[0]] if incoming is not None else []
+    thread.join()
+    assert received == [Acked(1, 2, 3), message]
+
+
+def test_two_processes_that_both_send_much_do_not_wait_for_each_other(hubs: tuple[Streams, Streams, str]) -> None:
+    server, client, path = hubs
+    connection = client.connect(path, b"me")
+    assert connection is not None
+    count, size = 12, 1 << 20
+    for number in range(count):
+        client.send(connection, *push(number, size))
+    assert connection.has_unsent
+    back: list[int] = []
+    until = time.monotonic() + 60
+    while len(back) < count and time.monotonic() < until:
+        for stream, message, frames in server.receive():
+            assert stream.identity == b"me"
+            assert server.reply(b"me", message, frames)
+        for _, message, frames in client.receive():
+            assert isinstance(message, Push)
+            assert np.all(np.frombuffer(frames[0], np.float32) == message.request)
+            back.append(message.request)
+    assert back == list(range(count))
+    assert not connection.has_unsent
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"x" * 40, wire.HEADER.pack(b"SPXP\2\0\0\0", 1 << 30, 0, 0), together(wire.encode(Hello(b"a")))[:-1] + b"?"],
+)
+def test_what_is_no_message_ends_the_connection_and_is_counted(hubs: tuple[Streams, Streams, str], data: bytes) -> None:
+    server, client, path = hubs
+    good = client.connect(path, b"good")
+    bad = socket.socket(socket.AF_UNIX)
+    bad.connect(path)
+    bad.sendall(data)
+    received = []
+    until = time.monotonic() + 20
+    while server.bad_messages == 0 and time.monotonic() < until:
+        received += list(server.receive(0.01))
+    assert server.bad_messages == 1
+    bad.settimeout(10)
+    assert bad.recv(1) == b""
+    bad.close()
+    assert good is not None
+    client.send(good, Acked(1, 2, 3))
+    while not received and time.monotonic() < until:
+        received += list(server.receive(0.01))
+    assert [message for _, message, _ in received] == [Acked(1, 2, 3)]
+
+
+def test_a_name_belongs_to_its_newest_connection(hubs: tuple[Streams, Streams, str]) -> None:
+    server, client, path = hubs
+    first = client.connect(path, b"me")
+    list(server.receive(1.0))
+    list(server.receive(1.0))
+    second = client.connect(path, b"me")
+    until = time.monotonic() + 20
+    answers: list[object] = []
+    while not answers and time.monotonic() < until:
+        list(server.receive(0.01))
+        server.reply(b"me", Acked(1, 2, 3))
+        answers += [stream for stream, _, _ in client.receive(0.01) if stream is second]
+    assert answers
+    list(client.receive(0.1))
+    assert first is not None
+    assert not first.is_open
+    assert not server.reply(b"somebody else", Acked(1, 2, 3))
+
+
+def test_arrays_go_to_the_memory_that_waits_for_them(tmp_path: Path) -> None:
+    target = memoryview(bytearray(400))
+    server = Streams(str(tmp_path / "s"))
+    client = Streams(place=lambda message, size: target if size == 400 else None)
+    connection = client.connect(str(tmp_path / "s"), b"me")
+    assert connection is not None
+    until = time.monotonic() + 20
+    sent = [push(3, 100), push(4, 50)]
+    while not all(server.reply(b"me", *message) for message in sent) and time.monotonic() < until:
+        list(server.receive(0.01))
+    received = []
+    while len(received) < 2 and time.monotonic() < until:
+        received += [frames for _, _, frames in client.receive(0.01)]
+    assert received[0][0] is target
+    assert np.all(np.frombuffer(target, np.float32) == 3)
+    assert np.all(np.frombuffer(received[1][0], np.float32) == 4)
+    client.close()
+    server.close()
+
+
+def test_answers_are_received_while_the_caller_does_something_else() -> None:
+    size = 1 << 21  # more than the buffers of a socket hold
+    with background(1, 1, MS_PS_STALENESS="-1", MS_PS_DURABILITY="memory", MS_PS_SLOTS="2") as cluster:
+        store = Store(cluster.cluster.address, timeout=60.0)
+        store.declare([Dense("w", size, 0)], [OptimizerSpec("sgd")])
+        store.initialise([np.arange(size, dtype=np.float32)])
+        plan = store.start_pull()
+        until = time.monotonic() + 30
+        while store._client.state.open and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not store._client.state.open
+        np.testing.assert_array_equal(store.finish_pull(plan)[0][0], np.arange(size, dtype=np.float32))
+        store.close()
+
+
+def test_messages_that_came_with_others_are_not_left_until_more_come(hubs: tuple[Streams, Streams, str]) -> None:
+    """One read brings many small messages, of which a turn takes only some: the kernel does not tell of the rest again."""
+    server, client, path = hubs
+    connection = client.connect(path, b"me")
+    assert connection is not None
+    sent = [Acked(number, 0, 0) for number in range(50)]
+    for message in sent:
+        client.send(connection, message)
+    received: list[object] = []
+    until = time.monotonic() + 20
+    while len(received) < len(sent) and time.monotonic() < until:
+        received += [message for _, message, _ in server.receive(0.01)]
+    assert received == sent

@@ -1,0 +1,449 @@
+"""`sporax.plan`: plain JAX functions, planned and run on eight devices."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sporax
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.graph import Role
+from sporax.planner.cost import cost_of
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape):
+    return jnp.asarray(RNG.normal(size=shape) * 0.1, jnp.float32)
+
+
+def train_step(params, batch):
+    def loss(params):
+        hidden = jax.nn.gelu(batch["x"] @ params["up"])
+        return ((hidden @ params["down"] - batch["y"]) ** 2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+
+PARAMS = {"up": floats(512, 1024), "down": floats(1024, 512)}
+BATCH = {"x": floats(64, 512), "y": floats(64, 512)}
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "ilp", "recursive", "propagation", "repeated_blocks"])
+def test_a_planned_step_equals_the_function(mode):
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode=mode, carry={0: 0})
+    assert planned.in_shardings[0] == planned.out_shardings[0]  # the updated parameters go in again
+    step = planned.function(donate=(0,))
+    # A copy: arrays that lie on one device may share it with the copy there, and that is given away.
+    params, batch = jax.device_put((jax.tree.map(jnp.copy, PARAMS), BATCH), planned.in_shardings)
+    alone = PARAMS
+    for _ in range(2):
+        params, value = step(params, batch)
+        alone, expected = train_step(alone, BATCH)
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(params["up"], alone["up"], rtol=1e-4, atol=1e-6)
+
+
+def test_planning_needs_no_devices_and_no_values():
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (PARAMS, BATCH))
+    planned = sporax.plan(train_step, *shapes, devices=64, hardware="h200", mode="recursive", carry={0: 0})
+    assert planned.plan.mesh.num_devices == 64
+    assert planned.search.cost_seconds > 0
+    assert "['up']" in str(planned.summary())
+    with pytest.raises(SporaxValueError, match="needs the 64 devices of the plan, but this process sees 8"):
+        planned.function()
+
+
+@pytest.mark.parametrize(("mode", "proven"), [("dynamic", True), ("recursive", False)])
+def test_summaries_say_how_the_plan_was_found(mode, proven):
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode=mode, carry={0: 0})
+    report = planned.summary()
+    assert report.search is not None
+    assert (report.search.method, report.search.optimal) == (mode, proven)
+    assert report.search.predicted_seconds == planned.search.cost_seconds
+    assert "(this plan is optimal)" in str(report) if proven else "none" in str(report)
+    value = json.loads(report.to_json())["search"]
+    assert (value["bound_seconds"] is not None) == proven
+    assert value["search_seconds"] > 0
+
+
+def test_plans_answer_questions():
+    best, fast = (
+        sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed=fixed, carry={0: 0})
+        for fixed in (None, {1: (8, 1)})
+    )
+    number = next(n for n, item in enumerate(best.graph.operators) if item.name == "dot_general")
+    (answers,) = best.explain(f"#{number}", most=4)
+    assert len(answers.alternatives) == 4
+    assert answers.chosen.assignment == best.plan.operators[number].assignment
+    assert "variable" in best.diff(fast)
+    assert best.diff(fast.plan) == best.diff(fast)
+    assert best.diff(best) == ""
+    other = sporax.plan(lambda x: x * 2, BATCH["x"], devices=8, hardware="h100")
+    with pytest.raises(SporaxValueError, match="'other' must be a plan of the same step"):
+        best.diff(other)
+
+
+def test_other_plans_are_dearer_and_run():
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", carry={0: 0})
+    others = planned.alternatives(2)
+    assert len(others) == 2
+    costs = [item.search.cost_seconds for item in (planned, *others)]
+    assert costs == sorted(costs)
+    assert planned.diff(others[0])
+    assert others[0].diff(others[1])
+    params, batch = jax.device_put((PARAMS, BATCH), others[1].in_shardings)
+    _, value = others[1].function()(params, batch)
+    np.testing.assert_allclose(value, train_step(PARAMS, BATCH)[1], rtol=1e-5)
+    with pytest.raises(SporaxValueError, match="'count' must be at least 1, but got 0"):
+        planned.alternatives(0)
+
+
+def test_arguments_can_be_fixed():
+    cut = {"up": (1, 8), "down": (8, 1)}
+    planned = sporax.plan(
+        train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: cut, 1: (1, 1)}, carry={0: 0}
+    )
+    places = [item.parts(planned.plan.mesh) for item in planned.plan.inputs]
+    assert places == [(8, 1), (1, 8), (1, 1), (1, 1)]  # leaves stand in the order of their names
+
+
+def test_what_hides_behind_computing_is_not_counted():
+    """Whole parameters and cut data: only gradients travel, and with full overlap they cost nothing."""
+    told = {"devices": 8, "hardware": "h100", "fixed": {0: (1, 1), 1: (8, 1)}, "carry": {0: 0}}
+    batch = dict.fromkeys(("x", "y"), jax.ShapeDtypeStruct((16384, 512), jnp.float32))
+    none, half, full = (sporax.plan(train_step, PARAMS, batch, **told, overlap=share) for share in (0.0, 0.5, 1.0))
+    costs = [item.search.cost_seconds for item in (none, half, full)]
+    assert costs[0] > costs[1] > costs[2]
+    assert costs[2] >= cost_of(full.graph, full.plan, full.model).compute_seconds * (1 - 1e-9)
+
+
+def test_memory_is_a_limit():
+    free = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode="ilp", carry={0: 0})
+    peak = free.search.statistics["peak_bytes"]
+    less = sporax.plan(
+        train_step, PARAMS, BATCH, devices=8, hardware="h100", mode="ilp", carry={0: 0}, memory=f"{peak * 0.95 / 1e6}MB"
+    )
+    assert less.search.statistics["peak_bytes"] <= 0.95 * peak
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "guess"}, "'mode' must be one of"),
+        ({"hardware": "abacus"}, "abacus"),
+        ({"fixed": {2: (1,)}}, "must name one of 2 arguments"),
+        ({"fixed": {0: {"up": (1, 8)}}}, "a sharding for each of the 2 arrays"),
+        ({"fixed": {0: (3, 1)}}, "divi"),
+        ({"carry": {5: 0}}, "'carry' must name one of 2 results"),
+        ({"carry": {1: 0}}, "structure of argument 0"),
+        ({"fixed": {1: (8,)}}, "with a number of slices per dimension, but got"),
+        ({"fixed": {1: (True, 1)}}, "a tuple with a number of slices per dimension, but got"),
+        ({"overlap": True}, "'overlap' must be between 0 and 1, but got True"),
+        ({"memory": "lots", "mode": "ilp"}, "a text like '80GB'"),
+        ({"overlap": 1.5}, "'overlap' must be between 0 and 1, but got 1.5"),
+        ({"overlap": "all"}, "'overlap' must be between 0 and 1, but got 'all'"),
+        ({"devices": True}, "'devices' must be a number of devices"),
+        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8 for a sharding"),
+        ({"fixed": {1: (2, 2, 2)}}, r"'fixed' must fit args\[1\]\['x'\] of shape .*, but got \(2, 2, 2\)"),
+        ({"carry": {0: 0, 1: 0}}, "'carry' must name every argument once at most"),
+        (
+            {"saved": "{}", "devices": None, "memory": "1GB"},
+            "'memory' must be left out together with 'saved', but got '1GB'",
+        ),
+        ({"saved": "{}", "devices": None}, "there must be a saved plan, but it must have 'version'"),
+    ],
+)
+def test_bad_input_says_what_is_wrong(options, words):
+    with pytest.raises(SporaxValueError, match=words):
+        sporax.plan(train_step, PARAMS, BATCH, **{"devices": 8, "hardware": "h100", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"hardware": 3}, "a name or the path"),
+        ({"fixed": [(1, 8)]}, "'fixed' must be a mapping"),
+        ({"carry": [0]}, "'carry' must be a mapping"),
+        ({"carry": {0: [1]}}, r"'carry' must name positions of arguments, but got \[1\]"),
+        ({"mode": ["dynamic"]}, r"'mode' must be a text, but got \['dynamic'\]"),
+    ],
+)
+def test_wrong_types_are_type_errors(options, words):
+    with pytest.raises(SporaxTypeError, match=words):
+        sporax.plan(train_step, PARAMS, BATCH, **{"devices": 8, **options})
+
+
+def test_numbers_and_keys_are_arguments_and_texts_are_not():
+    def scaled(key, x, factor):
+        return factor * x + jax.random.normal(key, x.shape)
+
+    arguments = (jax.random.key(0), jnp.ones((8, 8)), 2.0)
+    planned = sporax.plan(scaled, *arguments)
+    np.testing.assert_allclose(planned.function()(*arguments), scaled(*arguments), rtol=1e-6)
+    with pytest.raises(SporaxTypeError, match=r"must hold arrays or numbers, but got 'two' at args\[1\]"):
+        sporax.plan(jnp.multiply, BATCH["x"], "two")
+
+
+def test_a_saved_plan_is_taken_as_it_is():
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={1: (8, 1)}, carry={0: 0})
+    again = sporax.plan(train_step, PARAMS, BATCH, hardware="h100", carry={0: 0}, saved=planned.plan.to_json())
+    assert again.plan == planned.plan
+    assert again.diff(planned) == ""
+    assert (again.search.method, again.search.bound_seconds) == ("saved", None)
+    assert again.search.cost_seconds == cost_of(planned.graph, planned.plan, planned.model).seconds
+    assert again.predicted_seconds == planned.predicted_seconds
+    with pytest.raises(SporaxValueError, match="operators as in the graph"):
+        sporax.plan(jnp.dot, BATCH["x"], PARAMS["up"], saved=planned.plan.to_json())
+
+
+@pytest.mark.parametrize("devices", [1, 3, 6])
+def test_any_number_of_devices_can_be_asked_about(devices, tmp_path):
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=devices, hardware="h100", carry={0: 0})
+    assert f"Plan for {'one device: nothing is sharded' if devices == 1 else f'{devices} devices'}" in str(
+        planned.summary()
+    )
+    assert any(alternative.chosen for told in planned.explain("#0") for alternative in told.alternatives)
+    assert bool(planned.alternatives(1)) == (devices == 6)  # 3 divides nothing here
+    assert planned.trade_offs(2)
+    planned.report(tmp_path / "plan.html")
+    assert (tmp_path / "plan.html").read_text(encoding="utf-8").endswith("</html>\n")
+
+
+def test_what_is_carried_has_the_shape_of_what_it_replaces():
+    words = r"'carry' needs a result that is like args\[0\], float32\[64, 512\], but got bfloat16\[64, 512\]"
+    with pytest.raises(SporaxValueError, match=words):
+        sporax.plan(lambda x: x.astype(jnp.bfloat16), BATCH["x"], devices=8, hardware="h100", carry={0: 0})
+
+
+@pytest.mark.parametrize(
+    ("fn", "words"),
+    [
+        (3, "'fn' must be a function, but got 3"),
+        (lambda x: {"a": "text"}, r"the results must hold arrays or numbers, but got 'text' at result\['a'\]"),
+    ],
+    ids=["no-function", "returns-text"],
+)
+def test_functions_take_and_return_arrays(fn, words):
+    with pytest.raises(SporaxTypeError, match=words):
+        sporax.plan(fn, BATCH["x"], devices=8, hardware="h100")
+
+
+def test_what_is_not_fixed_is_left_to_the_search():
+    planned = sporax.plan(
+        train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: {"up": (1, 8), "down": None}, 1: None}
+    )
+    free = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: None})
+    names = [item.name for item in planned.graph.inputs]
+    assert planned.plan.inputs[names.index("[0]['up']")].parts(planned.plan.mesh) == (1, 8)
+    assert free.search.cost_seconds <= planned.search.cost_seconds
+
+
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (lambda planned: planned.alternatives("x"), SporaxTypeError),
+        (lambda planned: planned.alternatives(1, seconds=None), SporaxTypeError),
+        (lambda planned: planned.alternatives(1, seconds=-1.0), SporaxValueError),
+        (lambda planned: planned.alternatives(1, seconds=float("nan")), SporaxValueError),
+        (lambda planned: planned.trade_offs(1.5), SporaxTypeError),
+        (lambda planned: planned.trade_offs(0), SporaxValueError),
+        (lambda planned: planned.report(None), SporaxTypeError),
+    ],
+    ids=["text", "no-time", "negative-time", "nan-time", "fraction", "none", "no-path"],
+)
+def test_bad_questions(ask, error):
+    planned = sporax.plan(lambda x: x @ x.T, BATCH["x"], devices=8, hardware="h100", mode="recursive")
+    with pytest.raises(error, match="must be"):
+        ask(planned)
+
+
+def test_a_saved_plan_of_other_ranks_is_refused_before_it_runs():
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode="recursive")
+    value = json.loads(planned.plan.to_json())
+    value["mesh"]["ranks"][0] = 99
+    again = sporax.plan(train_step, PARAMS, BATCH, hardware="h100", saved=json.dumps(value))
+    with pytest.raises(SporaxValueError, match="the ranks of the plan must be below 8, which are here, but got"):
+        again.in_shardings  # noqa: B018 - the access is what raises
+
+
+def all_reduces(planned, *arguments):
+    """In the plan and in the compiled program, and the seconds by which merging them is cheaper."""
+    text = planned.function().lower(*jax.device_put(arguments, planned.in_shardings)).compile().as_text()
+    actual = cost_of(planned.graph, planned.plan, planned.model)
+    alone = replace(planned.model, links=replace(planned.model.links, merged=()))
+    saved = cost_of(planned.graph, planned.plan, alone).communication_seconds - actual.communication_seconds
+    return actual.collectives["all_reduce"][0], text.count(" all-reduce("), saved
+
+
+def test_the_compiler_merges_all_reduces_that_are_priced_as_one():
+    params = {"up": floats(64, 64), "down": floats(64, 64)}
+    batch = {"x": floats(4096, 64), "y": floats(4096, 64)}
+    whole = {"up": (1, 1), "down": (1, 1)}
+    fixed = {0: whole, 1: {"x": (8, 1), "y": (8, 1)}}
+    planned = sporax.plan(train_step, params, batch, devices=8, hardware="cpu", fixed=fixed, carry={0: 0})
+    count, compiled_count, saved = all_reduces(planned, params, batch)
+
+    assert (count, compiled_count) == (3, 1)  # two gradients and the loss
+    links = planned.model.links
+    assert saved == pytest.approx(2 * (links.launch_seconds + 6 * links.alpha_seconds), rel=0.01)
+
+
+def test_all_reduces_that_wait_for_each_other_are_neither_merged_nor_priced_as_one():
+    params = [floats(256, 256) for _ in range(5)]
+    x = floats(32, 256)
+
+    def chain(params, x):
+        for w in params:
+            x = jnp.tanh(x @ w)
+        return x
+
+    cuts = [*[(1, 8), (8, 1)] * 2, (1, 8)]
+    planned = sporax.plan(chain, params, x, devices=8, hardware="cpu", fixed={0: cuts, 1: (1, 1)})
+    assert all_reduces(planned, params, x) == (2, 2, 0.0)
+
+
+def squared(w, x):
+    return w - x @ w
+
+
+@pytest.mark.parametrize(
+    ("devices", "shape", "ranks"),
+    [
+        (lambda: jax.devices()[4:], (2, 2), [4, 5, 6, 7]),
+        (
+            lambda: jax.sharding.Mesh(np.array(jax.devices())[::-1].reshape(2, 4), ("x", "y")),
+            (2, 2, 2),
+            [*range(7, -1, -1)],
+        ),
+        (lambda: jax.sharding.AbstractMesh((4, 3), ("x", "y")), (2, 2, 3), [*range(12)]),
+    ],
+    ids=["list", "mesh", "abstract-mesh"],
+)
+def test_devices_may_be_a_list_or_a_mesh(devices, shape, ranks):
+    w = floats(16, 16)
+    planned = sporax.plan(squared, w, w, devices=devices(), hardware="h100", fixed={1: (4, 1)}, carry={0: 0})
+    assert planned.plan.mesh.shape == shape
+    assert list(planned.plan.mesh.ranks) == ranks
+    if max(ranks) < jax.device_count():
+        result = planned.function()(*jax.device_put((w, w), planned.in_shardings))
+        assert result.sharding.device_set == {jax.devices()[rank] for rank in ranks}
+        np.testing.assert_allclose(result, squared(w, w), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ([], r"'devices' must be a number of devices, 1 or more, but got \[\]"),
+        ([0, 1], r"must be different ones of the 8 that `jax.devices\(\)` has, but got 0"),
+        (lambda: [jax.devices()[1]] * 2, "but got CpuDevice.*twice"),
+        (lambda: [jax.devices()[:2], jax.devices()[:1]], "must be different ones of the 8"),
+    ],
+    ids=["none", "numbers", "twice", "ragged"],
+)
+def test_devices_that_are_none_are_refused(devices, words):
+    with pytest.raises(SporaxValueError, match=words):
+        sporax.plan(squared, PARAMS["up"], PARAMS["up"], devices=devices() if callable(devices) else devices)
+
+
+def test_the_environment_wins_as_in_training_scripts(monkeypatch):
+    monkeypatch.setenv("SPORAX_PLAN_MODE", "recursive_programming")
+    monkeypatch.setenv("SPORAX_HARDWARE", "h100")
+    planned = sporax.plan(squared, floats(16, 16), floats(16, 16), devices=8, hardware="a100", mode="dynamic")
+    assert (planned.search.method, planned.model.profile.name) == ("recursive", "h100")
+    monkeypatch.setenv("SPORAX_PLAN_MODE", "semi_auto")
+    with pytest.raises(SporaxValueError, match="SPORAX_PLAN_MODE must be left out"):
+        sporax.plan(squared, floats(16, 16), floats(16, 16), devices=8)
+
+
+SECOND_PROCESS = """
+import sys
+from pathlib import Path
+import jax, jax.numpy as jnp
+import sporax
+def step(params, x):
+    loss = lambda p: ((jnp.tanh(x @ p["up"]) @ p["down"]) ** 2).mean()
+    value, gradients = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+params = {"up": jnp.ones((64, 128)), "down": jnp.ones((128, 64))}
+x, file = jnp.ones((16, 64)), Path(sys.argv[1])
+told = {"saved": file.read_text()} if file.exists() else {"devices": 8, "fixed": {1: (8, 1)}}
+planned = sporax.plan(step, params, x, hardware="h100", carry={0: 0}, **told)
+file.write_text(planned.plan.to_json())
+text = planned.function().lower(*jax.device_put((params, x), planned.in_shardings)).compile().as_text()
+kinds = ("all-reduce(", "all-gather(", "reduce-scatter(", "all-to-all(", "collective-permute(")
+print(planned.search.method, [line.split(", metadata")[0].strip() for line in text.splitlines() if any(f" {k}" in line for k in kinds)])
+"""
+
+
+def test_a_plan_of_one_process_is_the_program_of_another(tmp_path):
+    def run(seed):
+        told = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": seed}
+        words = [sys.executable, "-c", SECOND_PROCESS, str(tmp_path / "plan.json")]
+        done = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split(" ", 1)
+
+    (first, compiled), (second, again) = run("1"), run("2")
+    assert (first, second) == ("dynamic", "saved")
+    assert "all-gather" in compiled
+    assert again == compiled
+
+
+class Model:
+    """Weights that an object holds, as those of flax.nnx."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+
+jax.tree_util.register_pytree_node(Model, lambda model: ((model.weight,), None), lambda _, leaves: Model(*leaves))
+
+
+@pytest.mark.parametrize("make", [lambda: Model(floats(8, 8)), lambda: {"weight": floats(8, 8)}])
+def test_a_function_that_changes_its_arguments_is_refused(make):
+    def train(model, x):
+        weight = model["weight"] if isinstance(model, dict) else model.weight
+        new = weight - 0.1 * jax.grad(lambda weight: ((x @ weight) ** 2).sum())(weight)
+        if isinstance(model, dict):
+            model["weight"] = new
+        else:
+            model.weight = new
+        return new.sum()
+
+    with pytest.raises(SporaxValueError, match=r"it changes args\[0\].* in place, and the change would be lost"):
+        sporax.plan(train, make(), floats(16, 8), devices=8, hardware="h100")
+
+
+@pytest.mark.parametrize("returns", ["all", "some"])
+def test_what_is_changed_in_place_and_returned_is_not_lost(returns):
+    """As with flax.nnx, whose `merge` makes an object that shares the variables of the argument."""
+
+    def train(weights, x):
+        for name, weight in weights.items():
+            weights[name] = weight - 0.1 * jax.grad(lambda weight: ((x @ weight) ** 2).sum())(weight)
+        return (weights if returns == "all" else {"first": weights["first"]}), (x @ weights["first"]).sum()
+
+    weights, x = {"first": floats(8, 8), "second": floats(8, 8)}, floats(16, 8)
+    if returns == "some":
+        with pytest.raises(SporaxValueError, match=r"it changes args\[0\]\['second'\] in place"):
+            sporax.plan(train, weights, x, devices=8, hardware="h100")
+        return
+    planned = sporax.plan(train, weights, x, devices=8, hardware="h100", carry={0: 0})
+    assert [argument.role for argument in planned.step.graph.inputs] == [Role.PARAMETER, Role.PARAMETER, Role.DATA]
+
+
+def test_a_function_that_adds_to_its_arguments_is_refused():
+    def count(cache, x):
+        cache["seen"] = x
+        return x * 2
+
+    with pytest.raises(SporaxValueError, match="it changes the structure of its arguments in place"):
+        sporax.plan(count, {}, floats(16, 8), devices=8, hardware="h100")

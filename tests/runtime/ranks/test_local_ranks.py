@@ -1,0 +1,249 @@
+"""Data parallelism in one process with eight devices: the numbers of eight ranks, or a clear error."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import local_rank_recipes as recipes
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, communication, context, dataset, nn, ops
+from sporax.mindspore.context import _supported
+
+
+@pytest.fixture
+def ranks(monkeypatch):
+    """This process as the only one of a job, in data parallelism over its eight devices."""
+    for name in ("MS_ROLE", "RANK_TABLE_FILE", "RANK_SIZE", "RANK_ID", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    before = ms.get_context("mode")
+    communication.init()
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+    yield
+    ms.reset_auto_parallel_context()
+    communication.release()
+    ms.set_context(mode=before)
+
+
+def assert_as_eight_ranks(case, actual):
+    expected = json.loads(recipes.RECORD.read_text())[case]
+    assert set(actual) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(actual[name], values, rtol=2e-5, atol=2e-6, err_msg=f"{case}: {name}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "way", "case"),
+    [
+        (ms.GRAPH_MODE, recipes.cell, "mean"),
+        (ms.GRAPH_MODE, recipes.function, "sum"),
+        (ms.GRAPH_MODE, recipes.model, "sum"),
+        (ms.GRAPH_MODE, recipes.scaled, "loss scale"),
+        (ms.GRAPH_MODE, recipes.OwnStep, "mean"),
+        (ms.PYNATIVE_MODE, recipes.jitted, "mean"),
+        (ms.PYNATIVE_MODE, recipes.cell, "sum"),
+        (ms.PYNATIVE_MODE, recipes.function, "mean"),
+        (ms.PYNATIVE_MODE, recipes.model, "mean"),
+        (ms.PYNATIVE_MODE, recipes.scaled, "loss scale"),
+    ],
+)
+def test_numbers_are_those_of_eight_ranks(ranks, mode, way, case):
+    ms.set_context(mode=mode)
+    ms.set_auto_parallel_context(**recipes.CASES[case])
+    assert_as_eight_ranks(case, recipes.train(way))
+
+
+@pytest.mark.soak
+def test_eight_ranks_give_what_was_recorded(tmp_path):
+    before = recipes.RECORD.read_text()
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("MS_", "RANK_", "XLA_FLAGS"))}
+    command = [sys.executable, "-m", "sporax", "run", "--worker_num", "8", "--log_dir", str(tmp_path)]
+    try:
+        subprocess.run([*command, recipes.__file__], env=environ, check=True, timeout=300)
+        now = json.loads(recipes.RECORD.read_text())
+    finally:
+        recipes.RECORD.write_text(before)
+    for case, results in now.items():
+        assert_as_eight_ranks(case, results)
+
+
+class Small(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Dense(4, 2)
+
+    def construct(self, x):
+        return self.layer(x)
+
+
+X, Y = Tensor(np.arange(64, dtype=np.float32).reshape(16, 4) / 64), Tensor(np.ones((16, 2), np.float32))
+
+
+def step_of(net):
+    return nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
+
+
+def test_a_compiled_step_divides_its_batch_and_sums_gradients_once(ranks):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    step = step_of(Small())
+    step(X, Y)
+    text = step.program.executable.as_text()
+    assert "num_partitions=8" in text
+    # Two of the sixteen rows on each device.
+    assert "f32[2,4]" in text
+    assert "f32[16,4]" not in text
+    # The gradients in one buffer, and the mean of the losses.
+    assert text.count(" all-reduce(") + text.count(" all-reduce-start(") == 2
+
+
+def test_one_device_with_the_whole_batch_gives_the_same(ranks):
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+    def losses():
+        ms.set_seed(5)
+        step = step_of(Small())
+        return [float(step(X, Y).asnumpy()) for _ in range(3)]
+
+    divided = losses()
+    ms.set_auto_parallel_context(parallel_mode="stand_alone", gradients_mean=False)
+    np.testing.assert_allclose(losses(), divided, rtol=1e-5)
+
+
+def test_ranks_are_counted_alike_in_all_parallel_modes(ranks):
+    for mode in ("data_parallel", "semi_auto_parallel", "auto_parallel", "hybrid_parallel"):
+        ms.set_auto_parallel_context(parallel_mode=mode)
+        assert communication.get_group_size() == communication.get_local_rank_size() == 8
+        assert communication.get_process_group_ranks() == list(range(8))
+        assert communication.get_rank() == 0
+        rows = dataset.NumpySlicesDataset(
+            list(range(16)), shuffle=False, num_shards=communication.get_group_size(), shard_id=communication.get_rank()
+        )
+        assert sorted(int(row[0].asnumpy()) for row in rows.create_tuple_iterator()) == list(range(16))
+    ms.set_auto_parallel_context(parallel_mode="stand_alone")
+    assert communication.get_group_size() == communication.get_local_rank_size() == 1
+
+
+@pytest.mark.parametrize("mode", ["data_parallel", "semi_auto_parallel", "auto_parallel"])
+def test_a_mode_that_is_set_after_the_ranks_were_counted_is_an_error(ranks, mode, capsys):
+    ms.reset_auto_parallel_context()
+    _supported._say_once.cache_clear()
+    assert communication.get_group_size() == 1
+    assert "one of the 8 devices of this process works" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match=f"'parallel_mode' {mode} comes too late: get_group_size"):
+        ms.set_auto_parallel_context(parallel_mode=mode, gradients_mean=True)
+    assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
+    assert not ms.get_auto_parallel_context("gradients_mean")
+    # As many devices as the script was told are right.
+    ms.set_auto_parallel_context(parallel_mode=mode, device_num=1)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_what_ranks_could_not_do_as_one_program_is_an_error(ranks, mode):
+    ms.set_context(mode=mode)
+    net = Small()
+    optimizer = nn.SGD(net.trainable_params(), 0.1)
+    grad_fn = ms.value_and_grad(lambda x, y: nn.MSELoss()(net(x), y), None, optimizer.parameters)
+
+    class Reads(Small):
+        def construct(self, x):
+            return super().construct(x) * (1 + communication.get_rank())
+
+    class Collects(Small):
+        def construct(self, x):
+            return ops.Reduce(0)(super().construct(x))
+
+    communication.create_group("pair", [0, 1])
+
+    class InGroup(Small):
+        def construct(self, x):
+            return ops.AllReduce(group="pair")(super().construct(x))
+
+    def apart():
+        optimizer(grad_fn(X, Y)[1])
+
+    for call, message in (
+        (lambda: step_of(net)(X[:15], Y[:15]), "divisible by the 8 ranks"),
+        (lambda: step_of(net)(X, Y[:8]), "a row for each of the 16 samples"),
+        (lambda: step_of(Reads())(X, Y), "For 'get_rank', each rank must be a process"),
+        (lambda: step_of(Collects())(X, Y), "For 'Reduce', each rank must be a process"),
+        (lambda: step_of(InGroup())(X, Y), "For 'AllReduce', each rank must be a process"),
+        (lambda: ms.jit(lambda x, y: optimizer(grad_fn(x, y)[1]))(X, Y), "must be combined over the 8 ranks"),
+        (apart, "must be combined over the 8 ranks"),
+        (lambda: ms.jit(lambda x, y: (grad_fn(x, y)[0], (x > 0.5).sum()))(X, Y), "result 1 has shape"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            call()
+
+
+def test_settings_that_would_leave_devices_idle(ranks):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="hybrid_parallel")
+    with pytest.raises(RuntimeError, match="this process has 8 devices"):
+        step_of(Small())(X, Y)
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", device_num=1)
+    with pytest.warns(UserWarning, match="one of the 8 devices"):
+        step_of(Small())(X, Y)
+    ms.set_auto_parallel_context(device_num=4)
+    step = step_of(Small())
+    step(X, Y)
+    assert communication.get_group_size() == 4
+    assert "num_partitions=4" in step.program.executable.as_text()
+    ms.set_auto_parallel_context(device_num=16)
+    with pytest.raises(RuntimeError, match="'device_num' is 16"):
+        step_of(Small())(X, Y)
+
+
+def test_processes_of_a_larger_job_have_one_device_each(ranks, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for mode in ("data_parallel", "hybrid_parallel"):
+        ms.set_auto_parallel_context(parallel_mode=mode)
+        with pytest.raises(RuntimeError, match="each process of a job must have one device, but this one has 8"):
+            context.check_step()
+
+
+def test_without_init_one_device_works_and_says_so(capsys):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="data_parallel")
+    _supported._say_once.cache_clear()
+    try:
+        step_of(Small())(X, Y)
+        assert (
+            "one of the 8 devices of this process does all the work. Call communication.init()"
+            in capsys.readouterr().err
+        )
+    finally:
+        ms.reset_auto_parallel_context()
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_outputs_and_gradients_of_inputs_have_the_rows_of_the_batch(ranks, mode):
+    ms.set_context(mode=mode)
+    net = Small()
+    grad_fn = ms.value_and_grad(lambda x: (net(x).sum(), net(x)), 0, net.trainable_params(), has_aux=True)
+    (total, outputs), (by_input, by_weight) = grad_fn(X)
+    np.testing.assert_allclose(outputs.asnumpy(), net(X).asnumpy(), rtol=1e-5)
+    np.testing.assert_allclose(total.asnumpy(), net(X).asnumpy().sum() / 8, rtol=1e-5)
+    np.testing.assert_allclose(by_input.asnumpy(), np.tile(net.layer.weight.asnumpy().sum(0), (16, 1)), rtol=1e-5)
+    # Not combined: those of the first rank, and of each rank in a collective.
+    np.testing.assert_allclose(by_weight[0].asnumpy(), np.tile(X.asnumpy()[:2].sum(0), (2, 1)), rtol=1e-5)
+    everyone = ops.AllReduce()(by_weight[0])
+    np.testing.assert_allclose(everyone.asnumpy(), np.tile(X.asnumpy().sum(0), (2, 1)), rtol=1e-5)
+
+
+def test_statistics_of_other_ranks_survive_reading_and_evaluation(ranks):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = nn.SequentialCell(nn.BatchNorm1d(4), nn.Dense(4, 2))
+    step = step_of(net)
+    for _ in range(2):
+        step.set_train()
+        step(X, Y)
+        net.set_train(False)
+        net(X[:5])
+        net[0].moving_mean.asnumpy()
+    means = ops.AllGather()(net[0].moving_mean.value().reshape((1, 4))).asnumpy()
+    first = X.asnumpy().reshape(8, 2, 4).mean(1)
+    np.testing.assert_allclose(means, first * (1 - 0.9**2), rtol=1e-4)

@@ -1,0 +1,82 @@
+"""This process among the ranks: who feeds which device, and that tensors keep their values through a new backend."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend import backend
+
+from sporax.cluster.environment import RankEnvironment
+from sporax.runtime import world as distributed
+from sporax.runtime.session import SESSION
+
+
+class Holder:
+    """Something that holds an array, as Tensors and Parameters do."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw):
+        self.raw = raw
+
+
+def test_without_a_job_there_is_one_rank_and_stopping_is_harmless(monkeypatch):
+    monkeypatch.setattr(SESSION, "world", None)
+    assert not distributed.has_peers()
+    assert distributed.num_devices() == 1
+    version = SESSION.version
+    world = distributed.start({})
+    assert distributed.start({}) is world
+    assert (world.rank, world.size, len(world.devices)) == (0, 1, 1)
+    assert not distributed.has_peers()
+    assert distributed.num_devices() == jax.device_count()
+    distributed.stop()
+    distributed.stop()
+    assert distributed.world() is None
+    assert SESSION.version > version  # programs that were compiled for another job look at their guards again
+
+
+def test_in_a_dry_run_one_process_feeds_for_one_rank_of_many(join, monkeypatch):
+    world = join(rank=2)
+    assert distributed.num_feeders() == 1
+    assert all(map(distributed.drives, world.devices))
+    monkeypatch.setattr(SESSION, "dry_run", object())
+    assert distributed.num_feeders() == 8
+    assert [distributed.drives(device) for device in world.devices].index(True) == 2
+    assert sum(map(distributed.drives, world.devices)) == 1
+    assert distributed._devices_by_rank(4) == tuple(jax.devices()[:4])
+
+
+def test_arrays_keep_values_and_stay_shared_through_a_new_backend(monkeypatch):
+    shared, lazy = jnp.arange(3.0), Holder(None)
+    first, second, half = Holder(shared), Holder(shared), Holder(jnp.ones(2, jnp.bfloat16))
+    held = []
+    monkeypatch.setattr(backend, "clear_backends", lambda: held.extend(hasattr(item, "raw") for item in (first, half)))
+    with distributed.carry_over():
+        pass
+    assert held == [False, False]  # no one holds an array of the old backend when it goes
+    assert first.raw is second.raw is not shared
+    np.testing.assert_array_equal(first.raw, [0, 1, 2])
+    assert half.raw.dtype == jnp.bfloat16
+    assert lazy.raw is None
+
+
+@pytest.mark.parametrize(
+    ("rank", "address", "bound"),
+    [
+        (0, "127.0.0.1:5000", "127.0.0.1:5000"),
+        (1, "127.0.0.1:5000", None),
+        (0, "192.0.2.7:5000", None),  # an address of no machine: it forwards
+    ],
+)
+def test_the_coordinator_listens_at_the_one_address_that_ranks_use(rank, address, bound):
+    place = RankEnvironment(rank=rank, size=2, coordinator_address=address)
+    assert distributed._bind_address(place) == bound
+
+
+def test_each_process_gives_its_first_device(monkeypatch):
+    devices = [SimpleNamespace(process_index=process, name=f"{process}.{n}") for process in (1, 0) for n in range(2)]
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    assert [device.name for device in distributed._devices_by_rank(2)] == ["0.0", "1.0"]
