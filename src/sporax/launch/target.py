@@ -22,10 +22,10 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from sporax.base.errors import SporaxValueError
-from sporax.launch.hints import add_hint
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
-"""Modules that prepare a process for a script, by name: each has `install` for this process and `install_for_children`."""
+"""Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`, and
+`add_hint`, which adds a note to an exception that leaves the script where it knows more."""
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
 
@@ -173,7 +173,8 @@ def _with_own_traceback(run: Callable[[], object]) -> int:
         run()
     except Exception as error:
         error.__traceback__ = _script_frames(error.__traceback__)
-        add_hint(error, error.__traceback__)
+        for name in PREPARATIONS:
+            importlib.import_module(name).add_hint(error, error.__traceback__)
         # Python sets these for errors that nobody catches; exit handlers of Sporax read them.
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)

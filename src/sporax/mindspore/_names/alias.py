@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore._names.hints import add_hint as add_hint
 from sporax.mindspore._names.importing import import_module
 from sporax.mindspore._names.missing import is_plain_import_of, missing_module, missing_names, placeholder_module
 

@@ -111,7 +111,6 @@ class Tensor:
 
     def __getattr__(self, name: str) -> Any:
         # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
-        # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
         if name == "raw" and (self._initializer is not None or joint_arrays.slot(self, "raw") is not None):
             self._make_values()
             return object.__getattribute__(self, name)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sporax.launch.hints import add_hint
+from sporax.mindspore._names.hints import add_hint
 from sporax.mindspore.nn import Cell
 
 
