@@ -41,6 +41,7 @@ test-newest: $(BIN)/.tests-ready ## Run what a new Python or JAX breaks first: V
 soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against one, from a seed
 	$(BIN)/python tools/soak.py --cases 600
 	$(BIN)/python tools/soak_servers.py --kills 60
+	$(BIN)/python tools/soak_network.py --cases 200 || test $$? -eq 2  # 2: no machines can be had here (root, Linux)
 	$(BIN)/python tools/soak_steps.py --runs 100
 	$(BIN)/python tools/soak_collectives.py --runs 2000
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark

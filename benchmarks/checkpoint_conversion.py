@@ -50,11 +50,12 @@ print(seconds, (peak - before) / 1024)
 
 def write_source(folder: Path, num_parameters: int, format: str) -> None:
     """Slices of columns of square float32 matrices."""
-    from sporax.mindspore.train.checkpoint.files import TensorSpec, write_stream
+    from sporax.mindspore.train._stored.files import write_stream
+    from sporax.runtime.storage.tensor_files import StoredTensor
 
     side = int((PARAMETER_MIB * 2**20 / 4) ** 0.5)
     values = np.random.default_rng(0).random((side, side // 4), np.float32)
-    specs = [TensorSpec(f"layer{number}.w", values.shape, values.dtype) for number in range(num_parameters)]
+    specs = [StoredTensor(f"layer{number}.w", values.shape, values.dtype) for number in range(num_parameters)]
     for rank in range(4):
         (folder / f"rank_{rank}").mkdir(parents=True)
         write_stream(folder / f"rank_{rank}" / f"net.{format}", specs, lambda spec: values)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
 from sporax.mindspore.train import _ckpt_format
-from sporax.mindspore.train._entries import Entry
-from sporax.runtime.planned import strategy_protobuf
+from sporax.runtime.storage.entries import CheckpointEntry
 
 Field = descriptor_pb2.FieldDescriptorProto
 
@@ -51,7 +51,7 @@ def classes() -> dict[str, Any]:
     }
 
 
-def by_protobuf(made: dict[str, Any], entries: list[Entry]) -> bytes:
+def by_protobuf(made: dict[str, Any], entries: list[CheckpointEntry]) -> bytes:
     """A checkpoint without checksum."""
     checkpoint = made["Checkpoint"]()
     for entry in entries:
@@ -63,16 +63,16 @@ def by_protobuf(made: dict[str, Any], entries: list[Entry]) -> bytes:
     return bytes(checkpoint.SerializeToString())
 
 
-def read_by_protobuf(made: dict[str, Any], content: bytes) -> list[Entry]:
+def read_by_protobuf(made: dict[str, Any], content: bytes) -> list[CheckpointEntry]:
     """Its entries."""
     checkpoint = made["Checkpoint"].FromString(content)
     return [
-        Entry(value.tag, np.frombuffer(value.tensor.content, np.float32).reshape(tuple(value.tensor.dims)))
+        CheckpointEntry(value.tag, np.frombuffer(value.tensor.content, np.float32).reshape(tuple(value.tensor.dims)))
         for value in checkpoint.value
     ]
 
 
-def by_hand(entries: list[Entry]) -> bytes:
+def by_hand(entries: list[CheckpointEntry]) -> bytes:
     file = io.BytesIO()
     _ckpt_format.write(file, entries)
     return file.getvalue()
@@ -95,8 +95,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     made = classes()
-    large = [Entry(f"layer{n}.weight", np.ones((1024, 4096), np.float32)) for n in range(options.megabytes // 16)]
-    small = [Entry(f"layer{n}.bias", np.ones((16,), np.float32)) for n in range(options.parameters)]
+    large = [
+        CheckpointEntry(f"layer{n}.weight", np.ones((1024, 4096), np.float32)) for n in range(options.megabytes // 16)
+    ]
+    small = [CheckpointEntry(f"layer{n}.bias", np.ones((16,), np.float32)) for n in range(options.parameters)]
     for name, entries in (("large parameters", large), ("small parameters", small)):
         content = by_hand(entries)
         assert content == by_protobuf(made, entries), "both must write the same bytes"

@@ -3,7 +3,7 @@
 Side by side in one run: pushes and pulls through `sporax.ps.client.store` for each durability, beside the same bytes over plain
 sockets with a process that adds them up; and SGD on a table of embedding rows over two servers.
 
-    python benchmarks/parameter_server.py [--quick] [--rows N]
+    python benchmarks/parameterserver.py [--quick] [--rows N]
 
 Plain sockets do what a push and a pull need at least: a push sends the gradient, the other process adds it to its values in
 place, and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. TCP sockets are
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sporax.launch.servers.ps_cluster import background
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 SGD = OptimizerSpec("sgd")
@@ -44,7 +44,7 @@ class Way:
     processes: list[int] = field(default_factory=list)
 
 
-def _read(connection: socket.socket, buffer: bytearray) -> bool:
+def read_all(connection: socket.socket, buffer: bytearray) -> bool:
     view = memoryview(buffer)
     while len(view):
         count = connection.recv_into(view)
@@ -54,19 +54,19 @@ def _read(connection: socket.socket, buffer: bytearray) -> bool:
     return True
 
 
-def _serve(listener: socket.socket, size: int, answer: int) -> None:
+def serve(listener: socket.socket, size: int, answer: int) -> None:
     """Take `size` bytes, add them to values in place, send the first `answer` bytes of the values back."""
     connection, _ = listener.accept()
-    _prepare(connection)
+    prepare(connection)
     values, buffer = np.zeros(size // 4, np.float32), bytearray(size)
     back = memoryview(values).cast("B")[:answer]
     with connection:
-        while _read(connection, buffer):
+        while read_all(connection, buffer):
             values += np.frombuffer(buffer, np.float32)
             connection.sendall(back)
 
 
-def _prepare(connection: socket.socket) -> None:
+def prepare(connection: socket.socket) -> None:
     if connection.family == socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     else:
@@ -85,18 +85,18 @@ def sockets(family: int, size: int) -> Iterator[Way]:
             listener.bind(address)
             listener.listen()
             process = multiprocessing.get_context("fork").Process(
-                target=_serve, args=(listener, size, answer), daemon=True
+                target=serve, args=(listener, size, answer), daemon=True
             )
             process.start()
             connection = stack.enter_context(socket.socket(family))
             connection.connect(listener.getsockname())
-            _prepare(connection)
+            prepare(connection)
             stack.callback(process.terminate)
             data, buffer = np.ones(size // 4, np.float32), bytearray(answer)
 
             def once(connection: socket.socket = connection, buffer: bytearray = buffer, data: object = data) -> None:
                 connection.sendall(data.data)
-                _read(connection, buffer)
+                read_all(connection, buffer)
 
             way.calls[name] = once
             assert process.pid is not None
@@ -109,7 +109,7 @@ def served(size: int, durability: str, slots: int) -> Iterator[Way]:
     """A push, and a push with a pull, through one server."""
     variables = {"MS_PS_DURABILITY": durability, "MS_PS_STALENESS": "-1", "MS_PS_SLOTS": str(slots)}
     with background(1, 1, None, **variables) as cluster:
-        store = Store(cluster.cluster.address, timeout=60.0)
+        store = ServerStore(cluster.cluster.address, timeout=60.0)
         store.declare([Dense("w", size // 4, 0)], [SGD])
         store.initialise([np.zeros(size // 4, np.float32)])
         gradient = np.ones(size // 4, np.float32)
@@ -181,7 +181,7 @@ def rows(count: int, batch: int, repeat: int) -> dict[str, float]:
     """Row updates per second of the servers' processor time, and per second of the clock, two servers."""
     variables = {"MS_PS_DURABILITY": "memory", "MS_PS_STALENESS": "-1", "MS_PS_SLOTS": "2"}
     with background(2, 1, None, **variables) as cluster:
-        store = Store(cluster.cluster.address, timeout=120.0)
+        store = ServerStore(cluster.cluster.address, timeout=120.0)
         store.declare([], [], [VariableSpec(0, "table", 0, 64, SGD, distribution="zeros")])
         store.initialise([])
         gradient = np.ones((batch, 64), np.float32)

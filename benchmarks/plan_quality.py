@@ -20,10 +20,11 @@ from pathlib import Path
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import load_profile
+from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import SearchOptions, SearchResult, ilp, search
-from sporax.planner.search.limit.memory_limit import smallest
+from sporax.planner.search.limit.limit import smallest
 from sporax.planner.search.space.problem import ProblemBuilder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "planner" / "search"))
@@ -119,7 +120,7 @@ def tabulate(
     name: str, graph: OperatorGraph, mesh: DeviceMatrix, model: Roofline, options: SearchOptions, seconds: float
 ) -> None:
     """Print one row of a table: the best plan that anybody found, what its bound leaves open, and how far others are from it."""
-    proof = ilp(graph, mesh, model, options, seconds=seconds)
+    proof = ilp(graph, mesh, model, options, Budget.of(seconds))
     costs = [search(graph, mesh, model, mode, options).cost_seconds for mode in MODES]
     best = min(proof.cost_seconds, *costs)
     bound = "unproven" if proof.bound_seconds is None else f"{100 * (best / proof.bound_seconds - 1):.1f} %"
@@ -132,7 +133,7 @@ def compare(
     name: str, graph: OperatorGraph, mesh: DeviceMatrix, model: Roofline, options: SearchOptions, seconds: float
 ) -> None:
     """Print one line: the optimum, and beside it every search."""
-    best = ilp(graph, mesh, model, options, seconds=seconds)
+    best = ilp(graph, mesh, model, options, Budget.of(seconds))
     bound = (
         "unproven" if best.bound_seconds is None else f"{100 * (best.cost_seconds / best.bound_seconds - 1):.2f} % open"
     )

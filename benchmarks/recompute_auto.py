@@ -19,7 +19,7 @@ import numpy as np
 import sporax.mindspore as ms
 from sporax.lowering.passes.recompute import recompute_choice
 from sporax.mindspore import Tensor, nn
-from sporax.planner.memory.recomputation import Decision, Level
+from sporax.planner.memory.recomputation import Level, RecomputeDecision
 
 BY_HAND = {
     Level.NOTHING: features.nothing,
@@ -52,10 +52,10 @@ def main() -> None:
     draw = np.random.default_rng(0)
     shape = (options.batch, options.length)
     data = [Tensor(draw.integers(0, features.VOCABULARY, shape).astype(np.int32)) for _ in range(2)]
-    decisions: list[Decision] = []
+    decisions: list[RecomputeDecision] = []
     choose = recompute_choice.choose
 
-    def noted(*args: Any) -> Decision:
+    def noted(*args: Any) -> RecomputeDecision:
         decisions.append(choose(*args))
         return decisions[-1]
 

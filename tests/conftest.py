@@ -55,11 +55,20 @@ import jax  # noqa: E402 -- after its settings
 jax.config.update("jax_enable_x64", True)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests of several processes wait for much of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count MindSpore's facts that were skipped, and the names for which they were: no fact is left out in silence."""
+    """Say what was skipped, and why: no fact of MindSpore and no job on several machines is left out in silence."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if without := {str(report.longrepr[2]) for report in skipped if "several_machines" in report.nodeid}:
+        terminalreporter.section("jobs on several machines were not tried")
+        terminalreporter.line("\n".join(sorted(without)))
     reasons = Counter(
         str(report.longrepr[2]).removeprefix("Skipped: ")
-        for report in terminalreporter.stats.get("skipped", [])
+        for report in skipped
         if "test_facts.py" in report.nodeid and isinstance(report.longrepr, tuple)
     )
     if reasons:

@@ -32,6 +32,12 @@ def test_the_planner_loads_no_jax():
     assert run("import sys, sporax.planner, sporax.ir.layout; print('jax' in sys.modules)").strip() == "False"
 
 
+def test_values_and_rules_of_the_planner_load_no_scipy_and_searches_do():
+    code = "import sys; from sporax.planner import PlanRequest, Devices, Budget, cost_model; before = 'scipy' in sys.modules"
+    code += "; from sporax.planner import make_plan; print(before, 'scipy' in sys.modules, callable(make_plan))"
+    assert run(code).split() == ["False", "True", "True"]
+
+
 def test_64_bit_types_come_with_the_facade_only():
     assert run("import sporax, jax; print(jax.config.jax_enable_x64)").strip() == "False"
     assert run("import sporax.mindspore.nn, jax; print(jax.config.jax_enable_x64)").strip() == "True"

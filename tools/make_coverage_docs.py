@@ -177,8 +177,8 @@ def _model_zoo() -> list[str]:
         ),
         f"Not equal or not run: {others or 'none'}.",
         "Llama, GPT-2 and BERT of mindformers 1.0 train two steps with their own parallel configurations on eight devices. The "
-        "largest difference of a weight to one device, relative to the largest value: 1.4e-7, 1.7e-4 and 2.1e-4. BERT is cut "
-        "by model parallelism only: it looks one row of positions up, which data parallelism cannot cut. "
+        "largest difference of a weight to one device, relative to the largest value: 1.4e-7, 1.7e-4 and 2.1e-4. BERT has "
+        "model parallelism only: it looks one row of positions up, which data parallelism cannot shard. "
         "`tools/run_mindformers.py`.",
     ]
 

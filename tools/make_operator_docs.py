@@ -19,7 +19,6 @@ import sporax.mindspore.mint
 import sporax.mindspore.ops  # noqa: F401  (casts the operators)
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, Operator
-from sporax.planner.pins.operator_dims import _DIMS
 
 RECORDS = (GOLDEN / "facts.json", ROOT / "tests" / "mindspore" / "ops" / "recorded.json")
 #: A name behind `ops.` or `mint.`, or that of a method.
@@ -112,6 +111,12 @@ def dtypes(target: Any) -> str:
     return "integer" if "check.integral(" in source and "input" in source.split("check.integral(")[1][:30] else "-"
 
 
+def states_dims(name: str) -> bool:
+    """Whether the operator of a class or function names the dimensions of its tensors."""
+    forms = (getattr(PRIMITIVES.get(name), "operator", None), FUNCTIONS.get(name))
+    return any(isinstance(form, Operator) and form.dims.names is not None for form in forms)
+
+
 def page() -> str:
     """The text of the page."""
     wheel = compared()
@@ -122,7 +127,7 @@ def page() -> str:
         gradient, seen = not any(map(NO_GRADIENT.match, keys)), bool(keys & wheel)
         counts["gradient"] += gradient
         counts["wheel"] += seen
-        own = any(name in _DIMS for name in each.classes | each.functions)
+        own = any(states_dims(name) for name in each.classes | each.functions)
         words = ("yes" if gradient else "no", "own" if own else "-", "yes" if seen else "no")
         body.append((f"`{each.name}`", each.forms, dtypes(each.target), *words))
     header = ("Operator", "Forms", "Dtypes", "Gradient", "Parallel rule", "Compared with MindSpore")
@@ -136,7 +141,7 @@ with the MindSpore 2.10 wheel (`tests/mindspore/golden`, `tests/mindspore/ops/re
 
 *Dtypes* says what an operator insists on, "-" that it takes what its definition makes sense for. *Parallel rule*: "own" for
 operators whose dimensions a strategy names by their meaning (`i k` and `k j` of MatMul); for the others, "-", dimensions that
-are broadcast together are cut alike. Whatever MindSpore has and this page does not is refused with an error that says so.
+are broadcast together have equal shardings. Whatever MindSpore has and this page does not is refused with an error that says so.
 
 {table(header, body)}
 """

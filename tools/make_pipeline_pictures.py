@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sporax.planner.pipeline.generators import generate
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
-from sporax.report.pictures.pipeline_timeline import svg, times_of
+from sporax.report.render.pipeline_timeline import svg, times_of
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images" / "pipeline"
 CHUNKS = {"gpipe": 1, "1f1b": 1, "interleaved_1f1b": 2, "zero_bubble_h1": 1, "zero_bubble_v": 2}

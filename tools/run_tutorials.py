@@ -264,7 +264,7 @@ def main() -> None:
     totals = [0] * 6
     undeclared = []
     print(
-        "| page | cells | both run | print alike | only the wheel, declared | … not declared | only Sporax | neither |"
+        "| page | cells | both run | print the same | only the wheel, declared | … not declared | only Sporax | neither |"
     )
     print("| --- " * 8 + "|")
     for branch, path in PAGES:
@@ -288,7 +288,7 @@ def main() -> None:
 
 
 def counted(cells: list[str], wheel: list[Outcome], ours: list[Outcome]) -> list[int]:
-    """Numbers of cells: both run, they print alike, only the wheel runs (declared, not), only Sporax, neither."""
+    """Numbers of cells: both run, they print the same, only the wheel runs (declared, not), only Sporax, neither."""
     pairs = [(a["ok"], b["ok"]) for a, b in zip(wheel, ours, strict=True)]
     alike = sum(
         a["ok"] and b["ok"] and prints_alike(a["printed"], b["printed"]) for a, b in zip(wheel, ours, strict=True)

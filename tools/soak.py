@@ -30,7 +30,7 @@ from soak_jobs import end_of_a_rank
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, context, nn, ops
 from sporax.mindspore.train import serialization
-from sporax.mindspore.train._entries import Entry
+from sporax.runtime.storage.entries import CheckpointEntry
 
 KINDS = ("ckpt", "safetensors")
 _LONGEST_WRITE_SECONDS = 0.03
@@ -57,7 +57,7 @@ def kill(draw: random.Random, folder: Path) -> None:
 
 
 def _save(path: Path, kind: str, number: int, size: int) -> None:
-    serialization._write(path, kind, [Entry("weight", np.full(size, number, np.int64))])
+    serialization._write(path, kind, [CheckpointEntry("weight", np.full(size, number, np.int64))])
 
 
 def changed_file(draw: random.Random, folder: Path) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 
 from sporax.cluster import ports
 from sporax.launch.servers.ps_cluster import LocalCluster
-from sporax.launch.target import Kind, Target
-from sporax.ps.client.store import Store
+from sporax.launch.target import Target, TargetKind
+from sporax.ps.client.store import ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec
 from sporax.ps.worker.server_connection import ServerConnection
 
@@ -39,7 +39,7 @@ def work() -> None:
     """Be a worker; the one that finds all samples used leaves what it saw in ``end-<rank>``."""
     rank = int(os.environ["RANK_ID"])
     address = f"{os.environ['MS_SCHED_HOST']}:{int(os.environ['MS_SCHED_PORT']) + 1}"
-    store = Store(address, rank=rank, node=os.environ["MS_NODE_ID"], timeout=120.0)
+    store = ServerStore(address, rank=rank, node=os.environ["MS_NODE_ID"], timeout=120.0)
     connection = ServerConnection(store, first_workers=FIRST_WORKERS, step_seconds=120.0)
     total = STEPS * SIZE * FIRST_WORKERS
     zeros = [np.zeros(total, np.float32)] * PARAMETERS
@@ -109,7 +109,7 @@ class RemovalJob:
             folder,
             servers=FIRST_SERVERS,
             workers=FIRST_WORKERS,
-            worker=Target(Kind.SCRIPT, __file__),
+            worker=Target(TargetKind.SCRIPT, __file__),
             log_dir=folder / "out",
             max_restarts=500,
         )

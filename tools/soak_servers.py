@@ -36,9 +36,9 @@ import soak_removals
 from sporax.cluster import ports
 from sporax.launch.jobs.rank import end_with_launcher
 from sporax.launch.servers.ps_cluster import Child, LocalCluster
-from sporax.launch.target import Kind, Target
+from sporax.launch.target import Target, TargetKind
 from sporax.ps import process as main
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.events import Reply, ToServer
 from sporax.ps.protocol.messages import Acked, OptimizerSpec, Pulled, Record, SlotImage, VariableSpec
 from sporax.ps.scheduler import scheduler
@@ -102,8 +102,8 @@ def arm(text: str) -> None:
         return
     reached = _Point(text).reached
     append, delete_old, replace = record_log.SlotLog.append, record_log.SlotLog.delete_old, os.replace
-    do, write, wait = server.Server._do, scheduler.Scheduler._write, Store.wait
-    submit, finish_pull = Store._submit_push, Store.finish_pull
+    do, write, wait = server.Server._do, scheduler.ServerScheduler._write, ServerStore.wait
+    submit, finish_pull = ServerStore._submit_push, ServerStore.finish_pull
 
     def watched_append(self: Any, message: Any, frames: Any) -> None:
         reached("before a record is logged")
@@ -167,8 +167,8 @@ def arm(text: str) -> None:
         watched_replace,
     )
     record_log.write_all = torn_write
-    server.Server._do, scheduler.Scheduler._write, Store.wait = watched_do, watched_write, watched_wait
-    Store._submit_push, Store.finish_pull = watched_submit, watched_pull
+    server.Server._do, scheduler.ServerScheduler._write, ServerStore.wait = watched_do, watched_write, watched_wait
+    ServerStore._submit_push, ServerStore.finish_pull = watched_submit, watched_pull
 
 
 # ------------------------------------------------------------------------------------------------------------ workers
@@ -178,7 +178,7 @@ def work(mode: str, folder: Path) -> None:
     """Be a worker of a job; rank r leaves what it saw at the end in ``end-r``."""
     rank = int(os.environ["RANK_ID"])
     address = f"{os.environ['MS_SCHED_HOST']}:{int(os.environ['MS_SCHED_PORT']) + 1}"
-    store = Store(address, rank=rank, node=os.environ["MS_NODE_ID"], timeout=90.0)
+    store = ServerStore(address, rank=rank, node=os.environ["MS_NODE_ID"], timeout=90.0)
     rule = SGD if mode == "asynchronous" else ADAM
     store.declare([Dense("w", SIZE, 0)], [rule], [VariableSpec(1, "table", 0, 2, rule, distribution="zeros")])
     first = np.zeros(SIZE) if mode == "asynchronous" else np.linspace(-1, 1, SIZE)
@@ -191,7 +191,7 @@ def work(mode: str, folder: Path) -> None:
     store.close()
 
 
-def _with_leases(store: Store) -> None:
+def _with_leases(store: ServerStore) -> None:
     """Every sample adds 1 to all weights and to the row of its number."""
     for lease, samples in store.samples(LEASES * SAMPLES_PER_LEASE, SAMPLES_PER_LEASE):
         ids = np.array(samples) % IDS
@@ -200,7 +200,7 @@ def _with_leases(store: Store) -> None:
         time.sleep(0.02)  # so that kills meet a job that has still something to do
 
 
-def _in_step(store: Store) -> None:
+def _in_step(store: ServerStore) -> None:
     """Steps whose gradients depend on rank, clock and pulled values; the members at each clock are both ranks."""
     while store.clock < STEPS:
         ids = np.unique(np.random.default_rng((store.rank, store.clock)).integers(0, IDS, 12))
@@ -278,7 +278,7 @@ class Job:
             "MS_PS_WORKER_LEASE": "60",  # a synchronous run without one of its members has other sums
             "MS_PS_SNAPSHOT_BYTES": "100000",
         }
-        target = Target(Kind.SCRIPT, __file__)
+        target = Target(TargetKind.SCRIPT, __file__)
         cluster = SoakCluster(
             variables, folder, servers=SERVERS, workers=WORKERS, worker=target, log_dir=folder / "out", max_restarts=500
         )

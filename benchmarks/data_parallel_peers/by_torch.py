@@ -60,7 +60,10 @@ def build(name):
 
 torch.set_num_threads(1)
 torch.distributed.init_process_group(
-    "gloo", init_method=f"tcp://127.0.0.1:{os.environ['BENCHMARK_PORT']}", rank=RANK, world_size=SIZE
+    "gloo",
+    init_method=f"tcp://{os.environ.get('BENCHMARK_HOST', '127.0.0.1')}:{os.environ['BENCHMARK_PORT']}",
+    rank=RANK,
+    world_size=SIZE,
 )
 torch.manual_seed(1)
 network, loss_fn, inputs, targets = build(sys.argv[1])

@@ -3,7 +3,7 @@
     sporax run --local_devices 8 examples/05-plan-a-jax-function/plan.py [--out outputs/05-plan-a-jax-function]
 
 Plans the step for 64 H100s, which need not be there, and for the devices at hand; runs it on these, compares with the step
-that is not cut, and writes plan.html.
+that is not cut, writes plan.html, and saves the sharded parameters and loads them on one device.
 """
 
 import argparse
@@ -53,6 +53,11 @@ def main():
         (after, value), (expected, reference) = cut(*here), whole(*there)
         here, there = (after, *here[1:]), (expected, *there[1:])
     print(f"loss after 5 steps on {jax.device_count()} devices {value:.6f}, on one {reference:.6f}")
+    # Every process writes its slices; who loads says in `like` which sharding the arrays get.
+    sporax.save(options.out / "state", {"params": here[0], "step": 5})
+    state = sporax.load(options.out / "state", like={"params": params, "step": 0})
+    assert all((one == other).all() for one, other in zip(state["params"], here[0], strict=True))
+    print(f"parameters of step {state['step']} saved in slices, and loaded whole: {options.out / 'state'}")
     print(f"the plan as a page: {options.out / 'plan.html'}")
     assert abs(value - reference) <= 1e-5 * abs(reference)
 

@@ -15,7 +15,7 @@ import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.parallel import plan_of
 from sporax.mindspore.parallel.nn import PipelineCell
-from sporax.report.pictures.pipeline_timeline import chrome_trace, svg, times_of
+from sporax.report.render.pipeline_timeline import chrome_trace, svg, times_of
 
 VOCABULARY, LENGTH, WIDTH, HEADS, LAYERS = 64, 16, 64, 4, 4
 BATCH, MICRO, STEPS = 32, 8, 5

@@ -1,6 +1,7 @@
 """Sporax: plans for programs on many devices, and their execution. This is the door for JAX programs.
 
     planned = sporax.plan(train_step, params, batch, devices=64, hardware="h100")
+    sporax.save("runs/a", params)
 
 MindSpore's names are in `sporax.mindspore`: write ``import sporax.mindspore as ms``, or run a script that says ``import
 mindspore`` with ``sporax run script.py``.
@@ -23,14 +24,17 @@ if TYPE_CHECKING:
     from sporax.runtime.devices.calibrate import calibrate
     from sporax.runtime.planned.function import PlannedFunction, plan
     from sporax.runtime.session import Session
+    from sporax.runtime.storage.trees import load, save
 
-__all__ = ["Plan", "PlannedFunction", "Session", "SporaxError", "__version__", "calibrate", "plan"]
+__all__ = ["Plan", "PlannedFunction", "Session", "SporaxError", "__version__", "calibrate", "load", "plan", "save"]
 
 _HOMES = {
     "plan": "sporax.runtime.planned.function",
     "PlannedFunction": "sporax.runtime.planned.function",
     "Plan": "sporax.ir.plan",
     "calibrate": "sporax.runtime.devices.calibrate",
+    "save": "sporax.runtime.storage.trees",
+    "load": "sporax.runtime.storage.trees",
     "Session": "sporax.runtime.session",
     "SporaxError": "sporax.base.errors",
 }

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from sporax.cluster.board import Board, Idleness
+from sporax.cluster.board import Idleness, RankBoard
 from sporax.cluster.environment import RankEnvironment
 
 SECONDS = 2
@@ -43,7 +43,7 @@ def boards(tmp_path):
 
 
 def board(directory, rank, address="here:1"):
-    return Board(RankEnvironment(rank=rank, size=2, coordinator_address=address), directory)
+    return RankBoard(RankEnvironment(rank=rank, size=2, coordinator_address=address), directory)
 
 
 def test_only_who_does_nothing_is_idle(start):
@@ -77,7 +77,7 @@ def test_exchanges_are_counted(boards):
     first.begin()
     second.begin()
     assert first.behind() == {1: 1}
-    assert first.is_whole()
+    assert first.is_complete()
     assert first.present() == {1: os.getpid()}
     second.leave()
     assert first.present() == {}

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster.environment import RankEnvironment, Role, join_address
+from sporax.cluster.environment import ProcessRole, RankEnvironment, join_address
 
 CLUSTER = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "4", "MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "8118"}
 MPI = {
@@ -26,7 +26,7 @@ def test_plain_python_is_one_rank():
 
 def test_a_launched_rank_knows_its_number_and_asks_the_scheduler_for_the_coordinator():
     place = read(CLUSTER | {"RANK_ID": "2", "LOCAL_RANK": "0", "LOCAL_RANK_SIZE": "2", "MS_TOPO_TIMEOUT": "600"})
-    assert (place.role, place.rank, place.size, place.local_rank, place.local_size) == (Role.WORKER, 2, 4, 0, 2)
+    assert (place.role, place.rank, place.size, place.local_rank, place.local_size) == (ProcessRole.WORKER, 2, 4, 0, 2)
     assert place.scheduler_address == ("10.0.0.1", 8118)
     assert place.timeout_seconds == 600
     assert not place.is_joined
@@ -41,13 +41,13 @@ def test_a_worker_started_by_hand_has_no_number_yet():
 @pytest.mark.parametrize(
     ("name", "role", "rank"),
     [
-        ("MS_SCHED", Role.SCHEDULER, 0),
-        ("MS_PSERVER", Role.SERVER, None),
-        ("MS_SERVER", Role.SERVER, None),
-        ("MS_WORKER", Role.WORKER, 1),
+        ("MS_SCHED", ProcessRole.SCHEDULER, 0),
+        ("MS_PSERVER", ProcessRole.SERVER, None),
+        ("MS_SERVER", ProcessRole.SERVER, None),
+        ("MS_WORKER", ProcessRole.WORKER, 1),
     ],
 )
-def test_a_role_is_read_and_rank_id_counts_workers(name: str, role: Role, rank: int | None):
+def test_a_role_is_read_and_rank_id_counts_workers(name: str, role: ProcessRole, rank: int | None):
     """RANK_ID counts workers; launch scripts often export it to scheduler and servers too."""
     place = read(CLUSTER | {"MS_ROLE": name, "MS_SERVER_NUM": "2", "RANK_ID": "1"})
     assert (place.role, place.rank, place.server_num) == (role, rank, 2)
@@ -67,6 +67,46 @@ def test_mpirun_on_several_hosts_needs_the_first_hosts_address():
         read(MPI)
     place = read(MPI | {"MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "9000"})
     assert place.coordinator_address == "10.0.0.1:9000"
+
+
+SRUN = {
+    "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "7", "SLURM_LOCALID": "1", "SLURM_NODEID": "2", "SLURM_JOB_ID": "81",
+    "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3),1", "SLURM_STEP_NODELIST": "gpu[03-05,7]",
+}  # fmt: skip
+
+
+def test_srun_on_several_nodes():
+    place, other = read(SRUN), read(SRUN | {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0"})
+    assert (place.rank, place.size, place.local_rank, place.local_size) == (5, 7, 1, 2)
+    assert place.coordinator_address == other.coordinator_address
+    assert place.coordinator_address.startswith("gpu03:")
+    assert read(SRUN | {"SLURM_STEP_ID": "1"}).coordinator_address != place.coordinator_address
+    assert read(SRUN | {"SLURM_STEP_NODELIST": "a1,b2"}).coordinator_address.startswith("a1:")
+    assert read(SRUN | {"MS_SCHED_HOST": "fd77::1", "MS_SCHED_PORT": "9000"}).coordinator_address == "[fd77::1]:9000"
+    assert place.is_joined
+
+
+def test_srun_on_one_node_uses_the_loopback_address_and_one_task_is_one_rank():
+    assert read(SRUN | {"SLURM_STEP_TASKS_PER_NODE": "7", "SLURM_NODEID": "0"}).coordinator_address.startswith(
+        "127.0.0.1:"
+    )
+    assert read(SRUN | {"SLURM_STEP_NUM_TASKS": "1"}) == RankEnvironment()
+    # Ranks of a launcher that srun has started belong to the launcher's job.
+    assert read(SRUN | CLUSTER | {"RANK_ID": "2"}).rank == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, "must add up to SLURM_STEP_NUM_TASKS, 7"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "two"}, r"numbers as in '2\(x3\),1', but got 'two'"),
+        ({"SLURM_STEP_TASKS_PER_NODE": ""}, "must be set in a step of srun"),
+        ({"SLURM_STEP_NODELIST": ""}, "For 'SLURM_STEP_NODELIST', the variable must be set in a step of srun"),
+    ],
+)
+def test_what_srun_never_says_is_refused(changed: dict[str, str], message: str):
+    with pytest.raises(SporaxValueError, match=message):
+        read(SRUN | changed)
 
 
 def rank_table(path: Path, *servers: list[int]) -> str:

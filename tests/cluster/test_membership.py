@@ -13,9 +13,9 @@ import pytest
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports
-from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.environment import ProcessRole, RankEnvironment
 from sporax.cluster.membership import Membership, join
-from sporax.cluster.rendezvous import Cluster, Phase
+from sporax.cluster.rendezvous import Cluster, ClusterPhase
 from sporax.cluster.scheduler import Scheduler, serve_cluster
 
 
@@ -69,7 +69,7 @@ def test_members_learn_their_place(wait_until):
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
             stranger.bind((host, int(number)))  # held for rank 0's service
         leave_all(members)
-        wait_until(lambda: cluster.phase is Phase.DONE)
+        wait_until(lambda: cluster.phase is ClusterPhase.DONE)
 
 
 def test_a_member_that_vanishes_is_told_to_the_others(wait_until):
@@ -80,7 +80,7 @@ def test_a_member_that_vanishes_is_told_to_the_others(wait_until):
         members[1]._stream.close()
         wait_until(lambda: lost)
         assert "rank 1 (worker 'b') on 127.0.0.1 ended without saying goodbye" in lost[0]
-        assert cluster.phase is Phase.FAILED
+        assert cluster.phase is ClusterPhase.FAILED
         leave_all(members)
 
 
@@ -92,7 +92,7 @@ def test_a_member_that_leaves_is_not_lost(wait_until):
             one.watch(lost.append)
         leave_all(members)
         leave_all(members)
-        wait_until(lambda: cluster.phase is Phase.DONE)
+        wait_until(lambda: cluster.phase is ClusterPhase.DONE)
         assert lost == []
 
 
@@ -145,7 +145,7 @@ def test_a_member_that_breaks_the_protocol_is_out():
 def test_a_scheduler_process_serves_until_all_have_left():
     with ports.listen("127.0.0.1", None) as probe:
         port = probe.getsockname()[1]
-    me = replace(place(port, 2, "s", 0), role=Role.SCHEDULER)
+    me = replace(place(port, 2, "s", 0), role=ProcessRole.SCHEDULER)
     server = threading.Thread(target=serve_cluster, args=(me, lambda _: None))
     server.start()
     members = join_all(place(port, 2, "a"), place(port, 2, "b"))
@@ -157,7 +157,7 @@ def test_a_scheduler_process_serves_until_all_have_left():
 def test_a_scheduler_process_gives_up_when_time_is_up():
     with ports.listen("127.0.0.1", None) as probe:
         port = probe.getsockname()[1]
-    me = replace(place(port, 2, "s", 0, timeout_seconds=0.1), role=Role.SCHEDULER)
+    me = replace(place(port, 2, "s", 0, timeout_seconds=0.1), role=ProcessRole.SCHEDULER)
     began = time.monotonic()
     with pytest.raises(SporaxRuntimeError, match=r"0 of 2 workers joined \(none\)"):
         serve_cluster(me, lambda _: None)

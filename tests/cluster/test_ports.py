@@ -56,3 +56,16 @@ def test_a_port_whose_neighbour_is_taken_is_not_chosen(monkeypatch):
 
 def test_own_address():
     assert ports.own_address("127.0.0.1") == "127.0.0.1"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option")
+def test_a_silent_connection_breaks_in_the_time_that_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as stream:
+        ports.notice_silence(stream)
+        options = {
+            name: stream.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+        }
+        assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    until_broken = options["TCP_KEEPIDLE"] + options["TCP_KEEPINTVL"] * options["TCP_KEEPCNT"]
+    assert until_broken == options["TCP_USER_TIMEOUT"] / 1000 == ports.UNANSWERED_SECONDS

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sporax.cluster.environment import Role
+from sporax.cluster.environment import ProcessRole
 from sporax.cluster.rendezvous import (
     Announce,
     Await,
     Cluster,
+    ClusterPhase,
     Left,
     Member,
-    Phase,
+    Number,
     Refuse,
     Registered,
     TimeIsUp,
@@ -24,7 +25,9 @@ from sporax.cluster.rendezvous import (
 )
 
 
-def member(name: str, rank: int | None = None, *, size: int = 3, host: str = "h", role: Role = Role.WORKER) -> Member:
+def member(
+    name: str, rank: int | None = None, *, size: int = 3, host: str = "h", role: ProcessRole = ProcessRole.WORKER
+) -> Member:
     return Member(role, name, rank, size, host, 1000 + (rank or 0))
 
 
@@ -40,7 +43,7 @@ def gathered(*members: Member, server_num: int = 0) -> tuple[Cluster, dict[str, 
 
 def test_everyone_is_welcomed_when_the_last_has_come():
     cluster, welcomes = gathered(member("a", 2), member("b", 0), member("c", 1))
-    assert cluster.phase is Phase.RUNNING
+    assert cluster.phase is ClusterPhase.RUNNING
     assert {name: welcome.rank for name, welcome in welcomes.items()} == {"a": 2, "b": 0, "c": 1}
     assert {welcome.coordinator_address for welcome in welcomes.values()} == {"h:1000"}
 
@@ -90,7 +93,9 @@ def test_local_ranks_count_along_each_host():
 
 
 def test_servers_are_numbered_apart():
-    _, told = gathered(member("w0", size=2), member("s0", size=2, role=Role.SERVER), member("w1", size=2), server_num=1)
+    _, told = gathered(
+        member("w0", size=2), member("s0", size=2, role=ProcessRole.SERVER), member("w1", size=2), server_num=1
+    )
     assert {name: welcome.rank for name, welcome in told.items()} == {"w0": 0, "w1": 1, "s0": 0}
 
 
@@ -101,7 +106,7 @@ def test_servers_are_numbered_apart():
         (member("a", 1), "MS_NODE_ID must differ between processes, but got 'a' twice"),
         (member("b", 0), "RANK_ID must differ between processes, but got 0 twice"),
         (member("b", 3), r"RANK_ID must be in [0, 3), but got 3"),
-        (member("b", role=Role.SERVER), "already has all of its 0 members with the role MS_PSERVER"),
+        (member("b", role=ProcessRole.SERVER), "already has all of its 0 members with the role MS_PSERVER"),
     ],
 )
 def test_who_does_not_fit_is_told_why_and_the_others_go_on_waiting(newcomer: Member, reason: str):
@@ -110,7 +115,7 @@ def test_who_does_not_fit_is_told_why_and_the_others_go_on_waiting(newcomer: Mem
     (refusal,) = cluster.handle(Registered(1, newcomer))
     assert isinstance(refusal, Refuse)
     assert reason in refusal.reason
-    assert cluster.phase is Phase.GATHERING
+    assert cluster.phase is ClusterPhase.GATHERING
     assert list(cluster.members) == [0]
 
 
@@ -148,7 +153,7 @@ def test_all_leave_in_good_order():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
     cluster.handle(Watching(9, "node1"))
     assert cluster.handle(Left(0, None)) == cluster.handle(Left(2, None)) == []
-    assert cluster.handle(Left(1, None)) == [Announce(9, Phase.DONE)]
+    assert cluster.handle(Left(1, None)) == [Announce(9, ClusterPhase.DONE)]
     cluster.validate()
 
 
@@ -157,7 +162,7 @@ def test_a_lost_member_is_named_to_everyone():
     cluster.handle(Watching(9, "node1"))
     said = cluster.handle(Left(1, "is gone"))
     assert [(announce.connection, announce.phase) for announce in said] == [
-        (0, Phase.FAILED), (2, Phase.FAILED), (9, Phase.FAILED),
+        (0, ClusterPhase.FAILED), (2, ClusterPhase.FAILED), (9, ClusterPhase.FAILED),
     ]  # fmt: skip
     assert cluster.failure == "rank 1 (worker 'b') on h is gone"
 
@@ -181,13 +186,25 @@ def test_a_launcher_that_comes_too_late_hears_how_it_ended():
     cluster = Cluster(2, 0, 60)
     cluster.handle(TimeIsUp())
     (said,) = cluster.handle(Watching(9, "node1"))
-    assert said == Announce(9, Phase.FAILED, cluster.failure)
+    assert said == Announce(9, ClusterPhase.FAILED, cluster.failure)
+
+
+def test_a_launcher_hears_the_ranks_of_its_processes_once_all_are_there():
+    cluster = Cluster(2, 0, 60)
+    assert cluster.handle(Watching(9, "node1", ("b",))) == []
+    cluster.handle(Registered(0, member("b", size=2)))
+    said = cluster.handle(Registered(1, member("a", size=2)))
+    assert said[2:] == [Number(9, (1,))]
+    # One that asks later is told at once; one that asks for none, or for a stranger, is told nothing.
+    assert cluster.handle(Watching(8, "node1", ("b", "a"))) == [Number(8, (1, 0))]
+    assert cluster.handle(Watching(7, "node1")) == cluster.handle(Watching(6, "node1", ("c",))) == []
+    cluster.validate()
 
 
 def test_a_stranger_who_hangs_up_is_no_loss():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
     assert cluster.handle(Left(77, "is gone")) == []
-    assert cluster.phase is Phase.RUNNING
+    assert cluster.phase is ClusterPhase.RUNNING
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -199,7 +216,9 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
     for connection in range(25):
         connections = [*cluster.members, *cluster.watchers, 99]
         newcomer = member(
-            f"n{dice.randrange(6)}", dice.choice([None, None, 0, 1, 2]), role=dice.choice([Role.WORKER, Role.SERVER])
+            f"n{dice.randrange(6)}",
+            dice.choice([None, None, 0, 1, 2]),
+            role=dice.choice([ProcessRole.WORKER, ProcessRole.SERVER]),
         )
         event = dice.choice(
             [

@@ -87,6 +87,12 @@ REFUSALS: dict[tuple[str, str], Program | Elsewhere] = {
     ("kubernetes", "35 specs that cannot run"): Elsewhere(
         "tests/k8s/api/test_cluster.py::test_a_spec_that_cannot_run_is_refused_or_failed_and_the_field_named", "Failed"
     ),
+    ("kubernetes_invalid_specs", "fields of pods are refused as well"): Elsewhere(
+        "tests/k8s/test_cluster_invalid.py::test_each_spec_that_cannot_run_is_refused_as_the_page_says", "row.layer"
+    ),
+    ("kubernetes_invalid_specs", "the *schema* of the CRD refuses the object"): Elsewhere(
+        "tests/k8s/test_cluster_invalid.py::test_each_spec_that_cannot_run_is_refused_as_the_page_says", "row.layer"
+    ),
     ("memory", 'refuse `"disk"`'): Elsewhere("tests/runtime/planned/test_host_variables.py::test_files_are_refused"),
     ("operator_parallel", "is therefore refused; `jit` and `AutoParallel`"): Elsewhere(
         "tests/mindspore/parallel/test_semi_auto_settings.py::test_eager_networks_are_refused"
@@ -107,6 +113,9 @@ REFUSALS: dict[tuple[str, str], Program | Elsewhere] = {
 
 REFUSALS |= {
     ("checkpoints", "save) are refused. A slice"): Elsewhere("tests/mindspore/train/checkpoint/test_slice_files.py"),
+    ("checkpoints", "complex128 and floats of 8 bits are refused by name"): Elsewhere(
+        "tests/runtime/storage/test_trees.py"
+    ),
     ("checkpoints", "such a protobuf file is refused"): Elsewhere("tests/mindspore/train/checkpoint/test_strategy.py"),
     ("checkpoints", "* Refused, with the Parameter's name: tables in uneven"): Elsewhere(
         "src/sporax/mindspore/train/checkpoint/orbax_store.py", "backend='orbax' takes even slices, but parameter"
@@ -119,7 +128,7 @@ REFUSALS |= {
         "src/sporax/lowering/passes/recompute/plan_facts.py", "are not offered in steps "
     ),
     ("memory", "(data parallelism) refuse the setting"): Elsewhere(
-        "src/sporax/runtime/program/program.py", "recompute='auto' is offered in steps of one device"
+        "src/sporax/runtime/program/pure_program.py", "recompute='auto' is offered in steps of one device"
     ),
     ("operator_parallel", "what MindSpore refuses is refused"): Elsewhere(
         "tests/mindspore/golden/test_operator_plans.py::test_what_mindspore_refuses_is_refused"

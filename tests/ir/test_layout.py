@@ -183,7 +183,7 @@ def test_common_matrices():
     first, second = Layout.from_split((4, 4), 16), Layout.from_split((8, 2), 16)
     common = common_matrix(first, second)
     assert [layout.device_matrix.shape for layout in common] == [(4, 2, 2)] * 2
-    assert [layout.cuts for layout in common] == [((0,), (1, 2)), ((0, 1), (2,))]
+    assert [layout.shardings for layout in common] == [((0,), (1, 2)), ((0, 1), (2,))]
     assert common_matrix(Layout.from_split((2, 3), 6), Layout.from_split((3, 2), 6)) is None
     assert common_matrix(first, Layout(DeviceMatrix((16,), (), range(16, 32)), ((0,), ()))) is None
 
@@ -219,7 +219,7 @@ def test_optimizer_shards_of_eight_replicas():
 
 
 def test_cutting_further_is_the_inner_cut():
-    assert Layout(MESH, ((0,), ())).cut_further(0, (2,)) == Layout(MESH, ((0, 2), ()))
+    assert Layout(MESH, ((0,), ())).shard_further(0, (2,)) == Layout(MESH, ((0, 2), ()))
 
 
 def test_what_has_a_layout_is_recognised():

@@ -1,14 +1,16 @@
 """`sporax k8s`: what is submitted, shown and written."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
 from rich.console import Console
+from support_k8s.invalid import PAGE, SPECS, rows_of
 from support_k8s.jobs import changed, job
 from support_k8s.simulation import Simulation
 
-from sporax.k8s import view
+from sporax.k8s import k8s_command, view
 from sporax.k8s.api import manifests
 from sporax.k8s.resource.job_status import write_status
 from sporax.k8s.resource.spec import read_job
@@ -16,7 +18,7 @@ from sporax.launch import cli
 
 FLAGS = {
     "submit": {
-        "name": "", "workers": None, "servers": None, "image": "", "dry_run": False, "output": "", "namespace": "",
+        "name": "", "workers": None, "servers": None, "image": "", "replace": False, "dry_run": False, "output": "", "namespace": "",
         "target": None, "target_arguments": None,
     },
     "status": {"name": None, "all_namespaces": False, "namespace": ""},
@@ -63,6 +65,16 @@ def test_a_script_becomes_a_job_and_a_config_map_that_carries_it(script, capsys)
     container = roles["Worker"]["template"]["spec"]["containers"][0]
     assert container["command"] == ["sporax", "run", "/opt/sporax/script/train_me.py", "--epochs", "3"]
     assert read_job(body).name == "train-me"
+
+
+def test_flags_may_come_after_the_script_and_what_follows_two_dashes_is_the_scripts(script, capsys):
+    after = ["--workers", "4", "--epochs", "3", "--image", "i", "--", "--workers", "9"]
+    assert cli.main(["k8s", "submit", "--dry-run", "--name", "mine", str(script), *after]) == 0
+    _, body = yaml.safe_load_all(capsys.readouterr().out)
+    workers = body["spec"]["msReplicaSpecs"]["Worker"]
+    container = workers["template"]["spec"]["containers"][0]
+    assert (body["metadata"]["name"], workers["replicas"], container["image"]) == ("mine", 4, "i")
+    assert container["command"][3:] == ["--epochs", "3", "--workers", "9"]
 
 
 def test_one_worker_needs_no_scheduler(script, tmp_path):
@@ -128,6 +140,124 @@ def test_jobs_are_shown_with_state_shares_restarts_and_age():
     assert "job-ps-1" in page
 
 
+def pod_with(**status):
+    return {"metadata": {"name": "job-worker-0"}, "spec": {"nodeName": "n7"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("pod", "row"),
+    [
+        (
+            pod_with(
+                phase="Pending",
+                conditions=[
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/3 nodes\nhave GPUs",
+                    }
+                ],
+            ),
+            ["Pending", "no", "-", "0", "n7", "Unschedulable, 0/3 nodes have GPUs"],
+        ),
+        (
+            pod_with(
+                phase="Pending",
+                containerStatuses=[
+                    {
+                        "name": "mindspore",
+                        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+                    }
+                ],
+            ),
+            ["Pending", "no", "-", "0", "n7", "mindspore: ImagePullBackOff, no such image"],
+        ),
+        (
+            pod_with(
+                phase="Failed",
+                initContainerStatuses=[{"name": "fetch", "state": {"terminated": {"exitCode": 7, "reason": "Error"}}}],
+            ),
+            ["Failed", "no", "-", "0", "n7", "fetch: exit code 7, Error"],
+        ),
+        (pod_with(phase="Failed", reason="Evicted", message="disk"), ["Failed", "no", "-", "0", "n7", "Evicted, disk"]),
+        (
+            pod_with(phase="Running", conditions=[{"type": "Ready", "status": "True"}]),
+            ["Running", "yes", "-", "0", "n7"],
+        ),
+    ],
+)
+def test_one_jobs_page_shows_what_its_pods_wait_for(pod, row):
+    lines = shown(view.job_page(job(), datetime.now(UTC), [pod])).splitlines()
+    (line,) = [line for line in lines if line.startswith("job-worker-0")]
+    assert re.split(r"\s{2,}", line.strip())[1:] == row
+
+
+class UsersCluster:
+    """The calls of `submit` and `delete`, and what they find."""
+
+    def __init__(self, state: str, spec: dict | None = None) -> None:
+        self.calls: list[str] = []
+        self.conditions = [{"type": state, "status": "True"}] if state else []
+        self.body = {**job("train-me"), "status": {"conditions": self.conditions}} if state else None
+        if spec:
+            self.body["spec"]["msReplicaSpecs"] |= spec
+
+    def __call__(self, namespace):
+        return self
+
+    def job(self, name):
+        return self.body
+
+    def find_job(self, name, namespace=""):
+        return self.body
+
+    def remove(self, objects):
+        self.calls += [f"remove {item['kind']}" for item in objects]
+        self.body = None
+
+    def apply(self, objects):
+        self.calls += [f"apply {item['kind']}" for item in objects]
+        return []
+
+    def own_config_maps(self, objects, body):
+        self.calls.append("own")
+
+    def delete(self, name):
+        self.calls.append("delete")
+
+
+SENT = ["apply ConfigMap", "apply MSJob", "own"]
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "calls"),
+    [
+        ("Succeeded", [], []),
+        ("Failed", [], []),
+        ("Running", [], SENT),
+        ("", [], SENT),
+        ("Succeeded", ["--replace"], ["remove ConfigMap", "remove MSJob", *SENT]),
+    ],
+)
+def test_a_job_that_has_ended_is_replaced_only_when_asked_for(state, flags, calls, script, monkeypatch, capsys):
+    cluster = UsersCluster(state)
+    monkeypatch.setattr(k8s_command, "JobClient", cluster)
+    code = cli.main(["k8s", "submit", str(script), "--image", "i", *flags])
+    assert cluster.calls == calls
+    error = capsys.readouterr().err
+    assert (code, "--replace" in error, f"has ended ({state})" in error) == (
+        (0, False, False) if calls else (2, True, True)
+    )
+
+
+@pytest.mark.parametrize("claim", [{}, {"persistentVolumeClaimTemplate": {"spec": {}}}])
+def test_a_deletion_says_that_the_servers_volumes_go_with_it(claim, monkeypatch, capsys):
+    monkeypatch.setattr(k8s_command, "JobClient", UsersCluster("Running", {"PS": {"replicas": 1, **claim}}))
+    assert cli.main(["k8s", "delete", "train-me"]) == 0
+    assert ("volumes of its servers" in capsys.readouterr().out) == bool(claim)
+
+
 def test_a_job_that_nobody_has_seen_yet_is_pending():
     assert "Pending" in shown(view.job_table([job()], datetime.now(UTC), with_namespace=True))
 
@@ -136,3 +266,8 @@ def test_a_job_that_nobody_has_seen_yet_is_pending():
 def test_ages_have_one_unit(seconds, text):
     now = datetime.now(UTC)
     assert view.age((now - timedelta(seconds=seconds)).isoformat(), now) == text
+
+
+def test_the_page_of_invalid_specs_has_each_of_them():
+    assert [row.what for row in rows_of(PAGE.read_text())] == [what for what, _ in SPECS]
+    assert len(SPECS) >= 60

@@ -8,7 +8,7 @@ from support_k8s.jobs import job
 from support_k8s.simulation import Simulation
 
 from sporax.k8s.decide.actions import Report
-from sporax.k8s.decide.observed import Membership, Phase
+from sporax.k8s.decide.observed import PodPhase, ReportedMembership
 
 POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 
@@ -38,6 +38,7 @@ def jobs(draw):
     limit = draw(st.sampled_from([None, 0, 3]))
     if limit is not None:
         body["spec"]["runPolicy"]["backoffLimit"] = limit
+    body["spec"]["runPolicy"]["maxRestarts"] = draw(st.sampled_from([0, 0, 2]))
     for part in body["spec"]["msReplicaSpecs"].values():
         part["restartPolicy"] = draw(st.sampled_from(POLICIES))
     return body
@@ -48,7 +49,7 @@ def happen(simulation: Simulation, what: str, number, detail) -> None:
     names = simulation.names()
     name = names[number % len(names)] if names and isinstance(number, int) else None
     match what:
-        case "end" if name and simulation.pods[name].phase is Phase.RUNNING:
+        case "end" if name and simulation.pods[name].phase is PodPhase.RUNNING:
             simulation.end(name, detail)
         case "vanish" if name:
             del simulation.pods[name]
@@ -75,11 +76,11 @@ def happen(simulation: Simulation, what: str, number, detail) -> None:
 def leave(simulation: Simulation) -> None:
     """The job's scheduler aims at the sizes it was told: servers beyond are drained, workers beyond end."""
     sizes = simulation.status.sizes
-    simulation.extras["membership"] = Membership(
+    simulation.extras["membership"] = ReportedMembership(
         True, sizes.get("Worker", 0), sizes.get("PS", 0), frozenset(simulation.names("PS"))
     )
     for name, pod in list(simulation.pods.items()):
-        if pod.role.value == "Worker" and pod.index >= sizes.get("Worker", 0) and pod.phase is Phase.RUNNING:
+        if pod.role.value == "Worker" and pod.index >= sizes.get("Worker", 0) and pod.phase is PodPhase.RUNNING:
             simulation.end(name)
 
 
@@ -89,7 +90,7 @@ def recover(simulation: Simulation) -> None:
         simulation.spec(runPolicy=simulation.body["spec"]["runPolicy"] | {"suspend": False})
     for _ in range(40):
         simulation.pods = {
-            name: replace(pod, is_ready=pod.phase is Phase.RUNNING) for name, pod in simulation.pods.items()
+            name: replace(pod, is_ready=pod.phase is PodPhase.RUNNING) for name, pod in simulation.pods.items()
         }
         leave(simulation)
         simulation.step()

@@ -3,16 +3,18 @@
 import asyncio
 import socket
 import threading
+import time
 
 import pytest
 from support_k8s.jobs import job
 
 from sporax.k8s import scheduler_calls
-from sporax.k8s.decide.observed import Membership
+from sporax.k8s.decide.observed import ReportedMembership
 from sporax.k8s.resource.spec import Job, read_job
 from sporax.k8s.scheduler_calls import ParameterServerMembership
 from sporax.ps.protocol.messages import Options
-from sporax.ps.scheduler.scheduler import Scheduler
+from sporax.ps.scheduler.scheduler import ServerScheduler
+from sporax.ps.server.server import Server
 
 
 def job_at(port: int) -> Job:
@@ -33,7 +35,7 @@ def free_port() -> int:
 def scheduler():
     """The port of a scheduler that waits for two workers and two servers."""
     port, stop = free_port(), threading.Event()
-    served = Scheduler(f"127.0.0.1:{port}", Options(durability="replica"), 2, 2)
+    served = ServerScheduler(f"127.0.0.1:{port}", Options(durability="replica"), 2, 2)
     thread = threading.Thread(target=served.run, args=(stop.is_set,))
     thread.start()
     yield port
@@ -44,7 +46,7 @@ def scheduler():
 def test_sizes_are_read_and_changed_at_the_scheduler(scheduler):
     client, served = ParameterServerMembership(), job_at(scheduler)
 
-    async def story() -> list[Membership | None]:
+    async def story() -> list[ReportedMembership | None]:
         before = await client.read(served, "127.0.0.1")
         await client.resize(served, "127.0.0.1", 5, 3)
         return [before, await client.read(served, "127.0.0.1")]
@@ -70,3 +72,21 @@ def test_a_silent_scheduler_is_left_in_peace_for_longer_each_time(monkeypatch):
 
 def test_nobody_there_is_no_answer():
     assert scheduler_calls.read_membership(f"127.0.0.1:{free_port()}") is None
+
+
+def test_a_server_says_that_it_serves_once_the_scheduler_knows_it(scheduler, tmp_path):
+    file, stop = tmp_path / "serving", threading.Event()
+    server = Server(f"127.0.0.1:{scheduler}", tmp_path / "logs", serving_file=file)
+    assert not file.exists()
+    thread = threading.Thread(target=server.run, args=(stop.is_set,))
+    thread.start()
+    try:
+        end = time.monotonic() + 20
+        while not file.exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        # One of two servers is there: whatever the slots say, not all copies are.
+        assert not scheduler_calls.read_membership(f"127.0.0.1:{scheduler}").is_replicated
+    finally:
+        stop.set()
+        thread.join()

@@ -9,7 +9,9 @@ from sporax.launch import cli
 
 RUN_FLAGS = {
     "module": False,
+    "config": None,
     "local_devices": None,
+    "resume": False,
     "worker_num": None,
     "local_worker_num": None,
     "server_num": 0,
@@ -31,6 +33,7 @@ RUN_FLAGS = {
     "worker_log_name": "",
     "tail_worker_log": "-1",
     "no_cache": False,
+    "verbose": False,
     "verify_steps": 0,
     "target": None,
     "target_arguments": None,
@@ -41,6 +44,8 @@ PLAN_FLAGS = {
     "devices": None,
     "json": None,
     "html": None,
+    "compare": None,
+    "out": None,
     "hardware": None,
     "mode": None,
     "memory": None,
@@ -116,3 +121,34 @@ def test_the_launching_process_stays_light():
     """It must not import JAX: it would cost every launch, and read variables that the launcher still sets."""
     code = "import sys, sporax.launch.cli, sporax.launch.commands.run; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["rn", "x.py"], "run"),
+        (["run", "--wrker_num", "2", "x.py"], "--worker_num"),
+        (["plan", "--device", "8", "x.py"], "--devices"),
+        (["plan", "--mode", "dynamik", "x.py"], "dynamic"),
+        (["plan", "--hardware", "h1000", "x.py"], "h100"),
+        (["k8s", "submitt"], "submit"),
+    ],
+)
+def test_a_wrong_word_is_one_message_with_the_one_that_was_meant(run, write, words, meant):
+    write("x.py", "")
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Did you mean '{meant}'?" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_dashes_and_underscores_stand_for_each_other_in_flags_of_the_command_alone():
+    parser = cli.command_parser("run", cli.load_command("run"))
+    words = ["--worker-num", "2", "--log-dir=logs", "--token_file", "f", "--join", "True", "x.py", "--worker-num", "9"]
+    chosen = parser.parsed(words)
+    assert (chosen.worker_num, chosen.log_dir, chosen.token_file) == (2, "logs", "f")
+    assert (chosen.target, chosen.target_arguments) == ("x.py", ["--worker-num", "9"])
+
+
+def test_the_short_flag_of_the_version(run):
+    assert run("-V").stdout == f"sporax {sporax.__version__}\n"

@@ -23,6 +23,11 @@ NUMBERS = ("-1", "some", "1.5", "nan")
 REFUSED = {
     "plan": {
         "--devices": [["--devices", number, "script.py"] for number in ("1", "0", "99999999", *NUMBERS)],
+        "--compare": [
+            ["--compare", "h100,no_such_profile", "script.py"],
+            ["--compare", "h100", "--hardware", "h100", "script.py"],
+            ["--compare", "h100", "--json", "plan.json", "script.py"],
+        ],
         "--hardware": [["--hardware", "no_such_profile", "script.py"], ["--hardware", "script.py", "script.py"]],
         "--mode": [["--mode", "no_such_mode", "script.py"], ["script.py", "--mode", "no_such_mode"]],
         "--schedule": [["--schedule", "no_such_schedule", "script.py"]],
@@ -32,13 +37,20 @@ REFUSED = {
         "--json": [["--json", "nowhere/plan.json", "script.py"], ["--json", ".", "script.py"]],
         "--html": [["--html", "nowhere/plan.html", "script.py"], ["--html", ".", "script.py"]],
         "--module": [["--module", "no_such_module_anywhere"]],
+        "--out": [["--out", file, "script.py"] for file in ("plan.txt", "nowhere/plan.json", ".")],
     },
     "check": {},
+    "completion": {},
     "info": {},
     "calibrate": {
         "--devices": [["--devices", number] for number in ("0", "99999999", *NUMBERS)],
         "--name": [["--name", ""], ["--name", " "]],
         "--out": [["--out", "profile.txt"], ["--out", "nowhere/profile.json"], ["--out", "."]],
+    },
+    "logs": {
+        "--rank": [["--rank", number] for number in NUMBERS],
+        "--lines": [["--lines", number] for number in NUMBERS],
+        "--rsh": [["--rsh", ""], ["--rsh", "it's"]],
     },
     "solve": {
         "--time": [["graph.json", "--time", number] for number in ("0", "-1", "nan", "inf", "some")]
@@ -82,6 +94,7 @@ REFUSED = {
         ],
         "--image": [["--dry-run", "script.py"], ["--dry-run", "--image", "i", "job.yaml"]],
         "--dry-run": [["--dry-run", "--output", "out.yaml", "--image", "i", "script.py"]],
+        "--replace": [["--replace", *flags, "--image", "i", "script.py"] for flags in (["--dry-run"], ["--output", "o.yaml"])],
         "--output": [["--output", path, "--image", "i", "script.py"] for path in (".", "nowhere/out.yaml")],
         "--namespace": [
             ["--dry-run", "--image", "i", "--namespace", "Bad_Name", "script.py"],
@@ -216,7 +229,7 @@ def command(files, monkeypatch, capsys, _own_process):
     monkeypatch.chdir(files)
     monkeypatch.setattr(k8s, "JobClient", Nothing)
     monkeypatch.setattr(k8s.operator, "serve", Nothing().__getattr__)
-    monkeypatch.setattr(ps_command, "Asker", Nothing)
+    monkeypatch.setattr(ps_command, "Requester", Nothing)
 
     def call(*words):
         try:

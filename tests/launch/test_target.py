@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sporax.base.errors import SporaxValueError
-from sporax.launch.target import Kind, Target, resolve
+from sporax.launch.target import Target, TargetKind, resolve
 
 DESCRIBE = """
 import json, sys
@@ -75,6 +75,7 @@ def test_an_error_of_sporax_in_the_script_is_the_scripts(write, run):
     )
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
+    assert done.stderr.endswith("SporaxValueError: x\n")
 
 
 def test_pytest_runs_with_the_alias(write, run):
@@ -104,13 +105,13 @@ def test_a_target_is_a_script_a_module_or_an_executable(write, tmp_path, monkeyp
     write("train.py", "")
     write("tool", "#!/bin/sh\n").chmod(0o755)
     write("plain", "print(1)")
-    assert resolve("train.py", ["--lr", "1"]) == Target(Kind.SCRIPT, "train.py", ("--lr", "1"))
-    assert resolve("./tool", []).kind is Kind.EXECUTABLE
-    assert resolve("plain", []).kind is Kind.SCRIPT
-    assert resolve("a.b", [], as_module=True) == Target(Kind.MODULE, "a.b")
-    assert resolve("python", ["-V"]) == Target(Kind.EXECUTABLE, sys.executable, ("-V",))
-    assert resolve("pytest", []).kind is Kind.SCRIPT
-    assert resolve("sh", []).kind is Kind.EXECUTABLE
+    assert resolve("train.py", ["--lr", "1"]) == Target(TargetKind.SCRIPT, "train.py", ("--lr", "1"))
+    assert resolve("./tool", []).kind is TargetKind.EXECUTABLE
+    assert resolve("plain", []).kind is TargetKind.SCRIPT
+    assert resolve("a.b", [], as_module=True) == Target(TargetKind.MODULE, "a.b")
+    assert resolve("python", ["-V"]) == Target(TargetKind.EXECUTABLE, sys.executable, ("-V",))
+    assert resolve("pytest", []).kind is TargetKind.SCRIPT
+    assert resolve("sh", []).kind is TargetKind.EXECUTABLE
     assert os.path.isabs(resolve("sh", []).name)
     for missing in ("none.py", "no-such-command", str(tmp_path)):
         with pytest.raises(SporaxValueError, match=r"For 'target', it must be .* but got"):
@@ -120,3 +121,50 @@ def test_a_target_is_a_script_a_module_or_an_executable(write, tmp_path, monkeyp
 def test_a_missing_module_is_a_users_mistake(run):
     done = run("run", "-m", "no_such_module")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+WRONG_SHAPE = """
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, nn
+
+ms.set_context(mode=ms.GRAPH_MODE)
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Dense(8, 4), nn.Dense(8, 2)
+
+    def construct(self, x):
+        return self.second(self.first(x))
+
+net = Net()
+loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+step = nn.TrainOneStepCell(nn.WithLossCell(net, loss), nn.SGD(net.trainable_params()))
+step(Tensor(np.ones((4, 8), np.float32)), Tensor(np.zeros(4, np.int32)))
+"""
+
+
+def test_a_wrong_shape_shows_the_users_lines_and_our_message(run, write):
+    write("script.py", WRONG_SHAPE)
+    done = run("run", "script.py")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert len(lines) <= 15
+    assert "return self.second(self.first(x))" in done.stderr
+    assert "step(Tensor(np.ones((4, 8)" in done.stderr
+    assert "sporax.base.errors.SporaxValueError: For 'Dense'" in done.stderr
+    assert "JAX has removed" not in done.stderr
+    assert any(line.startswith("`sporax run --verbose`") for line in lines)
+    # The error stands last.
+    assert lines[-1] == "  in Cell 'TrainOneStepCell.network._backbone.second'"
+    full = run("run", "--verbose", "script.py").stderr
+    assert full.count("\n") > 60
+    assert "program.py" in full
+
+
+def test_other_exceptions_keep_all_of_their_frames(run, write):
+    write("script.py", "import json\njson.loads('{')\n")
+    stderr = run("run", "script.py").stderr
+    assert "decoder.py" in stderr
+    assert "--verbose" not in stderr

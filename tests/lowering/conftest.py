@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.extend.core import Literal
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 # Samples of primitives, and small pipelines.
@@ -58,3 +59,30 @@ def assert_everywhere(array, expected):
 @pytest.fixture(scope="session")
 def everywhere():
     return assert_everywhere
+
+
+def text_lines(program):
+    """A program as text, an equation in each line, without types and parameters: values are called in their order."""
+    names = {}
+
+    def text(atoms):
+        return " ".join(
+            str(atom.val) if isinstance(atom, Literal) else names.setdefault(atom, _name(len(names))) for atom in atoms
+        )
+
+    lines = [f"in {text(program.jaxpr.invars)}"]
+    # Constants are called like arguments.
+    text(program.jaxpr.constvars)
+    for eqn in program.jaxpr.eqns:
+        operands = text(eqn.invars)
+        lines.append(f"{text(eqn.outvars)} = {eqn.primitive.name} {operands}".rstrip())
+    return [*lines, f"out {text(program.jaxpr.outvars)}"]
+
+
+def _name(number):
+    return chr(ord("a") + number % 26) + (str(number // 26) if number >= 26 else "")
+
+
+@pytest.fixture(scope="session")
+def lines():
+    return text_lines

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax.extend.core import Var, jaxpr_as_fun
 
-from sporax.lowering.flat_program import closed_jaxpr, flat
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.jax_versions import computed_on, known_params, scan_numbers, scan_params
 from sporax.lowering.marks.host_transfer import runs_on_host
+from sporax.lowering.rewriter import closed_jaxpr, flat
 
 W, ROWS = jnp.arange(3.0) + 1, jnp.ones((4, 3))
 

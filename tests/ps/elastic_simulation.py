@@ -1,4 +1,4 @@
-"""A whole elastic job on the simulated network: workers are the real `Store` and `ServerConnection`, each in a thread of its own that
+"""A whole elastic job on the simulated network: workers are the real `ServerStore` and `ServerConnection`, each in a thread of its own that
 runs only while simulated time stands still, so a seed repeats a run.
 
 Every sample adds 1 to its own number in each parameter. At the end each number tells how often its sample counted.
@@ -22,15 +22,15 @@ from sporax.ps.protocol.messages import (
     Heartbeat,
     HeartbeatReply,
     Initialised,
-    Message,
     OptimizerSpec,
     Options,
-    Register,
+    ProcessAccepted,
+    RegisterProcess,
     SampleRange,
     Scale,
+    ServerMessage,
     Stop,
     ViewIs,
-    Welcome,
 )
 from sporax.ps.worker.server_connection import ServerConnection
 
@@ -65,7 +65,7 @@ class Link:
     def incarnation(self) -> int:
         return self.welcome.incarnation
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: ServerMessage) -> None:
         self.worker.job.send("scheduler", self.worker.identity, message)
 
     def initialised(self) -> None:
@@ -74,7 +74,7 @@ class Link:
             again = self.worker.job.now + 0.5
             self.worker.block(lambda again=again: self.noted_values or self.is_over or self.worker.job.now > again)
 
-    def ask_samples(self, message: Message, seconds: float) -> SampleRange | None:
+    def ask_samples(self, message: ServerMessage, seconds: float) -> SampleRange | None:
         self.tell(message)
         ends, self.range = self.worker.job.now + seconds, None
 
@@ -84,14 +84,14 @@ class Link:
         self.worker.block(lambda: has_answer() or self.worker.job.now > ends)
         return self.range if has_answer() else None
 
-    def leave(self, message: Message, seconds: float) -> None:
+    def leave(self, message: ServerMessage, seconds: float) -> None:
         ends = self.worker.job.now + seconds
         while not (self.has_left or self.is_over or self.worker.job.now > ends):
             self.tell(message)
             again = self.worker.job.now + 0.5
             self.worker.block(lambda again=again: self.has_left or self.is_over or self.worker.job.now > again)
 
-    def leave_if_dismissed(self, message: Message) -> bool:
+    def leave_if_dismissed(self, message: ServerMessage) -> bool:
         while self.dismissed and not (self.has_left or self.is_over or self.stopped):
             self.tell(message)
             again = self.worker.job.now + 0.5
@@ -100,9 +100,9 @@ class Link:
             )
         return self.has_left or self.is_over
 
-    def take(self, message: Message) -> None:
+    def take(self, message: ServerMessage) -> None:
         match message:
-            case Welcome():
+            case ProcessAccepted():
                 self.welcome = self.welcome or message
             case ViewIs(view):
                 self.take_view(view)
@@ -136,7 +136,7 @@ class Client:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.state = client.ClientState(1e9)
-        self.answers: dict[int, tuple[Message, tuple]] = {}
+        self.answers: dict[int, tuple[ServerMessage, tuple]] = {}
         self.errors: dict[int, str] = {}
         self.last = 0
 
@@ -146,7 +146,7 @@ class Client:
         self.handle(client.Submit(request, slot, lambda epoch: make(request, epoch), tuple(frames), seq))
         return request
 
-    def wait(self, request: int) -> tuple[Message, tuple]:
+    def wait(self, request: int) -> tuple[ServerMessage, tuple]:
         link = self.worker.link
         self.worker.block(lambda: request in self.answers or request in self.errors or link.stopped)
         if request in self.errors:
@@ -157,6 +157,11 @@ class Client:
 
     def wait_all(self, requests: object) -> list:
         return [self.wait(request) for request in requests]
+
+    def forget(self, requests: object) -> None:
+        for request in requests:
+            for known in (self.state.open, self.answers, self.errors):
+                known.pop(request, None)
 
     def handle(self, event: client.Event) -> None:
         job, me = self.worker.job, self.worker.identity
@@ -173,7 +178,7 @@ class Client:
         pass
 
 
-class SimulatedStore(store.Store):
+class SimulatedStore(store.ServerStore):
     """The real store; its connections are simulated."""
 
     def __init__(self, worker: Worker) -> None:
@@ -363,7 +368,7 @@ class ElasticJob(Simulation):
             while not worker.has_ended and worker.predicate():
                 worker.resume()
 
-    def deliver(self, to: str, sender: bytes, message: Message, frames: tuple) -> None:
+    def deliver(self, to: str, sender: bytes, message: ServerMessage, frames: tuple) -> None:
         if not to.startswith("worker"):
             if to != "controller":
                 super().deliver(to, sender, message, frames)
@@ -386,7 +391,7 @@ class ElasticJob(Simulation):
                 continue
             worker.client.handle(client.Tick())
             if worker.link.welcome is None:
-                self.send("scheduler", worker.identity, Register("worker", worker.node, rank))
+                self.send("scheduler", worker.identity, RegisterProcess("worker", worker.node, rank))
             else:
                 view, incarnation = worker.link.view, worker.link.incarnation
                 epoch = view.epoch if view is not None else 0

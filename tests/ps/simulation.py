@@ -18,25 +18,25 @@ import numpy as np
 from sporax.ps.client import client_state as client
 from sporax.ps.protocol import events, wire
 from sporax.ps.protocol.messages import (
-    Entry,
     Heartbeat,
     HeartbeatReply,
     Init,
     Initialised,
     Members,
-    Message,
     OptimizerSpec,
     Options,
+    ProcessAccepted,
     Pull,
     Push,
     Ready,
     Record,
-    Register,
+    RegisterProcess,
+    ServerMessage,
     Source,
     UpdatesLost,
     VariableSpec,
+    VariableValues,
     ViewIs,
-    Welcome,
 )
 from sporax.ps.scheduler import scheduler_state as scheduler
 from sporax.ps.scheduler.journal import Journal
@@ -95,7 +95,7 @@ class Simulation:
         self.servers = [SimulatedServer(index) for index in range(servers)]
         self.clients = [client.ClientState(1e9) for _ in range(workers)]
         self.incarnations = [0] * workers
-        self.answers: dict[tuple[int, int], Message] = {}
+        self.answers: dict[tuple[int, int], ServerMessage] = {}
         self.values: dict[tuple[int, int], np.ndarray] = {}
         self.failures: list[str] = []
         self.requests = itertools.count(1)
@@ -104,11 +104,11 @@ class Simulation:
         for simulated in self.servers:
             self.start_server(simulated)
         for rank in range(workers):
-            self.send("scheduler", b"worker-%d" % rank, Register("worker", f"w{rank}", rank))
+            self.send("scheduler", b"worker-%d" % rank, RegisterProcess("worker", f"w{rank}", rank))
 
     # -------------------------------------------------------------------------------------------------------- network
 
-    def send(self, to: str, sender: bytes, message: Message, frames: tuple[wire.Frame, ...] = ()) -> None:
+    def send(self, to: str, sender: bytes, message: ServerMessage, frames: tuple[wire.Frame, ...] = ()) -> None:
         parts = [bytes(part) for part in wire.encode(message, frames)]
         if self.rng.random() < self.faults.drop:
             return
@@ -140,7 +140,7 @@ class Simulation:
             self.next_tick = self.now + 0.1
             self.tick()
 
-    def deliver(self, to: str, sender: bytes, message: Message, frames: tuple[wire.Frame, ...]) -> None:
+    def deliver(self, to: str, sender: bytes, message: ServerMessage, frames: tuple[wire.Frame, ...]) -> None:
         if to == "scheduler":
             self.do_scheduler(self.scheduler.handle(events.Received(sender, message, frames), self.now))
         elif to.startswith("server"):
@@ -156,8 +156,8 @@ class Simulation:
             rank = int(to.split("-")[1])
             self.to_worker(rank, message, frames)
 
-    def to_server(self, simulated: SimulatedServer, sender: bytes, message: Message, frames: tuple) -> None:
-        if isinstance(message, Welcome):
+    def to_server(self, simulated: SimulatedServer, sender: bytes, message: ServerMessage, frames: tuple) -> None:
+        if isinstance(message, ProcessAccepted):
             if simulated.machine is None:
                 replay = self.recovered(simulated)
                 simulated.machine = server.ServerState(message.index, message.incarnation, self.options, replay.states)
@@ -171,8 +171,8 @@ class Simulation:
             if simulated.machine is not None:
                 simulated.machine.validate_state()
 
-    def to_worker(self, rank: int, message: Message, frames: tuple[wire.Frame, ...]) -> None:
-        if isinstance(message, Welcome):
+    def to_worker(self, rank: int, message: ServerMessage, frames: tuple[wire.Frame, ...]) -> None:
+        if isinstance(message, ProcessAccepted):
             self.incarnations[rank] = message.incarnation
         elif isinstance(message, Initialised):
             self.tells_values = False
@@ -193,7 +193,7 @@ class Simulation:
                 self.send(
                     "scheduler",
                     identity,
-                    Register("server", f"s{simulated.index}", simulated.index, "h", str(simulated.start)),
+                    RegisterProcess("server", f"s{simulated.index}", simulated.index, "h", str(simulated.start)),
                 )
                 continue
             self.do_server(simulated, simulated.machine.handle(events.Tick(), self.now))
@@ -208,7 +208,7 @@ class Simulation:
             self.do_client(rank, state.handle(client.Tick(), self.now))
             identity = b"worker-%d" % rank
             if self.incarnations[rank] == 0:
-                self.send("scheduler", identity, Register("worker", f"w{rank}", rank))
+                self.send("scheduler", identity, RegisterProcess("worker", f"w{rank}", rank))
             else:
                 epoch = state.view.epoch if state.view else 0
                 self.send("scheduler", identity, Heartbeat("worker", rank, self.incarnations[rank], self.now, epoch))
@@ -238,7 +238,7 @@ class Simulation:
                     self.send(target, server_identity(machine.index, machine.incarnation), message, frames)
                 case events.ToScheduler(message):
                     self.send("scheduler", me, message)
-                case events.Store(record, frames):
+                case events.StoreRecord(record, frames):
                     simulated.disk.append((record, [bytes(frame) for frame in frames]))
                     queue += machine.handle(events.Stored(record.slot, record.lsn), self.now)
                 case events.Apply() as apply:
@@ -308,7 +308,14 @@ class Simulation:
         self.start_server(self.servers[index])
 
     def restart_scheduler(self) -> None:
-        """The scheduler ends and begins again with its journal."""
+        """The scheduler ends and begins again with its journal; servers that ended before reach only the former one."""
+        running = {b"server-%d-%d" % (simulated.index, simulated.start) for simulated in self.servers}
+        self.queue = [
+            entry
+            for entry in self.queue
+            if entry[2] != "scheduler" or not entry[3].startswith(b"server") or entry[3] in running
+        ]
+        heapq.heapify(self.queue)
         self.journal = msgspec.msgpack.decode(self.kept, type=Journal)
         self.scheduler = scheduler.SchedulerState(self.options, self.journal, self.now)
 
@@ -322,7 +329,7 @@ class Simulation:
 
     def initialise(self) -> None:
         self.run_until(lambda: all(self.incarnations))
-        entries = [Entry(0, 0.0, -1, SIZE)]
+        entries = [VariableValues(0, 0.0, -1, SIZE)]
         frames = tuple(wire.chunks(np.zeros(SIZE, np.float32)))
         expected = [
             self.submit(0, slot, lambda request, epoch, slot=slot: Init(request, slot, epoch, SPECS, entries), frames)
@@ -335,14 +342,14 @@ class Simulation:
     def push(self, rank: int, slot: int, seq: int, clock: int, value: float = 1.0, lease: int = -1) -> tuple[int, int]:
         """Add `value` to all of a slot's numbers."""
         source = Source(rank, self.incarnations[rank], seq, clock, lease)
-        entries = [Entry(0, 1.0, -1, SIZE)]
+        entries = [VariableValues(0, 1.0, -1, SIZE)]
         frames = tuple(wire.chunks(np.full(SIZE, -value, np.float32)))
         return self.submit(
             rank, slot, lambda request, epoch: Push(request, slot, epoch, source, 1.0, entries), frames, seq
         )
 
     def pull(self, rank: int, slot: int, clock: int = -1) -> tuple[int, int]:
-        entries = [Entry(0, 0.0, -1, 0)]
+        entries = [VariableValues(0, 0.0, -1, 0)]
         return self.submit(rank, slot, lambda request, epoch: Pull(request, slot, epoch, rank, clock, entries))
 
     def value_of(self, rank: int, slot: int, clock: int = -1) -> np.ndarray:
@@ -351,7 +358,7 @@ class Simulation:
         return self.values[key]
 
 
-def wire_of(message: Message, frames: tuple) -> list[bytes]:
+def wire_of(message: ServerMessage, frames: tuple) -> list[bytes]:
     return [bytes(part) for part in wire.encode(message, frames)]
 
 

@@ -104,7 +104,7 @@ def test_a_checkpoint_holds_the_whole_table_and_not_the_cache(tmp_path: Path, mo
     try:
         layer = nn.EmbeddingLookup(10, 2, "zeros", target="DEVICE", vocab_cache_size=4)
         whole = np.arange(20, dtype=np.float32).reshape(10, 2)
-        monkeypatch.setattr(SESSION, "servers", SimpleNamespace(whole_table=lambda cache: whole[: cache.num_rows]))
+        monkeypatch.setattr(SESSION, "servers", SimpleNamespace(full_table=lambda cache: whole[: cache.num_rows]))
         layer.embedding_table.server_rows.key = 32
         ms.save_checkpoint(layer, str(tmp_path / "net.ckpt"))
     finally:

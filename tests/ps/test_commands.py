@@ -22,7 +22,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cli
 from sporax.launch.commands.ps_command import table
 from sporax.launch.servers.ps_cluster import background
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.metrics import MetricsPage, exposition, expositions
 from sporax.ps.protocol.messages import Acked, GetStatus, OptimizerSpec
@@ -43,7 +43,7 @@ def test_a_job_with_keys_serves_its_workers_and_nobody_else(tmp_path: Path, caps
             stranger.send_multipart(encode(GetStatus()))
             assert not stranger.poll(1000), "the scheduler must not answer without keys"
         context.term()
-        store = Store(cluster.cluster.address, keys=keys, timeout=30.0)
+        store = ServerStore(cluster.cluster.address, keys=keys, timeout=30.0)
         store.declare([Dense("w", 3, 0)], [OptimizerSpec("sgd")])
         store.initialise([np.zeros(3)])
         store.wait(store.push([np.ones(3, np.float32)], [1.0]))
@@ -54,7 +54,7 @@ def test_a_job_with_keys_serves_its_workers_and_nobody_else(tmp_path: Path, caps
 @pytest.mark.slow
 def test_nonsense_is_counted_and_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     with background(1, 1, None, MS_PS_STALENESS="-1") as cluster:
-        store = Store(cluster.cluster.address, timeout=30.0)
+        store = ServerStore(cluster.cluster.address, timeout=30.0)
         store.declare([Dense("w", 3, 0)], [OptimizerSpec("sgd")])
         store.initialise([np.zeros(3)])
         context = zmq.Context()
@@ -152,8 +152,8 @@ def test_a_worker_without_the_token_of_the_job_is_told_so() -> None:
     with background(1, 1, None, MS_PS_STALENESS="-1", SPORAX_TOKEN=token) as cluster:
         for keys in (None, security.keys_of_token("fedcba9876543210")):
             with pytest.raises(SporaxRuntimeError, match="refuses the connection"):
-                Store(cluster.cluster.address, keys=keys, timeout=20.0)
-        store = Store(cluster.cluster.address, keys=security.keys_of_token(token), timeout=30.0)
+                ServerStore(cluster.cluster.address, keys=keys, timeout=20.0)
+        store = ServerStore(cluster.cluster.address, keys=security.keys_of_token(token), timeout=30.0)
         store.close()
 
 
@@ -164,11 +164,11 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
         "import os\n"
         "from sporax.ps.sockets import security\n"
         "from sporax.ps.environment import PsEnvironment\n"
-        "from sporax.ps.client.store import Store\n"
+        "from sporax.ps.client.store import ServerStore\n"
         "place = PsEnvironment.read()\n"
         "keys = security.keys_for(place.host)\n"
         "assert keys is not None\n"
-        "store = Store(place.scheduler, keys=keys, timeout=30.0)\n"
+        "store = ServerStore(place.scheduler, keys=keys, timeout=30.0)\n"
         "directory = os.environ['SPORAX_JOB_DIRECTORY']\n"
         "assert os.stat(directory).st_mode & 0o777 == 0o700\n"
         "assert store.link.view.servers[0].ipc.startswith(directory)\n"
@@ -202,7 +202,7 @@ def listening_addresses(process: int) -> set[str]:
 def test_a_job_of_one_machine_listens_on_loopback_alone() -> None:
     """Also with keys, which the launcher gives to all of its jobs."""
     with background(2, 1, SPORAX_TOKEN="x" * 64) as cluster:
-        store = Store(cluster.cluster.address, keys=security.keys_of_token("x" * 64), timeout=60.0)
+        store = ServerStore(cluster.cluster.address, keys=security.keys_of_token("x" * 64), timeout=60.0)
         for (role, index), child in cluster.cluster.children.items():
             assert child.process is not None
             assert listening_addresses(child.process.pid) == {"0100007F"}, (role, index)

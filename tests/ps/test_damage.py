@@ -16,38 +16,38 @@ from simulation import Faults, Simulation
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
-from sporax.ps.client.asker import Asker
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.requester import Requester
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, OptimizerSpec, Options, Record
-from sporax.ps.slots.log_file import LogFile, Whole
+from sporax.ps.slots.log_file import Intact, LogFile
 
 SIZE = 600
 SLOTS = 4
 
 
-def store_of(cluster: BackgroundCluster) -> Store:
-    store = Store(cluster.cluster.address, rank=0, timeout=120.0)
+def store_of(cluster: BackgroundCluster) -> ServerStore:
+    store = ServerStore(cluster.cluster.address, rank=0, timeout=120.0)
     store.declare([Dense("w", SIZE, 0), Dense("v", SIZE, 0)], [OptimizerSpec("sgd")])
     store.initialise([np.zeros(SIZE), np.zeros(SIZE)])
     return store
 
 
-def push_one(store: Store) -> None:
+def push_one(store: ServerStore) -> None:
     store.wait(store.push([np.full(SIZE, -1, np.float32)] * 2, [1.0]))
 
 
-def take_checkpoint(cluster: BackgroundCluster, store: Store) -> str:
-    asker = Asker(cluster.cluster.address, None)
+def take_checkpoint(cluster: BackgroundCluster, store: ServerStore) -> str:
+    requester = Requester(cluster.cluster.address, None)
     deadline, folder, runs = time.monotonic() + 120, "", False
     while not folder:
         assert time.monotonic() < deadline
         # In synchronous mode slots are written at a clock that is still to come.
         push_one(store)
         # Begun once: a second checkpoint would be the last one.
-        answer = asker.ask(Checkpoint(begin=not runs), CheckpointIs, 5.0)
+        answer = requester.ask(Checkpoint(begin=not runs), CheckpointIs, 5.0)
         if answer is not None:
             folder, runs = answer.folder, runs or answer.running
-    asker.close()
+    requester.close()
     return folder
 
 
@@ -72,7 +72,7 @@ def places(path: Path) -> list[tuple[int, int, int]]:
         return [
             (item.message.slot, item.start, item.stop)
             for item in file.read()
-            if isinstance(item, Whole) and isinstance(item.message, Record)
+            if isinstance(item, Intact) and isinstance(item.message, Record)
         ]
 
 
@@ -128,7 +128,7 @@ def run_into_damage(folder: Path, change: Callable[[Path], None], staleness: str
             time.sleep(0.05)
 
 
-def push_some(store: Store) -> None:
+def push_some(store: ServerStore) -> None:
     for _ in range(3):
         push_one(store)
 

@@ -15,19 +15,19 @@ import pytest
 import zmq
 
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.events import Received, Reply
 from sporax.ps.protocol.messages import (
     Heartbeat,
     HeartbeatReply,
-    Leave,
     OptimizerSpec,
     Options,
+    ProcessAccepted,
     Ready,
-    Register,
+    RegisterProcess,
     Scale,
     Stop,
-    Welcome,
+    WorkerLeave,
 )
 from sporax.ps.protocol.wire import decode, encode
 from sporax.ps.scheduler.journal import Journal
@@ -58,7 +58,7 @@ def test_a_server_that_comes_back_is_no_longer_among_those_that_left() -> None:
 
     def join(index: int, incarnation: int) -> None:
         sender = b"server-%d-%d" % (index, incarnation)
-        state.handle(Received(sender, Register("server", f"s{index}", index, "h", "1"), ()), 0.0)
+        state.handle(Received(sender, RegisterProcess("server", f"s{index}", index, "h", "1"), ()), 0.0)
         state.handle(Received(sender, Ready(index, incarnation, {}), ()), 0.0)
 
     for index in range(3):
@@ -74,7 +74,7 @@ def drained(with_sender: bool) -> tuple[SchedulerState, list[object]]:
     state = SchedulerState(Options(durability="memory", num_slots=2), Journal("job", 1, 2), 0.0)
     for index in range(3):
         sender = b"server-%d" % index
-        state.handle(Received(sender, Register("server", f"s{index}", index, "h", "1"), ()), 0.0)
+        state.handle(Received(sender, RegisterProcess("server", f"s{index}", index, "h", "1"), ()), 0.0)
         state.handle(Received(sender, Ready(index, 1, {}), ()), 0.0)
     if not with_sender:
         state.servers[2].sender = b""  # the scheduler has begun again and has not heard of it yet
@@ -108,7 +108,7 @@ def test_a_server_ends_for_the_first_reason_it_hears(tmp_path: Path) -> None:
         sender, *parts = router.recv_multipart()
         welcomed = isinstance(decode(parts)[0], Ready)
         for message in (
-            [Welcome("s0", 0, 1, "job", Options(durability="process"))]
+            [ProcessAccepted("s0", 0, 1, "job", Options(durability="process"))]
             if not welcomed
             else [Stop("the job needs fewer servers", done=True), HeartbeatReply(0.0, 9, unknown=True)]
         ):
@@ -120,10 +120,29 @@ def test_a_server_ends_for_the_first_reason_it_hears(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "it has removed its log, as the farewell allows"
 
 
+def test_two_processes_with_the_same_numbers_are_not_taken_for_one() -> None:
+    """A scheduler that ends before it has written down whom it gave a number gives it again, to another process."""
+    state = SchedulerState(Options(durability="memory"), Journal("job", 1, 1), 0.0)
+    state.handle(Received(b"new", RegisterProcess("server", "s0", 0, "h", "1"), ()), 0.0)
+    unknown = Reply(b"old", HeartbeatReply(0.0, 0, unknown=True))
+    assert state.handle(Received(b"old", Ready(0, 1, {3: 9}), ()), 0.0) == [unknown]
+    assert state.handle(Received(b"old", Heartbeat("server", 0, 1, 0.0, 0), ()), 0.0) == [unknown]
+    assert state.journal.servers == {}
+    state.handle(Received(b"new", Ready(0, 1, {}), ()), 0.0)
+    assert state.servers[0].sender == b"new"
+    assert state.servers[0].inventory == {}
+    assert state.handle(Received(b"old", Ready(0, 1, {3: 9}), ()), 0.0) == []
+    (late,) = state.handle(Received(b"old", Heartbeat("server", 0, 1, 7.0, 1), ()), 0.0)
+    assert late == Reply(b"old", HeartbeatReply(7.0, 1, unknown=True))
+    assert state.servers[0].sender == b"new"
+    (known,) = state.handle(Received(b"new", Heartbeat("server", 0, 1, 8.0, 1), ()), 0.0)
+    assert not known.message.unknown
+
+
 @pytest.mark.slow
 def test_a_drained_server_ends_with_status_zero() -> None:
     with background(3, 1, MS_PS_STALENESS="-1") as cluster:
-        store = Store(cluster.cluster.address, timeout=60.0)
+        store = ServerStore(cluster.cluster.address, timeout=60.0)
         store.declare([Dense("w", SIZE, 0)], [OptimizerSpec("sgd")])
         store.initialise([np.zeros(SIZE)])
         process = cluster.cluster.children[("server", 2)].process
@@ -139,7 +158,7 @@ def test_a_drained_server_ends_with_status_zero() -> None:
 @pytest.mark.slow
 def test_servers_join_and_leave_while_pushes_go_on() -> None:
     with background(2, 1, MS_PS_STALENESS="-1") as cluster:
-        store = Store(cluster.cluster.address, timeout=60.0)
+        store = ServerStore(cluster.cluster.address, timeout=60.0)
         store.declare([Dense("w", SIZE, 0)], [OptimizerSpec("sgd")])
         store.initialise([np.zeros(SIZE)])
         acknowledged, ending = [0], threading.Event()
@@ -178,14 +197,14 @@ def test_servers_join_and_leave_while_pushes_go_on() -> None:
 def test_a_dismissed_worker_leaves_where_it_is_no_member_and_the_scheduler_agrees(
     staleness: int, members: tuple[int, ...], leaves: bool, agrees: bool
 ) -> None:
-    store = object.__new__(Store)
+    store = object.__new__(ServerStore)
     store.options, store.rank, store.members, store.clock = Options(staleness), 1, members, 7
     asked: list[object] = []
     store.link = SimpleNamespace(
         incarnation=1, has_left=False, is_over=False, leave_if_dismissed=lambda message: asked.append(message) or agrees
     )
     assert store.leave_if_dismissed() is (leaves and agrees)
-    assert asked == ([Leave(1, 1, 7, False)] if leaves else [])
+    assert asked == ([WorkerLeave(1, 1, 7, False)] if leaves else [])
 
 
 def test_a_worker_that_is_wanted_again_cannot_leave() -> None:
@@ -197,17 +216,17 @@ def test_a_worker_that_is_wanted_again_cannot_leave() -> None:
             action.message for action in state.handle(Received(sender, message, ()), 0.0) if isinstance(action, Reply)
         ]
 
-    tell(b"s", Register("server", "s", 0, "h", "1"))
+    tell(b"s", RegisterProcess("server", "s", 0, "h", "1"))
     tell(b"s", Ready(0, 1, {}))
     for rank in (0, 1):
-        tell(b"w%d" % rank, Register("worker", f"w{rank}", rank))
+        tell(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank))
     tell(b"somebody", Scale(1, -1))
     assert any(message.dismissed for message in tell(b"w1", Heartbeat("worker", 1, 1, 0.0, 1)))
     tell(b"somebody", Scale(2, -1))
-    assert tell(b"w1", Leave(1, 1, 0, False)) == [HeartbeatReply(-1.0, state.journal.epoch)]
+    assert tell(b"w1", WorkerLeave(1, 1, 0, False)) == [HeartbeatReply(-1.0, state.journal.epoch)]
     assert state.journal.members[-1].ranks == [0, 1]
     tell(b"somebody", Scale(1, -1))
-    assert Stop("left") in tell(b"w1", Leave(1, 1, 0, False))
+    assert Stop("left") in tell(b"w1", WorkerLeave(1, 1, 0, False))
     assert state.journal.retired == ["w1"]
 
 
@@ -223,7 +242,7 @@ def curve(plan: dict[int, int], steps: int = 24, servers: dict[int, int] | None 
     with background(2, 1, MS_PS_STALENESS="0", MS_PS_LEASE="1.0") as cluster:
 
         def work(rank: int) -> None:
-            store = Store(cluster.cluster.address, rank=rank, timeout=60.0)
+            store = ServerStore(cluster.cluster.address, rank=rank, timeout=60.0)
             store.declare([Dense("w", 5, 0)], [OptimizerSpec("momentum", {"momentum": 0.9})])
             store.initialise([np.zeros(5)] if rank == 0 else None)
             while store.clock < steps:

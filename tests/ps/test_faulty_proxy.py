@@ -17,7 +17,7 @@ from faulty_proxy import FaultyNetwork
 
 from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client import client_state
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 SIZE, PUSHES = 50, 12
@@ -35,7 +35,7 @@ def test_every_push_counts_once_through_a_faulty_network(monkeypatch, staleness)
         pulled = {}
 
         def work(rank):
-            store = Store(cluster.cluster.address, rank=rank, timeout=60.0)
+            store = ServerStore(cluster.cluster.address, rank=rank, timeout=60.0)
             store.declare([Dense("w", SIZE, 0)], [OptimizerSpec("sgd")], [TABLE])
             store.initialise([np.zeros(SIZE)] if rank == 0 else None)
             for _ in range(PUSHES):

@@ -17,7 +17,7 @@ import yaml
 
 from compiler_flags import COMPILER
 from sporax.k8s.api import children
-from sporax.k8s.resource.spec import Job, Role, read_job
+from sporax.k8s.resource.spec import Job, PodRole, read_job
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "08-kubernetes" / "train.py"
 SCRIPT = """
@@ -60,7 +60,7 @@ def test_the_successor_of_a_killed_worker_makes_the_steps_that_are_left(
 
 
 STEPS, WORKERS = 12, 2
-ROLES = ((Role.SCHEDULER, 0), (Role.SERVER, 0), *((Role.WORKER, number) for number in range(WORKERS)))
+ROLES = ((PodRole.SCHEDULER, 0), (PodRole.SERVER, 0), *((PodRole.WORKER, number) for number in range(WORKERS)))
 
 
 class Pods:
@@ -71,7 +71,7 @@ class Pods:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
         self._folder, self._job = folder, self._read(variables)
-        self._running: dict[tuple[Role, int], subprocess.Popen[bytes]] = {}
+        self._running: dict[tuple[PodRole, int], subprocess.Popen[bytes]] = {}
         folder.mkdir()
 
     def _read(self, variables: dict[str, str]) -> Job:
@@ -85,9 +85,9 @@ class Pods:
             container["env"] = [{"name": name, "value": value} for name, value in variables.items()]
         return read_job(body)
 
-    def start(self, role: Role, number: int) -> None:
+    def start(self, role: PodRole, number: int) -> None:
         """Start a pod, or another one in its place."""
-        pod = children.pod(self._job, role, number, {role: self._job.spec.replicas(role) for role in Role}, None)
+        pod = children.pod(self._job, role, number, {role: self._job.spec.replicas(role) for role in PodRole}, None)
         (container,) = pod["spec"]["containers"]
         fields = {"status.podIP": "127.0.0.1", "metadata.name": pod["metadata"]["name"]}
         variables = {
@@ -107,10 +107,10 @@ class Pods:
                 start_new_session=True,
             )
 
-    def _output(self, role: Role, number: int) -> Path:
+    def _output(self, role: PodRole, number: int) -> Path:
         return self._folder / f"{role.value}-{number}"
 
-    def kill(self, role: Role, number: int) -> None:
+    def kill(self, role: PodRole, number: int) -> None:
         """End all processes of a pod, as its end does."""
         process = self._running.pop((role, number))
         os.killpg(process.pid, signal.SIGKILL)
@@ -118,13 +118,13 @@ class Pods:
 
     def steps(self, number: int) -> list[tuple[int, str]]:
         """The steps that a worker has printed, with the digits of their losses."""
-        found = re.findall(r"step (\d+) loss (\S+)", self._output(Role.WORKER, number).read_text())
+        found = re.findall(r"step (\d+) loss (\S+)", self._output(PodRole.WORKER, number).read_text())
         return [(int(step), loss) for step, loss in found]
 
     @property
     def notices(self) -> list[int]:
         """Steps of which the scheduler says that a share does not count."""
-        text = self._output(Role.SCHEDULER, 0).read_text()
+        text = self._output(PodRole.SCHEDULER, 0).read_text()
         return [int(step) for step in re.findall(r"its share of the samples of step (\d+) does not count", text)]
 
     def wait(self, seconds: float = 150) -> None:
@@ -169,9 +169,9 @@ def test_a_pod_in_place_of_a_killed_worker_makes_the_steps_that_are_left(
     calm.wait()
     shaken = pods("shaken", MS_PS_WORKER_LEASE=lease)
     until(lambda: len(shaken.steps(1)) >= 4)
-    shaken.kill(Role.WORKER, 1)
+    shaken.kill(PodRole.WORKER, 1)
     time.sleep(pause)
-    shaken.start(Role.WORKER, 1)
+    shaken.start(PodRole.WORKER, 1)
     shaken.wait()
     right = [(worker, *step) for worker in range(WORKERS) for step in calm.steps(worker)]
     found = [(worker, *step) for worker in range(WORKERS) for step in shaken.steps(worker)]

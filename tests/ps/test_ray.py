@@ -13,7 +13,7 @@ import pytest
 
 from sporax.base.errors import SporaxImportError
 from sporax.cluster import ports
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec
 from sporax.ps.ray import RayServers
 
@@ -37,7 +37,7 @@ def test_servers_on_two_nodes_survive_a_kill_without_losing_a_push() -> None:
         ray.init(address=nodes.address, log_to_driver=False)
         variables = {"MS_PS_STALENESS": "-1", "MS_PS_LEASE": "2.0", "MS_PS_SLOTS": "4"}
         with RayServers(2, 1, port=ports.two_free_ports(), variables=variables) as job:
-            store = Store(job.address, timeout=60.0)
+            store = ServerStore(job.address, timeout=60.0)
             store.declare([Dense("w", 5, 0)], [OptimizerSpec("sgd")])
             store.initialise([np.zeros(5)])
             assert job.node_of("server", 0) != job.node_of("server", 1)

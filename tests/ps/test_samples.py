@@ -8,7 +8,7 @@ import pytest
 
 from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.events import Received, Tick
-from sporax.ps.protocol.messages import Heartbeat, LeaseSamples, Options, Ready, Register, SampleRange
+from sporax.ps.protocol.messages import Heartbeat, LeaseSamples, Options, Ready, RegisterProcess, SampleRange
 from sporax.ps.scheduler.journal import Journal
 from sporax.ps.scheduler.scheduler_state import SchedulerState
 
@@ -47,10 +47,10 @@ def test_a_silent_worker_stays_a_member_for_its_own_lease(worker_lease: float, m
     def tell(sender: bytes, message: object, now: float) -> None:
         state.handle(Received(sender, message, ()), now)
 
-    tell(b"s", Register("server", "s", 0, "h", "1"), 0.0)
+    tell(b"s", RegisterProcess("server", "s", 0, "h", "1"), 0.0)
     tell(b"s", Ready(0, 1, {}), 0.0)
     for rank in (0, 1):
-        tell(b"w%d" % rank, Register("worker", f"w{rank}", rank, "h", "1"), 0.0)
+        tell(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank, "h", "1"), 0.0)
     for now in (1.0, 2.0, 3.0):
         tell(b"s", Heartbeat("server", 0, 1, now, state.journal.epoch, {}, {}, {}, None), now)
         tell(b"w0", Heartbeat("worker", 0, 1, now, state.journal.epoch, {}, {}, {}), now)

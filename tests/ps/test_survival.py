@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 ONES = OptimizerSpec("sgd")
@@ -25,20 +26,20 @@ SIZE = 50
 IDS = np.arange(40)
 
 
-def store_of(cluster: BackgroundCluster, **options: object) -> Store:
-    store = Store(cluster.cluster.address, timeout=60.0, **options)
+def store_of(cluster: BackgroundCluster, **options: object) -> ServerStore:
+    store = ServerStore(cluster.cluster.address, timeout=60.0, **options)
     store.declare([Dense("w", SIZE, 0), Dense("v", 7, 0)], [ONES], [TABLE])
     store.initialise([np.zeros(SIZE), np.zeros(7)] if store.rank == 0 else None)
     return store
 
 
-def push_one(store: Store, sign: float = -1.0) -> None:
+def push_one(store: ServerStore, sign: float = -1.0) -> None:
     """Add one to everything, and return when that is durable."""
     gradients = [np.full(SIZE, sign, np.float32), np.full(7, sign, np.float32)]
     store.wait(store.push(gradients, [1.0], {1: (IDS, np.full((len(IDS), 2), sign, np.float32), 1.0)}))
 
 
-def totals(store: Store) -> tuple[np.ndarray, np.ndarray]:
+def totals(store: ServerStore) -> tuple[np.ndarray, np.ndarray]:
     dense, rows = store.pull({1: IDS}, newest=True)
     return np.concatenate(dense), rows[1]
 
@@ -125,7 +126,7 @@ def synchronous_run(kill_at: dict[int, tuple[str, int]], servers: int = 2, steps
         results = [np.empty(0), np.empty(0)]
 
         def work(rank: int) -> None:
-            store = Store(cluster.cluster.address, rank=rank, timeout=60.0)
+            store = ServerStore(cluster.cluster.address, rank=rank, timeout=60.0)
             store.declare([Dense("w", SIZE, 0)], [momentum])
             store.initialise([np.linspace(-1, 1, SIZE)] if rank == 0 else None)
             for step in range(steps):
@@ -157,9 +158,9 @@ def test_a_synchronous_run_with_kills_equals_the_run_without() -> None:
 WORKER = """
 import sys, numpy as np, msgspec
 from sporax.ps.protocol.messages import OptimizerSpec
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 address, rank, steps, die_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-store = Store(address, rank=rank, node=f"w{rank}", timeout=60.0)
+store = ServerStore(address, rank=rank, node=f"w{rank}", timeout=60.0)
 store.declare([Dense("w", 50, 0)], [OptimizerSpec("momentum", {"momentum": 0.9})])
 store.initialise([np.linspace(-1, 1, 50)] if rank == 0 else None)
 import os, signal
@@ -212,3 +213,11 @@ def test_training_goes_on_soon_after_a_server_was_killed() -> None:
         store.close()
     print(f"stall {stall:.2f} s")
     assert stall < 8.0  # 0.1-0.5 s on an idle machine; the bound only catches waiting for the lease
+
+
+def test_the_soak_finds_the_places_of_the_code_at_which_it_kills() -> None:
+    """It puts its points around functions of the project by their names, in processes whose failures only a soak would show."""
+    tools = Path(__file__).parents[2] / "tools"
+    code = "import soak_servers; soak_servers.arm('in a pull:1:9:/dev/null')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tools, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,12 +1,15 @@
 """What `sporax plan` tells of a pipeline."""
 
 import json
+import re
 
 import pytest
 
 from sporax.planner.pipeline.generators import generate
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
+from sporax.report.comparison import comparison_text, read_pipeline
 from sporax.report.pipeline_summary import PipelineSummary, decimal_bytes
+from sporax.report.view.plan_view import Headline
 
 
 def outcome(name, chunks=1):
@@ -48,6 +51,41 @@ def test_the_json_has_the_same_numbers():
     assert document["seconds"] == SLOW.seconds
     assert [stage["busy_seconds"] for stage in document["stages"]] == [stage.busy_seconds for stage in SLOW.stages]
     assert document["num_micro"] == 4
+
+
+def test_the_headline_stands_above_the_stages_and_in_json():
+    head = Headline(hardware="h100", seconds=2.0, samples=64, samples_per_second=32.0, mfu=0.25, peak_bytes=10**6)
+    summary = PipelineSummary(SLOW, 4, num_devices=8, headline=head).under(2 * 10**6)
+    text = str(summary)
+    assert text.index("hardware") < text.index("32 samples/s") < text.index("25.0%") < text.index("stage  ")
+    assert re.search(r"peak memory of a device +1(\.0+)? MB of 2(\.0+)? MB", text)
+    document = json.loads(summary.to_json())
+    assert (document["num_devices"], document["headline"]["limit_bytes"]) == (8, 2 * 10**6)
+
+
+def test_the_row_of_a_pipeline_is_read_from_its_json(tmp_path):
+    file = tmp_path / "plan.json"
+    head = Headline(hardware="h100", seconds=2.0, samples_per_second=32.0)
+    file.write_text(PipelineSummary(SLOW, 4, num_devices=8, headline=head).to_json())
+    row = read_pipeline(file)
+    assert (row.title, row.seconds, row.samples_per_second) == ("h100 × 8", 2.0, 32.0)
+    assert row.device_hours == pytest.approx(8 * 1e6 / 32 / 3600)
+    assert "h100 × 8" in comparison_text([row, row])
+    file.write_text("{}")
+    assert read_pipeline(file) is None
+
+
+def test_the_script_is_named_below_the_first_line_and_in_json():
+    summary = PipelineSummary(SLOW, 4).of_script("train.py")
+    assert str(summary).splitlines()[1] == "Script: train.py"
+    assert json.loads(summary.to_json())["script"] == "train.py"
+
+
+def test_the_page_has_the_tables_and_the_timeline():
+    page = PipelineSummary(SLOW, 4, notes=("a < b",)).to_html()
+    assert "Pipeline of 2 stages" in page
+    assert "a &lt; b" in page
+    assert page.count("<rect") == len(list(SLOW.schedule))
 
 
 @pytest.mark.parametrize(("size", "text"), [(12, "12 B"), (1500, "1.50 KB"), (2.5e6, "2.50 MB"), (3e9, "3.00 GB")])

@@ -7,14 +7,14 @@ from planner_graphs import layers, mesh_of, product, roofline
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.planner.search import search
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.report.questions import PlannedGraph, check_seconds, facts
 
 MESH = mesh_of(2)
 GRAPH = layers(2)
 SEARCHED = search(GRAPH, MESH, roofline(MESH), "ilp")
 PLANNED = PlannedGraph(GRAPH, SEARCHED.plan, SEARCHED, roofline(MESH))
-UNSEARCHED = PlannedGraph(GRAPH, whole_plan(GRAPH, MESH), None, roofline(MESH))
+UNSEARCHED = PlannedGraph(GRAPH, replicated_plan(GRAPH, MESH), None, roofline(MESH))
 
 
 def test_a_plan_is_told_in_a_few_lines():
@@ -36,7 +36,7 @@ def test_a_plan_differs_from_another_but_not_from_itself():
 
 def test_plans_of_other_steps_cannot_be_compared():
     with pytest.raises(SporaxValueError, match="For 'diff', 'other' must be a plan of the same step"):
-        PLANNED.diff(whole_plan(product(), MESH))
+        PLANNED.diff(replicated_plan(product(), MESH))
     with pytest.raises(SporaxTypeError, match="For 'diff', 'other' must be a plan, or have one, but got 'plan'"):
         PLANNED.diff("plan")
 

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 import sporax
-from sporax.base.text_tables import _cut_left, page_width
+from sporax.base.text_tables import _shortened, page_width
 from sporax.mindspore.parallel import show_plan
 from sporax.planner.pipeline.generators import generate
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
 from sporax.report.pipeline_summary import PipelineSummary
-from sporax.report.view.summary import plain_text
+from sporax.report.render.text import plain_text
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +85,8 @@ def test_the_width_of_the_page(told, width, monkeypatch):
 
 
 def test_paths_lose_their_left_end():
-    short = _cut_left("network.encoder.layers.3.attention.query MatMul", 30)
+    short = _shortened("network.encoder.layers.3.attention.query MatMul", 30)
     assert len(short) == 30
     assert short.startswith("…")
     assert short.endswith("attention.query MatMul")
-    assert _cut_left("fc MatMul", 30) == "fc MatMul"
+    assert _shortened("fc MatMul", 30) == "fc MatMul"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -44,3 +45,17 @@ def test_looking_at_the_session_loads_neither_jax_nor_the_searches():
         "import sys, sporax.runtime.session; sys.exit('jax' in sys.modules or 'sporax.planner.search' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_contexts_of_a_trace_belong_to_one_thread():
+    session, seen = Session(), []
+    session.tracing.owner = 3
+
+    def look():
+        seen.append((session.tracing.owner, session.tracing.frame, session.tracing.latest))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [(None, None, ())]
+    assert session.tracing.owner == 3

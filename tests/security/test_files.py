@@ -17,8 +17,8 @@ import sporax.mindspore as ms
 from sporax.base.errors import SporaxError
 from sporax.ir.hardware import load_profile
 from sporax.mindspore import Tensor
+from sporax.mindspore.context._strategy_files.documents import strategy_from_json
 from sporax.mindspore.dataset.vision._decode import decode
-from sporax.planner.pins.named_strategies import strategy_from_json
 from sporax.planner.solver.contest.solve_command import main as solve
 
 FLOATS = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.cluster import messages, ports, private, token
 from sporax.cluster.environment import RankEnvironment
 from sporax.cluster.membership import join
-from sporax.cluster.rendezvous import Cluster, Phase
+from sporax.cluster.rendezvous import Cluster, ClusterPhase
 from sporax.cluster.scheduler import Scheduler
 
 SECRET = "0123456789abcdef" * 4
@@ -100,9 +100,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Cluster, list[st
     monkeypatch.setenv(token.TOKEN_VARIABLE, SECRET)
     with scheduler(1) as (port, cluster, log):
         member = join(place(port, 1, "a"))
-        assert cluster.phase is Phase.RUNNING
+        assert cluster.phase is ClusterPhase.RUNNING
         yield port, cluster, log
-        assert cluster.phase is Phase.RUNNING
+        assert cluster.phase is ClusterPhase.RUNNING
         assert [reference.node_id for reference in cluster.members.values()] == ["a"]
         assert not cluster.watchers
         member.leave()

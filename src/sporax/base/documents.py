@@ -119,7 +119,7 @@ def _located(error: msgspec.ValidationError, document: Any, kind: Any) -> Malfor
 
 
 def _reason(problem: str, value: Any) -> str:
-    shown = reprlib.repr(value)
+    received = reprlib.repr(value)
     missing = _MISSING.fullmatch(problem)
     if missing is not None:
         return f"must have '{missing['name']}', but has {reprlib.repr(sorted(value))}"
@@ -128,13 +128,13 @@ def _reason(problem: str, value: Any) -> str:
         return f"has the unknown key '{unknown['name'] or unknown['key']}'"
     length = _LENGTH.fullmatch(problem)
     if length is not None:
-        return f"must be {_KINDS.get(length['kind'], length['kind'])} of {length['limit']}, but got {shown}"
+        return f"must be {_KINDS.get(length['kind'], length['kind'])} of {length['limit']}, but got {received}"
     expected = _EXPECTED.fullmatch(problem)
     if expected is not None:
         kinds = " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in expected["kinds"].split("|"))
-        return f"must be {kinds}{expected['limit'].removesuffix('.0')}, but got {shown}"
+        return f"must be {kinds}{expected['limit'].removesuffix('.0')}, but got {received}"
     if problem == "Number out of range":
-        return f"must be a number of at most 64 bits, but got {shown}"
+        return f"must be a number of at most 64 bits, but got {received}"
     return problem
 
 

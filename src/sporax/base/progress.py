@@ -1,6 +1,6 @@
 """Progress messages while the user waits for a plan.
 
-Code that may take long names its activity with `doing`. `shown` prints it on standard error after some seconds: on one
+Code that may take long names its activity with `activity`. `reported` prints it on standard error after some seconds: on one
 line that changes in a terminal, as plain lines elsewhere. Shorter activities print nothing.
 """
 
@@ -43,7 +43,7 @@ _activities: list[Activity] = []
 
 
 @contextmanager
-def doing(what: str) -> Iterator[None]:
+def activity(what: str) -> Iterator[None]:
     """Says what is done inside, or, as a decorator, by a function."""
     activity = Activity(what, time.monotonic())
     _activities.append(activity)
@@ -54,7 +54,7 @@ def doing(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def shown(speaks: bool = True, file: TextIO | None = None, delay: float = DELAY_SECONDS) -> Iterator[None]:
+def reported(speaks: bool = True, file: TextIO | None = None, delay: float = DELAY_SECONDS) -> Iterator[None]:
     """Shows what is done inside, if it takes long; inside of another one, that one does.
 
     Args:

@@ -58,7 +58,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
     widths = _widths(table, width)
     if has_heads and len(section.columns) > 1:
         # Names in the first column must stay in one line, or rows could not be told apart.
-        table = [(_cut_left(row[0], widths[0]), *row[1:]) for row in table]
+        table = [(_shortened(row[0], widths[0]), *row[1:]) for row in table]
     for number, row in enumerate(table):
         cells = [_broken(cell, columns) for cell, columns in zip(row, widths, strict=True)]
         for line in range(max(map(len, cells))):
@@ -71,7 +71,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
             yield _GAP.join("─" * columns for columns in widths)
 
 
-def _cut_left(cell: str, width: int) -> str:
+def _shortened(cell: str, width: int) -> str:
     """A name in one line, without the left end of its path where that is too long: what is last tells names apart."""
     if len(cell) <= width:
         return cell
@@ -82,8 +82,8 @@ def _cut_left(cell: str, width: int) -> str:
 
 def _broken(cell: str, width: int) -> list[str]:
     """A cell in lines; layouts stay in one piece."""
-    whole = _LAYOUT.sub(lambda match: match.group().replace(" ", _HARD_SPACE), cell)
-    words = itertools.chain(*(_pieces(word, width) for word in whole.split(" ")))
+    unbroken = _LAYOUT.sub(lambda match: match.group().replace(" ", _HARD_SPACE), cell)
+    words = itertools.chain(*(_pieces(word, width) for word in unbroken.split(" ")))
     return [line.replace(_HARD_SPACE, " ") for line in textwrap.wrap(" ".join(words), width)] or [""]
 
 

@@ -40,7 +40,7 @@ _BACKGROUND = 0.03  # share of a core that threads which only look around may us
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Board:
+class RankBoard:
     """A file with one line for each rank of the job, shared by those of one machine.
 
     Args:
@@ -65,14 +65,14 @@ class Board:
             self.entries[self.rank] = self.process, 0, 0
 
     @staticmethod
-    def of(place: RankEnvironment, environ: Mapping[str, str]) -> Board:
+    def of(place: RankEnvironment, environ: Mapping[str, str]) -> RankBoard:
         """The board of this process's job.
 
         Raises:
             SporaxRuntimeError: the directory for it belongs to another user.
         """
         try:
-            return Board(place, private.shared_directory(environ))
+            return RankBoard(place, private.shared_directory(environ))
         except OSError as error:
             # A rank without a board still works: it only knows less of the others.
             print(
@@ -82,7 +82,7 @@ class Board:
             )
             directory = Path(tempfile.mkdtemp(prefix="sporax-board-"))
             atexit.register(private.remove, directory)
-            return Board(place, directory)
+            return RankBoard(place, directory)
 
     def begin(self) -> None:
         """Count an exchange."""
@@ -153,7 +153,7 @@ class Board:
         ]
         return sorted({*here, *elsewhere})
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all ranks of the job are on this machine."""
         # A line stays 0 where no process of this machine has filled it.
         return bool(np.all(self.entries[:, _PROCESS]))

@@ -1,6 +1,6 @@
 """Who this process is in its job, read from environment variables.
 
-A rank learns its place in one of five ways, tried in this order:
+A rank learns its place in one of six ways, tried in this order:
 
 ====================  ======================================================  ===========================================
 started by            variables                                               how ranks find each other
@@ -10,6 +10,7 @@ sporax run, msrun or  MS_ROLE, MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT,   th
 by hand               MS_NODE_ID, RANK_ID …                                   coordinator (`membership.join`)
 mpirun                OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE   a port derived from mpirun's job id
 rank table            RANK_TABLE_FILE, RANK_ID                                rank 0's server in the table
+srun                  SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST the step's first node, a port derived from its id
 nothing               none of these                                           one rank, alone
 ====================  ======================================================  ===========================================
 
@@ -18,6 +19,7 @@ Nothing here opens a connection; `RankEnvironment` is what the environment says,
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ DEFAULT_SCHEDULER_PORT = 8118
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 SIMULATION_VARIABLE = "MS_SIMULATION_LEVEL"
 SIMULATION_LEVELS = (0, 1, 2, 3)
+VERBOSE = "SPORAX_VERBOSE"
+"""Errors have all of their frames and notes."""
 NO_CACHE = "SPORAX_NO_CACHE"
 """Set to 1, it keeps compiled programs from being kept for later runs (`sporax.runtime.process.compilation_cache`)."""
 
@@ -46,17 +50,21 @@ VERIFY_STEPS = "SPORAX_VERIFY_STEPS"
 RECOVERY_VARIABLE = "MS_ENABLE_RECOVERY"
 """Set to 1, training goes on from the newest checkpoint that all ranks have, and ranks outlive the loss of another one."""
 
+RESUME = "SPORAX_RESUME"
+"""Set to 1, training goes on from the newest complete checkpoint, as with ``Model.train(resume=True)``."""
+
 RESTART_VARIABLE = "SPORAX_RESTART"
 """How often the launcher has started this job again; set by a launcher that does so, and only then."""
 
 DRY_RUN_DIRECTORY = "SPORAX_DRY_RUN_DIR"
 _LOCALHOST = "127.0.0.1"
-_MPI_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections
+_JOB_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections
+_SLURM_JOB_IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 # Names of the job's id in different versions of Open MPI.
 _MPI_JOB_IDS = ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess_base_jobid")
 
 
-class Role(Enum):
+class ProcessRole(Enum):
     """What a process of a job does."""
 
     WORKER = "MS_WORKER"
@@ -83,7 +91,7 @@ class RankEnvironment:
         simulation_level: what a dry run does (0 to 3), in which the other ranks are not there; None in a real job.
     """
 
-    role: Role = Role.WORKER
+    role: ProcessRole = ProcessRole.WORKER
     rank: int | None = 0
     size: int = 1
     local_rank: int = 0
@@ -98,7 +106,7 @@ class RankEnvironment:
 
     def __post_init__(self) -> None:
         """Check that the numbers fit each other."""
-        count = self.server_num if self.role is Role.SERVER else self.size
+        count = self.server_num if self.role is ProcessRole.SERVER else self.size
         if self.rank is not None and not 0 <= self.rank < count:
             raise SporaxValueError(
                 f"For 'RANK_ID', the rank must be in [0, {count}), the number of processes in the job, "
@@ -123,7 +131,7 @@ class RankEnvironment:
         # All of them, also those that another part of this process reads later.
         check(environ, JOB)
         # Before the other ways: a dry run keeps the variables of the job that it imitates.
-        if environ.get(SIMULATION_VARIABLE) and environ.get("MS_ROLE") != Role.SCHEDULER.value:
+        if environ.get(SIMULATION_VARIABLE) and environ.get("MS_ROLE") != ProcessRole.SCHEDULER.value:
             return _from_dry_run(environ)
         if "MS_ROLE" in environ:
             return _from_scheduler_variables(environ)
@@ -131,6 +139,9 @@ class RankEnvironment:
             return _from_mpirun(environ)
         if environ.get("RANK_TABLE_FILE"):
             return _from_rank_table(environ)
+        # A batch script has SLURM_PROCID, too, but no step of several tasks.
+        if _integer(environ, "SLURM_STEP_NUM_TASKS", default=1, minimum=1) > 1 and environ.get("SLURM_PROCID"):
+            return _from_srun(environ)
         # RANK_SIZE alone says nothing about where the other ranks are.
         size = _integer(environ, "RANK_SIZE", default=1, minimum=1)
         if size > 1:
@@ -174,11 +185,13 @@ def _from_scheduler_variables(environ: Mapping[str, str]) -> RankEnvironment:
     return RankEnvironment(
         role=role,
         # A scheduler has no number among workers, and servers are numbered by it.
-        rank=_integer(environ, "RANK_ID") if role is Role.WORKER and environ.get("RANK_ID") else _unnumbered(role),
+        rank=_integer(environ, "RANK_ID")
+        if role is ProcessRole.WORKER and environ.get("RANK_ID")
+        else _unnumbered(role),
         size=size,
         local_rank=_integer(environ, "LOCAL_RANK", default=0),
         local_size=_integer(environ, "LOCAL_RANK_SIZE", default=1, minimum=1),
-        scheduler_address=(_text(environ, "MS_SCHED_HOST"), _integer(environ, "MS_SCHED_PORT", minimum=1)),
+        scheduler_address=(_text(environ, "MS_SCHED_HOST").strip("[]"), _integer(environ, "MS_SCHED_PORT", minimum=1)),
         server_num=_integer(environ, "MS_SERVER_NUM", default=0),
         node_id=environ.get("MS_NODE_ID", ""),
         worker_host=environ.get("MS_WORKER_IP") or None,
@@ -191,13 +204,13 @@ def _from_mpirun(environ: Mapping[str, str]) -> RankEnvironment:
     size = _integer(environ, "OMPI_COMM_WORLD_SIZE", minimum=1)
     local_size = _integer(environ, "OMPI_COMM_WORLD_LOCAL_SIZE", default=size, minimum=1)
     # On one host the loopback address is enough, and no other machine can reach it.
-    host = environ.get("MS_SCHED_HOST") or (_LOCALHOST if size == local_size else None)
+    host = environ.get("MS_SCHED_HOST", "").strip("[]") or (_LOCALHOST if size == local_size else None)
     if host is None:
         raise SporaxValueError(
             f"For 'MS_SCHED_HOST', the value must be the address of rank 0's host when mpirun spreads {size} ranks "
             f"over several hosts ({local_size} here), but got nothing. Pass it: mpirun -x MS_SCHED_HOST=<address>."
         )
-    port = _integer(environ, "MS_SCHED_PORT", default=_mpi_port(environ), minimum=1)
+    port = _integer(environ, "MS_SCHED_PORT", default=_port_of_job(environ, _MPI_JOB_IDS), minimum=1)
     return RankEnvironment(
         rank=_integer(environ, "OMPI_COMM_WORLD_RANK"),
         size=size,
@@ -208,11 +221,55 @@ def _from_mpirun(environ: Mapping[str, str]) -> RankEnvironment:
     )
 
 
-def _mpi_port(environ: Mapping[str, str]) -> int:
-    """A port that all ranks of one mpirun job agree on and another job seldom shares: derived from the job's id."""
-    job = "".join(environ.get(key, "") for key in _MPI_JOB_IDS)
+def _from_srun(environ: Mapping[str, str]) -> RankEnvironment:
+    """A process started by Slurm's srun; see "OUTPUT ENVIRONMENT VARIABLES" in srun(1)."""
+    size, node = _integer(environ, "SLURM_STEP_NUM_TASKS", minimum=1), _integer(environ, "SLURM_NODEID", default=0)
+    tasks = _tasks_per_node(_text(environ, "SLURM_STEP_TASKS_PER_NODE"))
+    if sum(tasks) != size or node >= len(tasks):
+        raise SporaxValueError(
+            f"For 'SLURM_STEP_TASKS_PER_NODE', the numbers must add up to SLURM_STEP_NUM_TASKS, {size}, and be those of nodes "
+            f"up to SLURM_NODEID, {node}, but got '{environ['SLURM_STEP_TASKS_PER_NODE']}'."
+        )
+    host = environ.get("MS_SCHED_HOST", "").strip("[]") or (
+        _LOCALHOST if len(tasks) == 1 else _first_node(_text(environ, "SLURM_STEP_NODELIST"))
+    )
+    port = _integer(environ, "MS_SCHED_PORT", default=_port_of_job(environ, _SLURM_JOB_IDS), minimum=1)
+    return RankEnvironment(
+        rank=_integer(environ, "SLURM_PROCID"),
+        size=size,
+        local_rank=_integer(environ, "SLURM_LOCALID"),
+        local_size=tasks[node],
+        coordinator_address=join_address(host, port),
+        timeout_seconds=_timeout(environ),
+    )
+
+
+def _tasks_per_node(text: str) -> list[int]:
+    """`2(x3),1` -> 2, 2, 2, 1."""
+    tasks: list[int] = []
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", word.strip())
+        if match is None:
+            raise SporaxValueError(
+                f"For 'SLURM_STEP_TASKS_PER_NODE', the value must be numbers as in '2(x3),1', but got '{text}'."
+            )
+        tasks += [int(match[1])] * int(match[2] or 1)
+    return tasks
+
+
+def _first_node(nodes: str) -> str:
+    """`gpu[03-05,7],cpu1` -> gpu03."""
+    match = re.match(r"([^,\[]+)(?:\[([^\],-]+))?", nodes)
+    if match is None:
+        raise SporaxValueError(f"For 'SLURM_STEP_NODELIST', the value must be names of nodes, but got '{nodes}'.")
+    return match[1] + (match[2] or "")
+
+
+def _port_of_job(environ: Mapping[str, str], ids: tuple[str, ...]) -> int:
+    """A port that all ranks of one job agree on and another job seldom shares: derived from the job's id."""
+    job = "".join(environ.get(key, "") for key in ids)
     # All ranks compute the same number from the same id, so nothing has to be exchanged.
-    return _MPI_PORTS[zlib.crc32(job.encode()) % len(_MPI_PORTS)]
+    return _JOB_PORTS[zlib.crc32(job.encode()) % len(_JOB_PORTS)]
 
 
 def _from_rank_table(environ: Mapping[str, str]) -> RankEnvironment:
@@ -280,18 +337,18 @@ def _read_rank_table(path: str) -> list[tuple[str, list[int]]]:
     return [(server.server_id, [int(device.rank_id) for device in server.device]) for server in table.server_list]
 
 
-def _role(text: str) -> Role:
+def _role(text: str) -> ProcessRole:
     """Parse MS_ROLE; MS_SERVER is another spelling of MS_PSERVER."""
     try:
-        return Role.SERVER if text == "MS_SERVER" else Role(text)
+        return ProcessRole.SERVER if text == "MS_SERVER" else ProcessRole(text)
     except ValueError as error:
-        names = ", ".join(role.value for role in Role)
+        names = ", ".join(role.value for role in ProcessRole)
         raise SporaxValueError(f"For 'MS_ROLE', the value must be one of {names}, but got '{text}'.") from error
 
 
-def _unnumbered(role: Role) -> int | None:
+def _unnumbered(role: ProcessRole) -> int | None:
     """The rank of a process that got none: a scheduler is 0, others wait for the scheduler's word."""
-    return 0 if role is Role.SCHEDULER else None
+    return 0 if role is ProcessRole.SCHEDULER else None
 
 
 def _timeout(environ: Mapping[str, str]) -> float:
@@ -304,7 +361,9 @@ def _text(environ: Mapping[str, str], key: str) -> str:
     value = environ.get(key)
     if not value:
         raise SporaxValueError(
-            f"For '{key}', the variable must be set when MS_ROLE is '{environ.get('MS_ROLE')}', but got nothing."
+            f"For '{key}', the variable must be set "
+            + (f"when MS_ROLE is '{environ['MS_ROLE']}'" if "MS_ROLE" in environ else "in a step of srun")
+            + ", but got nothing."
         )
     return value
 

@@ -25,9 +25,10 @@ from dataclasses import dataclass, field, replace
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
-from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.environment import ProcessRole, RankEnvironment, join_address
 
 _RETRY_SECONDS = 0.2
+_CONNECT_SECONDS = 10.0
 _GRACE_SECONDS = 10.0  # the scheduler keeps the time; its word that time is up needs a moment to arrive
 
 
@@ -58,7 +59,7 @@ class Membership:
         stream, self._stream = self._stream, None
         if stream is None or self._process != os.getpid():  # a forked child is not the member
             return
-        # Python notes an exception that nobody caught in `sys.last_type`.
+        # Python notes an exception that is not caught in `sys.last_type`.
         if failure is None and getattr(sys, "last_type", None):
             failure = "ended with an exception"
         with suppress(OSError):  # the scheduler may be gone, then no one is left to tell
@@ -85,7 +86,7 @@ class Membership:
 
         def listen() -> None:
             # Notices about waiting ranks may come at any time before the end.
-            while isinstance(message := _receive(stream), messages.Awaited):
+            while isinstance(message := _receive(stream, self.environment.scheduler_address), messages.Awaited):
                 self.awaited_by = message.ranks
             # This process has left by itself, or all have ended well.
             if self._stream is None or (isinstance(message, messages.Ended) and message.well):
@@ -113,7 +114,7 @@ def join(environment: RankEnvironment) -> Membership:
         stream = on_refusal.enter_context(_connect(environment, deadline))
         # The address of the interface that reaches the scheduler is one that other ranks reach as well.
         host = environment.worker_host or str(stream.getsockname()[0])
-        may_be_first = environment.role is Role.WORKER and environment.rank in (0, None)
+        may_be_first = environment.role is ProcessRole.WORKER and environment.rank in (0, None)
         # Rank 0 must offer a port; without numbers any worker may become rank 0.
         held_port = on_refusal.enter_context(ports.reserve_port(host)) if may_be_first else None
         _say_hello(stream, token.token_from_environ(os.environ))
@@ -146,31 +147,38 @@ def _await_answer(stream: socket.socket, deadline: float) -> messages.Welcomed:
     return answer
 
 
-def watch_as_launcher(address: tuple[str, int], secret: str) -> socket.socket | None:
-    """Connect to another node's scheduler to hear how the job fares; None when it cannot be reached now."""
+def watch_as_launcher(
+    address: tuple[str, int], secret: str, names: tuple[str, ...] = (), restart: int = 0
+) -> socket.socket | None:
+    """Connect to another node's scheduler to hear how the job fares, and the ranks of the processes `names`; None when it cannot
+    be reached now, or is the one of another start of the job than `restart`.
+    """
     try:
         stream = socket.create_connection(address, timeout=1.0)
-        _say_hello(stream, secret)
-        _send(stream, messages.Watch(socket.gethostname()))
+        ports.notice_silence(stream)
+        if _say_hello(stream, secret) != restart:
+            stream.close()
+            return None
+        _send(stream, messages.Watch(socket.gethostname(), names))
     except (OSError, SporaxRuntimeError):
         return None
     stream.settimeout(None)
     return stream
 
 
-def leave_as_launcher(stream: socket.socket, failure: str | None) -> None:
-    """Tell the scheduler that this node's ranks have ended, and how."""
+def leave_as_launcher(stream: socket.socket, failure: str | None, *, final: bool = False) -> None:
+    """Tell the scheduler that this node's ranks have ended, and how; a `final` failure is none to start again after."""
     with suppress(OSError):  # the scheduler may have ended before us
-        _send(stream, messages.Leave(None if failure is None else messages.shortened(failure)))
+        _send(stream, messages.Leave(None if failure is None else messages.shortened(failure), final=final))
     stream.close()
 
 
-def hear_as_launcher(stream: socket.socket) -> tuple[str | None, str]:
-    """Read the scheduler's word on the job: the reason it failed, None when it ended well; and which member is the cause."""
-    message = _receive(stream)
-    if isinstance(message, messages.Ended):
-        return (None if message.well else message.reason), message.node_id
-    return _reason(message), ""
+def hear_as_launcher(stream: socket.socket, address: tuple[str, int]) -> tuple[int, ...] | messages.Ended:
+    """Read the scheduler's word on the job: the ranks that were asked for, or how it ended."""
+    message = _receive(stream, address)
+    if isinstance(message, messages.Numbered):
+        return message.ranks
+    return message if isinstance(message, messages.Ended) else messages.Ended(well=False, reason=_reason(message))
 
 
 def _connect(environment: RankEnvironment, deadline: float) -> socket.socket:
@@ -178,7 +186,11 @@ def _connect(environment: RankEnvironment, deadline: float) -> socket.socket:
     assert environment.scheduler_address is not None
     while True:
         try:
-            return socket.create_connection(environment.scheduler_address, timeout=environment.timeout_seconds)
+            # A name may have several addresses, of which the first may be one that drops what is sent to it.
+            stream = socket.create_connection(environment.scheduler_address, timeout=_CONNECT_SECONDS)
+            stream.settimeout(environment.timeout_seconds)
+            ports.notice_silence(stream)
+            return stream
         except OSError as error:
             if time.monotonic() + _RETRY_SECONDS < deadline:
                 time.sleep(_RETRY_SECONDS)
@@ -202,8 +214,8 @@ def _registration(environment: RankEnvironment, host: str, held_port: socket.soc
     )
 
 
-def _say_hello(stream: socket.socket, secret: str) -> None:
-    """Answer the scheduler's challenge.
+def _say_hello(stream: socket.socket, secret: str) -> int:
+    """Answer the scheduler's challenge; gives how often the job was started again.
 
     Raises:
         SporaxRuntimeError: it is not a scheduler that is there.
@@ -212,6 +224,7 @@ def _say_hello(stream: socket.socket, secret: str) -> None:
     if not isinstance(challenge, messages.Challenge):
         raise SporaxRuntimeError(f"For 'init', the scheduler must let this process join, but: {_reason(challenge)}.")
     _send(stream, messages.Hello(token.proof(secret, challenge.nonce)))
+    return challenge.restart
 
 
 def _send(stream: socket.socket, message: messages.ToScheduler) -> None:
@@ -219,15 +232,21 @@ def _send(stream: socket.socket, message: messages.ToScheduler) -> None:
     stream.sendall(messages.encode(message))
 
 
-def _receive(stream: socket.socket) -> messages.FromScheduler | str:
-    """Read one message, byte by byte so that nothing of the next is taken; the reason why there is none."""
+def _receive(stream: socket.socket, address: tuple[str, int] | None = None) -> messages.FromScheduler | str:
+    """Read one message, byte by byte so that nothing of the next is taken; the reason why there is none.
+
+    Args:
+        stream: connected to the scheduler.
+        address: the scheduler's, for words; a connection that is broken already has forgotten it.
+    """
     # A buffered reader could take the beginning of the next message, which another thread reads.
     line = bytearray()
+    scheduler = f"the scheduler at {join_address(*address)}" if address else "the scheduler"
     try:
         while not line.endswith(b"\n"):
             byte = stream.recv(1)
             if not byte:
-                return "the scheduler is gone"
+                return f"{scheduler} is gone"
             line += byte
             if len(line) > messages.MAX_BYTES:
                 return "what it says is no message (it is too long)"
@@ -235,7 +254,8 @@ def _receive(stream: socket.socket) -> messages.FromScheduler | str:
     except messages.MessageError as error:
         return f"what it says is no message ({error})"
     except OSError as error:
-        return f"it cannot be heard ({error})"
+        is_lost = error.errno in ports.UNREACHABLE
+        return f"{scheduler} {ports.UNANSWERED}" if is_lost else f"{scheduler} cannot be heard ({error})"
 
 
 def _reason(message: messages.FromScheduler | str) -> str:

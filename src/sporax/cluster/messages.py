@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from sporax.cluster.environment import Role
+from sporax.cluster.environment import ProcessRole
 
 # 64 KiB.
 MAX_BYTES = 65536
@@ -25,6 +25,8 @@ MAX_BYTES_OF_STRANGERS = 1024
 """Of everything that a peer may send before it has proved that it belongs to the job."""
 
 _MAX_RANKS = 1 << 20
+_MAX_PROCESSES = 1 << 12
+"""Of one launcher: far more than a machine has devices."""
 _Name = Annotated[str, Meta(max_length=255)]
 _Text = Annotated[str, Meta(max_length=16384)]
 _Rank = Annotated[int, Meta(ge=0, lt=_MAX_RANKS)]
@@ -47,7 +49,7 @@ class Hello(_Record, tag="hello", frozen=True):
 class Register(_Record, tag="register", frozen=True):
     """A worker or server takes part; fields as in `rendezvous.Member`."""
 
-    role: Role
+    role: ProcessRole
     node_id: _Name
     rank: _Rank | None
     size: _Count
@@ -56,9 +58,10 @@ class Register(_Record, tag="register", frozen=True):
 
 
 class Watch(_Record, tag="watch", frozen=True):
-    """The launcher on host `node` wants to hear how the job fares."""
+    """The launcher on host `node` wants to hear how the job fares, and which ranks its processes `members` are."""
 
     node: _Name
+    members: Annotated[tuple[_Name, ...], Meta(max_length=_MAX_PROCESSES)] = ()
 
 
 class Wait(_Record, tag="wait", frozen=True):
@@ -70,18 +73,21 @@ class Wait(_Record, tag="wait", frozen=True):
 class Leave(_Record, tag="leave", frozen=True):
     """The sender is done; `failure` says what went wrong, if anything did.
 
-    Where another rank is the cause, `accused` is that rank and `problem` says what it did, after its name.
+    Where another rank is the cause, `accused` is that rank and `problem` says what it did, after its name. A `final` failure of a
+    launcher ends jobs that start again, too: someone has told it to stop.
     """
 
     failure: _Text | None
     accused: _Rank | None = None
     problem: _Name = ""
+    final: bool = False
 
 
 class Challenge(_Record, tag="challenge", frozen=True):
-    """The scheduler's first word: random, different for every connection."""
+    """The scheduler's first word: random, different for every connection; and how often the job was started again."""
 
     nonce: _Digest
+    restart: _Rank = 0
 
 
 class Welcomed(_Record, tag="welcome", frozen=True):
@@ -105,16 +111,25 @@ class Awaited(_Record, tag="awaited", frozen=True):
     ranks: Annotated[tuple[_Rank, ...], Meta(max_length=_MAX_RANKS)]
 
 
+class Numbered(_Record, tag="numbered", frozen=True):
+    """The ranks of the processes that a launcher has asked for, in its order."""
+
+    ranks: Annotated[tuple[_Rank, ...], Meta(max_length=_MAX_PROCESSES)]
+
+
 class Ended(_Record, tag="ended", frozen=True):
-    """The job is over; `node_id` is the name of the member that is the cause, where there is one."""
+    """The job is over; `node_id` is the name of the member that is the cause, where there is one. A `final` end is none to start
+    again after.
+    """
 
     well: bool
     reason: _Text
     node_id: _Name = ""
+    final: bool = False
 
 
 ToScheduler = Hello | Register | Watch | Wait | Leave
-FromScheduler = Challenge | Welcomed | Refused | Awaited | Ended
+FromScheduler = Challenge | Welcomed | Refused | Awaited | Numbered | Ended
 
 # Made once: a decoder prepares itself for its types.
 _encoder = msgspec.json.Encoder()

@@ -82,9 +82,9 @@ def shared_directory(environ: Mapping[str, str]) -> Path:
         SporaxRuntimeError: the directory belongs to another user or is open to others.
         OSError: it cannot be made.
     """
-    given = environ.get(DIRECTORY_VARIABLE)
-    directory = Path(given) if given else _own_directory(environ)
-    if not given:
+    named = environ.get(DIRECTORY_VARIABLE)
+    directory = Path(named) if named else _own_directory(environ)
+    if not named:
         # The launcher's directory exists; one that disappeared must not be made with other rights.
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Checked after it is made, since it may have existed before.

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from sporax.cluster.environment import Role, join_address
+from sporax.cluster.environment import ProcessRole, join_address
 
 
-class Phase(Enum):
+class ClusterPhase(Enum):
     """Where a cluster is in its life."""
 
     GATHERING = "gathering"
@@ -45,7 +45,7 @@ class Member:
         port: port it holds for the coordinator, should it become rank 0.
     """
 
-    role: Role
+    role: ProcessRole
     node_id: str
     rank: int | None
     size: int
@@ -53,7 +53,7 @@ class Member:
     port: int
 
     def __str__(self) -> str:
-        kind = "server" if self.role is Role.SERVER else "worker"
+        kind = "server" if self.role is ProcessRole.SERVER else "worker"
         return f"{kind} '{self.node_id}'" if self.rank is None else f"rank {self.rank} ({kind} '{self.node_id}')"
 
 
@@ -67,10 +67,13 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Event: the launcher of another node, on the host `node`, wants to hear how the cluster fares."""
+    """Event: the launcher of another node, on the host `node`, wants to hear how the cluster fares, and which ranks its
+    `members` have.
+    """
 
     connection: int
     node: str
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Left:
         accused: worker that is the cause, by its rank; None: the one that leaves.
         problem: what the accused one did, after its name.
         is_own_word: it said so itself; False: its connection broke.
+        final: a launcher was told to stop, so that the job is not to be started again.
     """
 
     connection: int
@@ -90,6 +94,7 @@ class Left:
     accused: int | None = None
     problem: str = ""
     is_own_word: bool = True
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,10 @@ class Announce:
     """Instruction: tell a connection how the cluster ended: DONE, or FAILED for a reason, caused by member `node_id`."""
 
     connection: int
-    phase: Phase
+    phase: ClusterPhase
     reason: str = ""
     node_id: str = ""
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,15 @@ class Await:
     ranks: tuple[int, ...]
 
 
-Instruction = Welcome | Refuse | Announce | Await
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Instruction: tell a launcher the ranks of its processes."""
+
+    connection: int
+    ranks: tuple[int, ...]
+
+
+Instruction = Welcome | Refuse | Announce | Await | Number
 
 
 @dataclass
@@ -161,10 +175,12 @@ class Cluster:
         cause: name of the member that is the cause; "" where none is.
         is_accused: another member says so of it, and it may be alive.
         is_own_word: the cause said itself that it failed, perhaps because of a member whose loss was not noticed yet.
+        is_final: a launcher was told to stop, so that the job is not to be started again.
         members: those taking part, by connection.
         ranks: the numbers given out, by connection; empty before RUNNING.
         left: workers that have left in good order, by rank.
         watchers: launchers that only listen: the host of each, by connection.
+        asked: names of the processes whose ranks a launcher wants, by its connection.
         waiting: connections of workers that wait for others.
         awaited: connections of workers that have been told that all others wait.
     """
@@ -172,15 +188,17 @@ class Cluster:
     size: int
     server_num: int
     timeout_seconds: float
-    phase: Phase = Phase.GATHERING
+    phase: ClusterPhase = ClusterPhase.GATHERING
     failure: str = ""
     cause: str = ""
     is_accused: bool = False
     is_own_word: bool = False
+    is_final: bool = False
     members: dict[int, Member] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     left: dict[int, Member] = field(default_factory=dict)
     watchers: dict[int, str] = field(default_factory=dict)
+    asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
 
@@ -189,40 +207,48 @@ class Cluster:
         match event:
             case Registered(connection, member):
                 return self._register(connection, member)
-            case Watching(connection, node):
+            case Watching(connection, node, names):
                 # A launcher that comes late must hear of the end that it missed.
                 self.watchers[connection] = node
-                return [Announce(connection, self.phase, self.failure, self.cause)] if self.has_ended else []
-            case Left(connection, failure, accused, problem, is_own_word):
+                self.asked[connection] = names
+                ended = (
+                    [Announce(connection, self.phase, self.failure, self.cause, self.is_final)]
+                    if self.has_ended
+                    else []
+                )
+                return [*self._numbers(connection), *ended]
+            case Left(connection, failure, accused, problem, is_own_word, final):
                 before = self.phase
+                self.is_final |= final and connection in self.watchers and not self.has_ended
                 instructions = self._leave(connection, failure, accused, problem)
                 # Only the word that has ended the cluster counts.
-                self.is_own_word |= is_own_word and before is Phase.RUNNING and self.phase is Phase.FAILED
+                self.is_own_word |= is_own_word and before is ClusterPhase.RUNNING and self.phase is ClusterPhase.FAILED
                 return instructions
             case Waiting(connection, waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)
             case TimeIsUp():
-                return self._fail(self._who_is_missing()) if self.phase is Phase.GATHERING else []
+                return self._fail(self._who_is_missing()) if self.phase is ClusterPhase.GATHERING else []
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will happen."""
-        return self.phase in (Phase.DONE, Phase.FAILED)
+        return self.phase in (ClusterPhase.DONE, ClusterPhase.FAILED)
 
     def _worker_ranks(self) -> Iterator[int]:
         """Numbers given to workers."""
-        return (rank for connection, rank in self.ranks.items() if self.members[connection].role is Role.WORKER)
+        return (rank for connection, rank in self.ranks.items() if self.members[connection].role is ProcessRole.WORKER)
 
     def validate(self) -> None:
         """Check what must hold between any two events; for tests."""
-        workers = [member for member in self.members.values() if member.role is Role.WORKER]
+        workers = [member for member in self.members.values() if member.role is ProcessRole.WORKER]
         assert len(workers) <= self.size
         assert len(self.members) - len(workers) <= self.server_num
         assert not self.watchers.keys() & self.members.keys()
-        assert bool(self.failure) == (self.phase is Phase.FAILED)
+        assert self.asked.keys() == self.watchers.keys()
+        assert bool(self.failure) == (self.phase is ClusterPhase.FAILED)
         assert self.ranks.keys() <= self.members.keys()
-        assert (self.phase is Phase.GATHERING) <= (not self.ranks)
+        assert (self.phase is ClusterPhase.GATHERING) <= (not self.ranks)
         worker_ranks = list(self._worker_ranks())
         assert len(set(worker_ranks)) == len(worker_ranks)
         assert set(worker_ranks) <= set(range(self.size))
@@ -237,16 +263,17 @@ class Cluster:
         self.members[connection] = member
         if len(self.members) < self.size + self.server_num:
             return []
-        self.phase = Phase.RUNNING
-        return self._welcome_all()
+        self.phase = ClusterPhase.RUNNING
+        welcomes = self._welcome_all()
+        return [*welcomes, *(number for watcher in sorted(self.watchers) for number in self._numbers(watcher))]
 
     def _why_not(self, member: Member) -> str | None:
         """Why a member cannot be taken in; None when it can."""
-        if self.phase is not Phase.GATHERING:
+        if self.phase is not ClusterPhase.GATHERING:
             # The reason of a failed cluster says more than that it is too late.
             return self.failure or f"the cluster is already {self.phase.value} and takes no new members"
         peers = [other for other in self.members.values() if other.role is member.role]
-        expected = self.server_num if member.role is Role.SERVER else self.size
+        expected = self.server_num if member.role is ProcessRole.SERVER else self.size
         if member.size != self.size:
             return f"MS_WORKER_NUM must be the scheduler's, {self.size}, but got {member.size}"
         if len(peers) >= expected:
@@ -261,20 +288,33 @@ class Cluster:
 
     def _welcome_all(self) -> list[Instruction]:
         """Number everyone; rank 0's host and port become the coordinator's address."""
-        for role in (Role.WORKER, Role.SERVER):
+        for role in (ProcessRole.WORKER, ProcessRole.SERVER):
             self.ranks |= _numbered({c: member for c, member in self.members.items() if member.role is role})
         first = next(self.members[c] for c, rank in self.ranks.items() if self._is_rank_zero(c, rank))
         coordinator = join_address(first.host, first.port)
-        # One list, so that nobody hears of its place before the cluster is complete.
+        # One list, so that no rank hears of its place before the cluster is complete.
         welcomes: list[Instruction] = []
         for connection, rank in self.ranks.items():
             local = self._ranks_of_host(connection)
             welcomes.append(Welcome(connection, rank, local.index(rank), len(local), coordinator))
         return welcomes
 
+    def rank_of(self) -> dict[str, int]:
+        """Ranks of the workers that take part, by name; none before all are there."""
+        return {
+            member.node_id: self.ranks[connection]
+            for connection, member in self.members.items()
+            if connection in self.ranks and member.role is ProcessRole.WORKER
+        }
+
+    def _numbers(self, watcher: int) -> list[Number]:
+        """What a launcher hears of the ranks of its processes, once they have some."""
+        names, ranks = self.asked[watcher], self.rank_of()
+        return [Number(watcher, tuple(ranks[name] for name in names))] if names and ranks.keys() >= set(names) else []
+
     def _is_rank_zero(self, connection: int, rank: int) -> bool:
         """Whether a connection is the worker with rank 0."""
-        return rank == 0 and self.members[connection].role is Role.WORKER
+        return rank == 0 and self.members[connection].role is ProcessRole.WORKER
 
     def _ranks_of_host(self, connection: int) -> list[int]:
         """Ranks of the same role on the same host, in order."""
@@ -289,10 +329,10 @@ class Cluster:
         """A worker begins to wait or goes on. Where all that do not wait are on one machine, they are informed: the rank that
         is to blame is among them, and can be found there.
         """
-        if self.phase is not Phase.RUNNING or connection not in self.ranks:
+        if self.phase is not ClusterPhase.RUNNING or connection not in self.ranks:
             return []
         (self.waiting.add if waits else self.waiting.discard)(connection)
-        busy = {c for c in self.ranks if self.members[c].role is Role.WORKER} - self.waiting
+        busy = {c for c in self.ranks if self.members[c].role is ProcessRole.WORKER} - self.waiting
         # The rank that all wait for is on that machine, whose board can name it.
         waiting = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
         relieved, self.awaited = self.awaited - waiting, waiting
@@ -305,6 +345,7 @@ class Cluster:
     ) -> list[Instruction]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
         node = self.watchers.pop(connection, None)
+        self.asked.pop(connection, None)
         member = self.members.pop(connection, None)
         rank = self.ranks.pop(connection, None)
         self.waiting.discard(connection)
@@ -314,7 +355,7 @@ class Cluster:
         # A peer that has not named itself speaks for none.
         if member is None:  # a launcher speaks for its node; a peer that has not named itself speaks for none
             return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
-        if failure is not None and self.phase is Phase.RUNNING:
+        if failure is not None and self.phase is ClusterPhase.RUNNING:
             reason = f"{_numbered_name(member, rank)} {failure}"
             other = self._worker(accused)
             # A rank that ends because of another one accuses that one.
@@ -322,43 +363,52 @@ class Cluster:
                 return self._fail(reason, member.node_id)
             self.is_accused = True
             return self._fail(f"{_numbered_name(other, accused)} {problem}: {reason}", other.node_id)
-        if rank is not None and member.role is Role.WORKER:
+        if rank is not None and member.role is ProcessRole.WORKER:
             # Still known by its rank: others may accuse it later.
             self.left[rank] = member
-        if self.phase is Phase.RUNNING and not self.members:
+        if self.phase is ClusterPhase.RUNNING and not self.members:
             return self.close()
         return []
 
     def _worker(self, rank: int | None) -> Member | None:
         """The worker with this rank, also one that has left."""
-        workers = {number: self.members[c] for c, number in self.ranks.items() if self.members[c].role is Role.WORKER}
+        workers = {
+            number: self.members[c] for c, number in self.ranks.items() if self.members[c].role is ProcessRole.WORKER
+        }
         return None if rank is None else (self.left | workers).get(rank)
 
     def close(self) -> list[Instruction]:
         """End the cluster in good order, whoever still listens; nothing happens when it has ended already."""
         if self.has_ended:
             return []
-        self.phase = Phase.DONE
-        return [Announce(connection, Phase.DONE) for connection in sorted(self.watchers)]
+        self.phase = ClusterPhase.DONE
+        return [Announce(connection, ClusterPhase.DONE) for connection in sorted(self.watchers)]
 
-    def fail(self, reason: str) -> list[Instruction]:
+    def fail(self, reason: str, *, final: bool = False) -> list[Instruction]:
         """End the cluster because of something that its holder has seen."""
+        self.is_final |= final and not self.has_ended
         return [] if self.has_ended else self._fail(reason)
 
     def _fail(self, reason: str, cause: str = "") -> list[Instruction]:
         """Everyone hears why; those still waiting for their rank are refused."""
-        waiting = self.phase is Phase.GATHERING
-        self.phase, self.failure, self.cause = Phase.FAILED, reason, cause
+        waiting = self.phase is ClusterPhase.GATHERING
+        self.phase, self.failure, self.cause = ClusterPhase.FAILED, reason, cause
         to_members: list[Instruction] = [
-            Refuse(connection, reason) if waiting else Announce(connection, Phase.FAILED, reason, cause)
+            Refuse(connection, reason) if waiting else Announce(connection, ClusterPhase.FAILED, reason, cause)
             for connection in sorted(self.members)
         ]
-        return to_members + [Announce(connection, Phase.FAILED, reason, cause) for connection in sorted(self.watchers)]
+        return to_members + [
+            Announce(connection, ClusterPhase.FAILED, reason, cause, self.is_final)
+            for connection in sorted(self.watchers)
+        ]
 
     def _who_is_missing(self) -> str:
         """The words for a cluster that did not gather in time."""
         parts = []
-        for role, expected, kind in ((Role.WORKER, self.size, "worker"), (Role.SERVER, self.server_num, "server")):
+        for role, expected, kind in (
+            (ProcessRole.WORKER, self.size, "worker"),
+            (ProcessRole.SERVER, self.server_num, "server"),
+        ):
             there = [member for member in self.members.values() if member.role is role]
             if len(there) == expected:
                 continue
@@ -366,7 +416,9 @@ class Cluster:
             absent = sorted(set(range(expected)) - {number for number in numbers if number is not None})
             names = (
                 # With numbers the missing ranks can be named.
-                f"ranks {absent}" if None not in numbers and role is Role.WORKER else f"{expected - len(there)} of them"
+                f"ranks {absent}"
+                if None not in numbers and role is ProcessRole.WORKER
+                else f"{expected - len(there)} of them"
             )
             joined = ", ".join(f"'{member.node_id}'" for member in there) or "none"
             parts.append(f"{len(there)} of {expected} {kind}s joined ({joined}); {names} never did")
@@ -383,10 +435,10 @@ def _numbered(members: dict[int, Member]) -> dict[int, int]:
 
     The order of the names makes the numbering the same after a restart, and keeps a node's ranks together.
     """
-    given = {connection: member.rank for connection, member in members.items() if member.rank is not None}
-    gaps = sorted(set(range(len(members))) - set(given.values()))
-    unnumbered = sorted(members.keys() - given.keys(), key=lambda connection: natural_key(members[connection].node_id))
-    return given | dict(zip(unnumbered, gaps, strict=True))
+    fixed = {connection: member.rank for connection, member in members.items() if member.rank is not None}
+    gaps = sorted(set(range(len(members))) - set(fixed.values()))
+    unnumbered = sorted(members.keys() - fixed.keys(), key=lambda connection: natural_key(members[connection].node_id))
+    return fixed | dict(zip(unnumbered, gaps, strict=True))
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:

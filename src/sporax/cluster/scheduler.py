@@ -21,16 +21,17 @@ from dataclasses import dataclass, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
-from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.environment import ProcessRole, RankEnvironment
 from sporax.cluster.rendezvous import (
     Announce,
     Await,
     Cluster,
+    ClusterPhase,
     Event,
     Instruction,
     Left,
     Member,
-    Phase,
+    Number,
     Refuse,
     Registered,
     TimeIsUp,
@@ -84,6 +85,7 @@ class Scheduler:
         starts_at_first: count the time to gather from the first member on, not from now: for jobs whose ranks need
             not join at all.
         log: takes one line for each thing worth noting.
+        restart: how often the job was started again.
     """
 
     def __init__(
@@ -94,8 +96,10 @@ class Scheduler:
         secret: str = "",
         starts_at_first: bool,
         log: Callable[[str], None],
+        restart: int = 0,
     ) -> None:
         self.cluster = cluster
+        self._restart = restart
         self._secret = secret
         self._refused: set[tuple[str, str]] = set()
         self._log = log
@@ -111,23 +115,23 @@ class Scheduler:
 
     def fileno(self) -> int:
         """A descriptor that is readable when `step` would not have to wait. Selectors can watch each other's."""
-        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]  # epoll, kqueue and devpoll selectors have it
+        return self._selector.fileno()
 
     def step(self, wait_seconds: float = 0.0) -> None:
         """Deal with everything that has arrived, waiting at most `wait_seconds` for something to arrive."""
         for key, _ in self._selector.select(wait_seconds):
             if key.fileobj is self._listener:
                 self._accept()
-            else:
+            elif key.data.number in self._connections:  # what was read before it may have closed it
                 self._read(key.data)
         self._drop_silent_strangers()
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._deadline = None
             self._feed(TimeIsUp())
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, *, final: bool = False) -> None:
         """End the cluster and tell everyone why."""
-        self._carry_out(self.cluster.fail(reason))
+        self._carry_out(self.cluster.fail(reason, final=final))
 
     def close(self) -> None:
         """Tell the watchers that all went well, unless something failed, and close every connection."""
@@ -148,13 +152,14 @@ class Scheduler:
         if len(strangers) >= _MAX_STRANGERS:
             self._refuse_stranger(strangers[0], "too many have said nothing, and it has waited the longest")
         stream.settimeout(_SEND_SECONDS)
+        ports.notice_silence(stream)
         deadline = time.monotonic() + _HELLO_SECONDS
         # A new nonce for each connection makes overheard answers useless.
         connection = _Connection(self._next_number, stream, str(address[0]), token.new_nonce(), deadline)
         self._next_number += 1
         self._connections[connection.number] = connection
         self._selector.register(stream, selectors.EVENT_READ, connection)
-        _send(stream, messages.Challenge(connection.nonce))
+        _send(stream, messages.Challenge(connection.nonce, self._restart))
 
     def _drop_silent_strangers(self) -> None:
         """Close connections whose peers have not proved in time that they belong to the job."""
@@ -165,14 +170,17 @@ class Scheduler:
 
     def _read(self, connection: _Connection) -> None:
         """Take in bytes; act on every whole line."""
+        how = _VANISHED
         try:
             data = connection.stream.recv(_READ_BYTES)
-        except OSError:
+        except OSError as error:
             data = b""
+            if error.errno in ports.UNREACHABLE:
+                how = ports.UNANSWERED
         # The end of a connection without a word of leave is a loss.
         if not data:
             self._drop(connection)
-            self._feed(Left(connection.number, _VANISHED, is_own_word=False))
+            self._feed(Left(connection.number, how, is_own_word=False))
             return
         connection.received += data
         # A message may have been the last one of this connection.
@@ -234,7 +242,7 @@ class Scheduler:
         """Let the cluster decide, and do what it says."""
         if isinstance(event, Registered):
             self._log(f"{event.member} on {event.member.host} registers")
-            if self._deadline is None and self.cluster.phase is Phase.GATHERING:
+            if self._deadline is None and self.cluster.phase is ClusterPhase.GATHERING:
                 self._deadline = time.monotonic() + self.cluster.timeout_seconds
         before = self.cluster.phase
         self._carry_out(self.cluster.handle(event))
@@ -280,7 +288,7 @@ def serve_cluster(environment: RankEnvironment, log: Callable[[str], None] = pri
 
 def _serve_once(environment: RankEnvironment, log: Callable[[str], None], *, recovers: bool) -> str | None:
     """Serve one cluster; why it failed where it may be formed again, None when it ended well."""
-    assert environment.role is Role.SCHEDULER
+    assert environment.role is ProcessRole.SCHEDULER
     assert environment.scheduler_address is not None
     cluster = Cluster(environment.size, environment.server_num, environment.timeout_seconds)
     secret = token.token_from_environ(os.environ)
@@ -292,11 +300,11 @@ def _serve_once(environment: RankEnvironment, log: Callable[[str], None], *, rec
     try:
         while not cluster.has_ended:
             # Noted before each step, since a failure overwrites the phase.
-            formed = formed or cluster.phase is Phase.RUNNING
+            formed = formed or cluster.phase is ClusterPhase.RUNNING
             scheduler.step(wait_seconds=0.5)
     finally:
         scheduler.close()
-    if cluster.phase is not Phase.FAILED:
+    if cluster.phase is not ClusterPhase.FAILED:
         return None
     # Only a job that has once run may come again; one that never gathered is misconfigured.
     if recovers and formed:
@@ -315,12 +323,12 @@ def _event(connection: int, message: messages.Register | messages.Watch | messag
     match message:
         case messages.Register(role, node_id, rank, size, host, port):
             return Registered(connection, Member(role, node_id, rank, size, host, port))
-        case messages.Watch(node):
-            return Watching(connection, node)
+        case messages.Watch(node, names):
+            return Watching(connection, node, names)
         case messages.Wait(waits):
             return Waiting(connection, waits)
-        case messages.Leave(failure, accused, problem):
-            return Left(connection, failure, accused, problem)
+        case messages.Leave(failure, accused, problem, final):
+            return Left(connection, failure, accused, problem, final=final)
 
 
 def _message(instruction: Instruction) -> messages.FromScheduler:
@@ -332,5 +340,7 @@ def _message(instruction: Instruction) -> messages.FromScheduler:
             return messages.Refused(messages.shortened(reason))
         case Await(_, ranks):
             return messages.Awaited(ranks)
-        case Announce(_, phase, reason, node_id):
-            return messages.Ended(phase is Phase.DONE, messages.shortened(reason), node_id)
+        case Number(_, ranks):
+            return messages.Numbered(ranks)
+        case Announce(_, phase, reason, node_id, final):
+            return messages.Ended(phase is ClusterPhase.DONE, messages.shortened(reason), node_id, final)

@@ -7,7 +7,7 @@ get in SPORAX_TOKEN_FILE. Where several machines or hand-started processes form 
     SPORAX_TOKEN_FILE   path of a file that holds the token; no one but its owner may be able to read it
     SPORAX_TOKEN        the token itself
 
-The token never travels. Who connects gets a random challenge and answers with its HMAC-SHA256 under the token (RFC 2104), which
+The token is never sent. Who connects gets a random challenge and answers with its HMAC-SHA256 under the token (RFC 2104), which
 is compared in constant time. An answer that somebody overheard is of no use for another connection.
 """
 

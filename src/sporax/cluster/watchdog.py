@@ -30,13 +30,15 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.cluster.board import Board, Idleness
+from sporax.cluster.board import Idleness, RankBoard
 from sporax.cluster.environment import RECOVERY_VARIABLE, RESTART_VARIABLE
 from sporax.cluster.membership import Membership
 from sporax.ir.variables import read
 
-HEARTBEAT_SECONDS = 15
-"""A rank that has sent no heartbeat for so long (its machine is gone) counts as lost."""
+HEARTBEAT_SECONDS = 25
+"""A rank that has sent no heartbeat for so long (its machine is gone) counts as lost to JAX. Longer than the scheduler needs to
+notice it (`ports.UNANSWERED_SECONDS`), which says who it is.
+"""
 
 SHUTDOWN_SECONDS = 300
 """How long a rank that is done waits for the others, which may still need it as coordinator."""
@@ -116,7 +118,7 @@ class Watchdog:
         self._timeout_seconds = _seconds(environ, TIMEOUT_VARIABLE) or _DEFAULT_TIMEOUT_SECONDS
         self._idle_seconds = _seconds(environ, IDLE_VARIABLE)
         self._membership = membership
-        self._board = Board.of(membership.environment, environ)
+        self._board = RankBoard.of(membership.environment, environ)
         self._platform = "cpu"
         self._exchange: _Exchange | None = None
         self._lost: list[str] = []
@@ -208,7 +210,7 @@ class Watchdog:
 
     def _look_after(self) -> None:
         """Watch over this rank's exchanges, and over itself while others wait for it; ends the process when all is lost."""
-        said, next_report = False, _REPORT_SECONDS
+        reported, next_report = False, _REPORT_SECONDS
         while not self._stopped:
             time.sleep(_LOOK_SECONDS)
             waiting = self._pending()
@@ -225,8 +227,8 @@ class Watchdog:
                     next_report = 2 * seconds
             long = waiting is not None and time.monotonic() - waiting.since > _SOON_SECONDS
             # Ranks of one machine see each other on the board, so nothing has to be sent.
-            if long != said and not self._board.is_whole():
-                said = long
+            if long != reported and not self._board.is_complete():
+                reported = long
                 self._membership.say_waits(long)
             if verdict is not None:
                 self._end_because(verdict)
@@ -272,7 +274,7 @@ class Watchdog:
         holds counts as busy.
         """
         board = self._board
-        if self._platform != "cpu" or not board.is_whole() or board.at_work() or board.traced():
+        if self._platform != "cpu" or not board.is_complete() or board.at_work() or board.traced():
             # Somebody works, so idleness is counted from the beginning.
             self._idleness.forget()
             return False
@@ -304,7 +306,7 @@ class Watchdog:
         """For whom this rank waits, in words."""
         behind = self._board.behind()
         whom = f"rank {_listed(list(behind))}" if behind else "ranks on other machines"
-        if not behind and self._board.is_whole():
+        if not behind and self._board.is_complete():
             whom = "the end of a computation that all ranks have begun"
         begun = "".join(f", {number} by rank {rank}" for rank, number in behind.items())
         return (

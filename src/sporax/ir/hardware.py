@@ -19,6 +19,10 @@ from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, NotJsonError, decode
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.suggestions import did_you_mean
+
+SYMBOLIC = "symbolic"
+"""Is in the place of a profile for MindSpore's published cost model, which knows no hardware."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
     collective_seconds: _Seconds = 0.0
     overlap: Annotated[float, Meta(ge=0, le=1)] = 0.0
     merged_bytes: dict[Literal["all_gather", "all_reduce", "reduce_scatter"], _Positive] = {}
+    platform: Literal["", "cpu", "gpu", "tpu"] = ""
 
     def __post_init__(self) -> None:
         if "default" not in self.flops:
@@ -101,6 +106,8 @@ class HardwareProfile:
         overlap: share of the time of collectives in the backward pass and after it that hides behind computing.
         merged_bytes: collectives of which the compiler makes one out of several that do not need each other, and up to how many
             bytes of its result.
+        platform: JAX's name of such devices, ``"cpu"``, ``"gpu"`` or ``"tpu"``; "" where it has none. It decides how memory is
+            predicted, and whether a program that is compiled here needs as much there.
     """
 
     name: str
@@ -115,6 +122,7 @@ class HardwareProfile:
     collective_seconds: float = 0.0
     overlap: float = 0.0
     merged_bytes: Mapping[str, float] = field(default_factory=dict, hash=False)
+    platform: str = ""
 
     def __str__(self) -> str:
         return f"HardwareProfile({self.name}, {self.memory_bytes / 1e9:.0f} GB)"
@@ -176,11 +184,17 @@ def known_profiles() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
 
 
+def profile_name(name: str) -> str:
+    """A name of a known profile, or ``"symbolic"``, in its own letters; any other text as it is."""
+    lower = name.lower()
+    return lower if lower in (*known_profiles(), SYMBOLIC) else name
+
+
 def load_profile(name: str) -> HardwareProfile:
     """A profile by name, or from a JSON file.
 
     Args:
-        name: one of `known_profiles`, or a path that ends in ``.json``.
+        name: one of `known_profiles` in letters of any case, or a path that ends in ``.json``.
 
     Raises:
         SporaxTypeError: not a text.
@@ -194,12 +208,14 @@ def load_profile(name: str) -> HardwareProfile:
         raise SporaxTypeError(
             f"For 'hardware', the profile must be a name or the path of a JSON file, but got {name!r}."
         )
+    name = profile_name(name)
     if name in known_profiles():
         return _known_profile(name)
     path = Path(name)
     if path.suffix != ".json" or not path.is_file():
         raise SporaxValueError(
             f"For 'hardware', the profile must be one of {known_profiles()} or the path of a JSON file, but got '{name}'."
+            f"{did_you_mean(name, known_profiles())}"
         )
     try:
         text = path.read_text(encoding="utf-8")

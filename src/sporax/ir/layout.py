@@ -25,7 +25,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix, common_shape, ravel, unravel
 
 TensorMap = tuple[int | tuple[int, ...], ...]
-"""MindSpore's way to write cuts: per dimension the number of an axis counted from the right, -1 for none, or a tuple."""
+"""MindSpore's notation of shardings: per dimension the number of an axis counted from the right, -1 for none, or a tuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Layout:
 
     Attributes:
         device_matrix: the devices.
-        cuts: per tensor dimension the positions of the axes that shard it, outermost first; () for a whole dimension.
+        shardings: per tensor dimension the positions of the axes that shard it, outermost first; () for a whole dimension.
 
     Raises:
         SporaxValueError: an axis that does not exist, is used twice, or (the virtual one) is not innermost.
@@ -48,22 +48,22 @@ class Layout:
     """
 
     device_matrix: DeviceMatrix
-    cuts: tuple[tuple[int, ...], ...]
+    shardings: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        used = [axis for axes in self.cuts for axis in axes]
+        used = [axis for axes in self.shardings for axis in axes]
         if any(axis not in range(self.device_matrix.num_axes) for axis in used) or len(set(used)) != len(used):
             raise SporaxValueError(
-                f"For 'Layout', every axis of the matrix {self.device_matrix} may shard one dimension, but got {self.cuts}."
+                f"For 'Layout', every axis of the matrix {self.device_matrix} may shard one dimension, but got {self.shardings}."
             )
         virtual = self.device_matrix.num_axes - 1
-        if self.device_matrix.interleaved and any(virtual in axes[:-1] for axes in self.cuts):
+        if self.device_matrix.interleaved and any(virtual in axes[:-1] for axes in self.shardings):
             raise SporaxValueError(
                 f"For 'Layout', 'interleaved_parallel' must be the innermost axis of its dimension, but got {self}."
             )
 
     def __str__(self) -> str:
-        dims = ["·".join(self.device_matrix.axis_name(axis) for axis in axes) or "None" for axes in self.cuts]
+        dims = ["·".join(self.device_matrix.axis_name(axis) for axis in axes) or "None" for axes in self.shardings]
         return f"({', '.join(dims)}{',' if len(dims) == 1 else ''}) on {self.device_matrix}"
 
     # ------------------------------------------------------------------------------------------------ ways to make one
@@ -97,8 +97,8 @@ class Layout:
         # The repeating axis comes first then, so that all others move by one.
         first = len(repeats) if repeat_left else 0
         shape = (*repeats, *split) if repeat_left else (*split, *repeats)
-        cuts = tuple((first + dim,) if slices > 1 else () for dim, slices in enumerate(split))
-        return cls(DeviceMatrix(shape, (), ranks or range(num_devices)), cuts)
+        shardings = tuple((first + dim,) if slices > 1 else () for dim, slices in enumerate(split))
+        return cls(DeviceMatrix(shape, (), ranks or range(num_devices)), shardings)
 
     # -------------------------------------------------------------------------------------------------- reading it
 
@@ -106,20 +106,20 @@ class Layout:
     def tensor_map(self) -> TensorMap:
         """MindSpore's tensor map: a number per dimension, or a tuple where several axes shard it."""
         last = self.device_matrix.num_axes - 1
-        dims = (tuple(last - axis for axis in axes) for axes in self.cuts)
+        dims = (tuple(last - axis for axis in axes) for axes in self.shardings)
         return tuple(dim if len(dim) > 1 else dim[0] if dim else -1 for dim in dims)
 
     @property
     def split(self) -> tuple[int, ...]:
         """Number of slices of each dimension that are on different devices."""
         return tuple(
-            math.prod(self.device_matrix.shape[axis] for axis in self._device_axes(axes)) for axes in self.cuts
+            math.prod(self.device_matrix.shape[axis] for axis in self._device_axes(axes)) for axes in self.shardings
         )
 
     @property
     def repeated_axes(self) -> tuple[int, ...]:
         """Axes that shard nothing: ranks along them hold the same slice."""
-        used = {axis for axes in self.cuts for axis in axes}
+        used = {axis for axes in self.shardings for axis in axes}
         return tuple(axis for axis in self.device_matrix.device_axes if axis not in used)
 
     @property
@@ -133,11 +133,11 @@ class Layout:
         Raises:
             SporaxValueError: another number of dimensions, or a dimension that cannot be sharded evenly.
         """
-        if len(shape) != len(self.cuts):
+        if len(shape) != len(self.shardings):
             raise SporaxValueError(
-                f"For 'Layout', the tensor must have {len(self.cuts)} dimensions, as {self} says, but got {tuple(shape)}."
+                f"For 'Layout', the tensor must have {len(self.shardings)} dimensions, as {self} says, but got {tuple(shape)}."
             )
-        for dim, (size, axes) in enumerate(zip(shape, self.cuts, strict=True)):
+        for dim, (size, axes) in enumerate(zip(shape, self.shardings, strict=True)):
             # The virtual axis shards inside a device, and must divide the dimension all the same.
             slices = math.prod(self.device_matrix.shape[axis] for axis in axes)
             if size % slices:
@@ -206,7 +206,7 @@ class Layout:
                 )
             return tuple(new)
 
-        return Layout(self.device_matrix.refined(axis, factors), tuple(map(rewrite, self.cuts)))
+        return Layout(self.device_matrix.refined(axis, factors), tuple(map(rewrite, self.shardings)))
 
     def canonical(self) -> Layout:
         """The same slices on the matrix with the fewest axes, without names: equal for layouts with the same slices.
@@ -216,8 +216,8 @@ class Layout:
         runs = _runs(self)
         shape = tuple(math.prod(self.device_matrix.shape[axis] for axis in run) for run in runs)
         new_axis = {run[0]: number for number, run in enumerate(runs)}
-        cuts = tuple(tuple(new_axis[axis] for axis in axes if axis in new_axis) for axes in self.cuts)
-        return Layout(DeviceMatrix(shape, (), self.device_matrix.ranks), cuts)
+        shardings = tuple(tuple(new_axis[axis] for axis in axes if axis in new_axis) for axes in self.shardings)
+        return Layout(DeviceMatrix(shape, (), self.device_matrix.ranks), shardings)
 
     def on_shape(self, shape: tuple[int, ...]) -> Layout:
         """The same slices on a matrix of `shape`, which must refine this one's.
@@ -239,18 +239,18 @@ class Layout:
             axis += len(factors)
         return layout
 
-    def cut_further(self, dim: int, axes: Sequence[int]) -> Layout:
+    def shard_further(self, dim: int, axes: Sequence[int]) -> Layout:
         """Every slice sharded again along `dim`, by axes that repeat so far; the new sharding is the inner one.
 
         Raises:
             SporaxValueError: an axis is in use already.
         """
-        cuts = list(self.cuts)
-        cuts[dim] = (*cuts[dim], *axes)
-        return dataclasses.replace(self, cuts=tuple(cuts))
+        shardings = list(self.shardings)
+        shardings[dim] = (*shardings[dim], *axes)
+        return dataclasses.replace(self, shardings=tuple(shardings))
 
     def optimizer_shard(self, group_size: int | None = None) -> Layout:
-        """Dimension 0 cut again over the ranks that hold the same slice, or over groups of neighbours among them.
+        """Dimension 0 sharded again over the ranks that hold the same slice, or over groups of neighbours among them.
 
         Args:
             group_size: how many consecutive members of a redundancy group share one slice; None for all of them.
@@ -286,11 +286,11 @@ class Layout:
                     f"{self.device_matrix}, but they do not."
                 )
             members //= inner
-        return layout.cut_further(0, chosen)
+        return layout.shard_further(0, chosen)
 
     def _index_at(self, coordinates: tuple[int, ...]) -> tuple[int, ...]:
         shape = self.device_matrix.shape
-        used = [self._device_axes(axes) for axes in self.cuts]
+        used = [self._device_axes(axes) for axes in self.shardings]
         return tuple(ravel([coordinates[axis] for axis in axes], [shape[axis] for axis in axes]) for axes in used)
 
     def _device_axes(self, axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -322,9 +322,9 @@ def _runs(layout: Layout) -> list[list[int]]:
     """Neighbouring axes that shard one dimension side by side, or shard nothing at all: each run acts like one axis."""
     matrix = layout.device_matrix
     axes = [axis for axis in matrix.device_axes if matrix.shape[axis] > 1]
-    cuts = [[axis for axis in dim if axis in axes] for dim in layout.cuts]
-    follows = {outer: inner for dim in cuts for outer, inner in zip(dim, dim[1:], strict=False)}
-    used = {axis for dim in cuts for axis in dim}
+    shardings = [[axis for axis in dim if axis in axes] for dim in layout.shardings]
+    follows = {outer: inner for dim in shardings for outer, inner in zip(dim, dim[1:], strict=False)}
+    used = {axis for dim in shardings for axis in dim}
     runs: list[list[int]] = []
     for axis in axes:
         # Neighbours of one dimension in its order, or two axes that repeat: the slices are the same with one axis in

@@ -8,13 +8,18 @@ propagation.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from sporax.ir.layout import Layout
+from sporax.ir.operator_dims import UNSTATED, OperatorDims
 
-Cuts = tuple[tuple[int, ...] | Layout | None, ...]
+Shardings = tuple[tuple[int, ...] | Layout | None, ...]
 """One entry per tensor: numbers of slices per dimension, or a Layout; None to leave a tensor to the planner."""
+
+
+FROM_FILE = "strategy_from_file"
+"""Attribute of marks whose strategy comes from a file: searches keep it."""
 
 
 class Side(Enum):
@@ -35,15 +40,18 @@ class OperatorMark:
         in_strategy, out_strategy: the user's sharding of its tensors; None where nothing was said.
         attributes: the operator's attributes and the user's further marks, by name in ascending order.
         path: where it is in the program; the plan fills it in.
+        dims: what the operator states of the dimensions of its tensors.
     """
 
     operator: str
     number: int
     side: Side
-    in_strategy: Cuts | None = None
-    out_strategy: Cuts | None = None
+    in_strategy: Shardings | None = None
+    out_strategy: Shardings | None = None
     attributes: tuple[tuple[str, Hashable], ...] = ()
     path: str = ""
+    # Left out of the text of programs, where the name of the operator says as much.
+    dims: OperatorDims = field(default=UNSTATED, repr=False)
 
     def get(self, name: str, default: Hashable = None) -> Hashable:
         """One of the attributes."""
@@ -66,17 +74,17 @@ class LayoutMark:
     """Tensors that should have given placements: `reshard`, and inputs and outputs of a sharded Cell.
 
     Attributes:
-        asker: who asks for it.
+        requester: function or Cell that the layouts are of.
         number: as in `OperatorMark`.
         layouts: as in `OperatorMark.in_strategy`.
     """
 
-    asker: str
+    requester: str
     number: int
-    layouts: Cuts
+    layouts: Shardings
 
     def __str__(self) -> str:
-        return f"layouts of {self.asker}"
+        return f"layouts of {self.requester}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,7 @@ class WeightMark:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMark:
+class SavedMark:
     """Results of a recomputed Cell: they are kept for the backward pass, what is inside is computed again.
 
     Recomputation takes these marks out of a step, so plans never meet them.

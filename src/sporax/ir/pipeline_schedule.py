@@ -80,7 +80,7 @@ class StageTransfer:
     """The result of a task on its way to another stage.
 
     Attributes:
-        source: the task whose result travels.
+        source: the task whose result is sent.
         target: the task that waits for it.
     """
 
@@ -286,26 +286,26 @@ def _unit_times(schedule: PipelineSchedule) -> dict[Task, float]:
     """When each task finishes if every task takes one unit of time and transfers none."""
     finished: dict[Task, float] = {}
     clocks = [0.0] * schedule.num_stages
-    places = [0] * schedule.num_stages
+    positions = [0] * schedule.num_stages
     left = sum(map(len, schedule.stages))
     while left:
         before = left
         for stage, tasks in enumerate(schedule.stages):
             # As far as each stage gets; then the next stage, until no stage moves any more.
-            while places[stage] < len(tasks):
-                task = tasks[places[stage]]
+            while positions[stage] < len(tasks):
+                task = tasks[positions[stage]]
                 sources = schedule.waits_for(task)
                 if any(source not in finished for source in sources):
                     break
                 clocks[stage] = 1.0 + max([clocks[stage], *(finished[source] for source in sources)])
                 finished[task] = clocks[stage]
-                places[stage] += 1
+                positions[stage] += 1
                 left -= 1
         # No stage moved: the heads of all lists wait for each other.
         if left == before:
             raise _stuck(
                 schedule,
-                [tasks[place] for tasks, place in zip(schedule.stages, places, strict=True) if place < len(tasks)],
+                [tasks[place] for tasks, place in zip(schedule.stages, positions, strict=True) if place < len(tasks)],
                 finished,
             )
     return finished

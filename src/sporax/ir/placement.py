@@ -90,7 +90,7 @@ class Placement:
         """The same slices in terms of `mesh`.
 
         Raises:
-            SporaxValueError: `mesh` does not refine the layout's matrix, is on other ranks, or the layout cuts inside
+            SporaxValueError: `mesh` does not refine the layout's matrix, is on other ranks, or the layout divides
                 a device (interleaved).
         """
         if layout.device_matrix.interleaved:
@@ -100,7 +100,7 @@ class Placement:
                 f"For 'Placement', the layout must stand on the ranks of the mesh {mesh}, but got {layout}."
             )
         # The mesh has prime axes, so a layout's axes become runs of them.
-        return cls(layout.on_shape(mesh.shape).cuts)
+        return cls(layout.on_shape(mesh.shape).shardings)
 
     def to_layout(self, mesh: DeviceMatrix) -> Layout:
         """The shardings as a Layout on `mesh`.
@@ -125,7 +125,7 @@ class Placement:
         return not self.used
 
     def complete(self) -> Placement:
-        """The same cuts after the parts have been added up."""
+        """The same sharding after the parts have been added up."""
         return placed(self.dims) if self.partial else self
 
     def parts(self, mesh: DeviceMatrix) -> tuple[int, ...]:

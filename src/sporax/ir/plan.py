@@ -46,6 +46,15 @@ class Resharding:
     fusion: int | None = None
     scale: float = 1.0
 
+    @property
+    def is_plain_move(self) -> bool:
+        """Whether it is no more than a move: without a fusion number, a scale or float32."""
+        return not self.in_float32 and self.fusion is None and self.scale == 1.0
+
+    def before_mark(self, placement: Placement | None) -> Placement:
+        """Where a mark that requests it takes its tensor: a plain move comes before, and other readers may share it."""
+        return self.placement if placement is None or self.is_plain_move else placement
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
@@ -92,8 +101,8 @@ class Plan:
     overwritten: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        cut = sum(any(operator.assignment) for operator in self.operators)
-        return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators sharded)"
+        sharded = sum(any(operator.assignment) for operator in self.operators)
+        return f"Plan({self.mesh}, {sharded} of {len(self.operators)} operators sharded)"
 
     __repr__ = __str__
 

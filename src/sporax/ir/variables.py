@@ -16,8 +16,8 @@ from typing import Any
 
 from sporax.base.errors import SporaxValueError
 from sporax.base.units import parse_bytes
-from sporax.ir.config.parallel_config import SEARCH_MODES
 from sporax.ir.config.placement_config import DURABILITIES
+from sporax.ir.config.search_names import SEARCH_NAMES
 
 JOB, SERVERS, PLAN, RUNTIME, LOG = "job", "parameter servers", "plan", "runtime", "log"
 """Subjects of variables."""
@@ -26,7 +26,7 @@ MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """What a value may be.
 
     Attributes:
@@ -41,7 +41,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class EnvironmentVariable:
     """An environment variable.
 
     Attributes:
@@ -54,7 +54,7 @@ class Variable:
 
     name: str
     subject: str
-    kind: Kind
+    kind: ValueKind
     default: Any = None
     by_launcher: bool = False
 
@@ -83,16 +83,16 @@ class Variable:
         return SporaxValueError(f"For '{self.name}', the value must be {allowed}, but got '{text}'.")
 
 
-def whole(low: int, high: int | None = None) -> Kind:
+def integer(low: int, high: int | None = None) -> ValueKind:
     """A whole number."""
-    return Kind(
+    return ValueKind(
         f"a whole number from {low} on" if high is None else f"a whole number in [{low}, {high}]",
         lambda text: _between(int(text), low, high),
         ("some", "1.5", str(low - 1), *([] if high is None else [str(high + 1)])),
     )
 
 
-def seconds(low: float = 0, *, above: bool = True) -> Kind:
+def seconds(low: float = 0, *, above: bool = True) -> ValueKind:
     """A number of seconds: more than `low`, or at least that."""
     allowed = "a positive number of seconds" if above else f"a number of seconds from {low:g} on"
 
@@ -102,24 +102,25 @@ def seconds(low: float = 0, *, above: bool = True) -> Kind:
             raise ValueError
         return value
 
-    return Kind(allowed, parse, ("soon", "nan", "inf", str(low if above else low - 1)))
+    return ValueKind(allowed, parse, ("soon", "nan", "inf", str(low if above else low - 1)))
 
 
-def one_of(*names: str) -> Kind:
-    """One of these words."""
+def one_of(*names: str, any_case: bool = False) -> ValueKind:
+    """One of these words; with `any_case` in letters of any case."""
 
     def parse(text: str) -> str:
+        text = text.lower() if any_case else text
         if text not in names:
             raise ValueError
         return text
 
-    return Kind(f"one of {', '.join(names)}", parse, ("another", f"{names[0]} "))
+    return ValueKind(f"one of {', '.join(names)}", parse, ("another", f"{names[0]} "))
 
 
 SWITCH = one_of("0", "1")
-TEXT = Kind("a text", str, ())
+TEXT = ValueKind("a text", str, ())
 """Names, addresses and files, which whoever opens them checks."""
-SIZE = Kind("a size such as 80GB", lambda text: parse_bytes(text, "the size"), ("much", "0GB", "-1GB"))
+SIZE = ValueKind("a size such as 80GB", lambda text: parse_bytes(text, "the size"), ("much", "0GB", "-1GB"))
 
 
 def _between(value: int, low: int, high: int | None) -> int:
@@ -130,83 +131,99 @@ def _between(value: int, low: int, high: int | None) -> int:
 
 _TABLE = (
     # ------------------------------------------------------------------------------- a process's place in its job
-    Variable("MS_ROLE", JOB, one_of("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED"), by_launcher=True),
-    Variable("MS_WORKER_NUM", JOB, whole(0), 1, by_launcher=True),
-    Variable("MS_SERVER_NUM", JOB, whole(0), 0, by_launcher=True),
-    Variable("MS_SCHED_HOST", JOB, TEXT, "", by_launcher=True),
-    Variable("MS_SCHED_PORT", JOB, whole(1, MAX_PORT), 8118, by_launcher=True),
-    Variable("MS_NODE_ID", JOB, TEXT, "", by_launcher=True),
-    Variable("MS_WORKER_IP", JOB, TEXT, "", by_launcher=True),
-    Variable("MS_TOPO_TIMEOUT", JOB, whole(1), 1800, by_launcher=True),
-    Variable("MS_NODE_TIMEOUT", JOB, seconds(), 600.0),
-    Variable("MS_RECEIVE_MSG_TIMEOUT", JOB, seconds(), 600.0),
-    Variable("MS_ENABLE_RECOVERY", JOB, SWITCH, "0", by_launcher=True),
-    Variable("MS_RECOVERY_PATH", JOB, TEXT, "", by_launcher=True),
-    Variable("MS_ENABLE_GRACEFUL_EXIT", JOB, SWITCH, "0"),
-    Variable(
-        "MS_SIMULATION_LEVEL", JOB, Kind("one of (0, 1, 2, 3)", ("0", "1", "2", "3").index, ("some", "4", "-1", "12"))
+    EnvironmentVariable("MS_ROLE", JOB, one_of("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED"), by_launcher=True),
+    EnvironmentVariable("MS_WORKER_NUM", JOB, integer(0), 1, by_launcher=True),
+    EnvironmentVariable("MS_SERVER_NUM", JOB, integer(0), 0, by_launcher=True),
+    EnvironmentVariable("MS_SCHED_HOST", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("MS_SCHED_PORT", JOB, integer(1, MAX_PORT), 8118, by_launcher=True),
+    EnvironmentVariable("MS_NODE_ID", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("MS_WORKER_IP", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("MS_TOPO_TIMEOUT", JOB, integer(1), 1800, by_launcher=True),
+    EnvironmentVariable("MS_NODE_TIMEOUT", JOB, seconds(), 600.0),
+    EnvironmentVariable("MS_RECEIVE_MSG_TIMEOUT", JOB, seconds(), 600.0),
+    EnvironmentVariable("MS_ENABLE_RECOVERY", JOB, SWITCH, "0", by_launcher=True),
+    EnvironmentVariable("MS_RECOVERY_PATH", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("MS_ENABLE_GRACEFUL_EXIT", JOB, SWITCH, "0"),
+    EnvironmentVariable(
+        "MS_SIMULATION_LEVEL",
+        JOB,
+        ValueKind("one of (0, 1, 2, 3)", ("0", "1", "2", "3").index, ("some", "4", "-1", "12")),
     ),
-    Variable("RANK_ID", JOB, whole(0), by_launcher=True),
-    Variable("RANK_SIZE", JOB, whole(1), 1, by_launcher=True),
-    Variable("LOCAL_RANK", JOB, whole(0), 0, by_launcher=True),
-    Variable("LOCAL_RANK_SIZE", JOB, whole(1), 1, by_launcher=True),
-    Variable("DEVICE_ID", JOB, whole(0), by_launcher=True),
-    Variable("RANK_TABLE_FILE", JOB, TEXT, "", by_launcher=True),
-    Variable("OMPI_COMM_WORLD_RANK", JOB, whole(0), by_launcher=True),
-    Variable("OMPI_COMM_WORLD_SIZE", JOB, whole(1), by_launcher=True),
-    Variable("OMPI_COMM_WORLD_LOCAL_RANK", JOB, whole(0), by_launcher=True),
-    Variable("OMPI_COMM_WORLD_LOCAL_SIZE", JOB, whole(1), by_launcher=True),
-    Variable("PMIX_NAMESPACE", JOB, TEXT, "", by_launcher=True),
-    Variable("OMPI_MCA_orte_hnp_uri", JOB, TEXT, "", by_launcher=True),
-    Variable("OMPI_MCA_ess_base_jobid", JOB, TEXT, "", by_launcher=True),
-    Variable("SPORAX_EXCHANGE_TIMEOUT", JOB, seconds()),
-    Variable("SPORAX_IDLE_TIMEOUT", JOB, seconds()),
-    Variable("SPORAX_RESTART", JOB, whole(0), by_launcher=True),
-    Variable("SPORAX_JOB_DIRECTORY", JOB, TEXT, "", by_launcher=True),
-    Variable("SPORAX_TOKEN", JOB, TEXT, "", by_launcher=True),
-    Variable("SPORAX_TOKEN_FILE", JOB, TEXT, "", by_launcher=True),
-    Variable("SPORAX_KEPT_LOGS", JOB, TEXT, "", by_launcher=True),
-    Variable("SPORAX_DRY_RUN_DIR", JOB, TEXT, ""),
+    EnvironmentVariable("RANK_ID", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("RANK_SIZE", JOB, integer(1), 1, by_launcher=True),
+    EnvironmentVariable("LOCAL_RANK", JOB, integer(0), 0, by_launcher=True),
+    EnvironmentVariable("LOCAL_RANK_SIZE", JOB, integer(1), 1, by_launcher=True),
+    EnvironmentVariable("DEVICE_ID", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("RANK_TABLE_FILE", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("OMPI_COMM_WORLD_RANK", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("OMPI_COMM_WORLD_SIZE", JOB, integer(1), by_launcher=True),
+    EnvironmentVariable("OMPI_COMM_WORLD_LOCAL_RANK", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("OMPI_COMM_WORLD_LOCAL_SIZE", JOB, integer(1), by_launcher=True),
+    EnvironmentVariable("PMIX_NAMESPACE", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("OMPI_MCA_orte_hnp_uri", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("OMPI_MCA_ess_base_jobid", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SLURM_PROCID", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("SLURM_STEP_NUM_TASKS", JOB, integer(1), by_launcher=True),
+    EnvironmentVariable("SLURM_LOCALID", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("SLURM_NODEID", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("SLURM_STEP_TASKS_PER_NODE", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SLURM_STEP_NODELIST", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SLURM_JOB_ID", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SLURM_STEP_ID", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_EXCHANGE_TIMEOUT", JOB, seconds()),
+    EnvironmentVariable("SPORAX_IDLE_TIMEOUT", JOB, seconds()),
+    EnvironmentVariable("SPORAX_JOB_ID", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_RESUME", JOB, SWITCH, "0"),
+    EnvironmentVariable("SPORAX_RESTART", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("SPORAX_JOB_DIRECTORY", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_TOKEN", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_TOKEN_FILE", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_KEPT_LOGS", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_SERVING_FILE", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_DRY_RUN_DIR", JOB, TEXT, ""),
     # ------------------------------------------------------------------------------------------- parameter servers
-    Variable("MS_PS_STALENESS", SERVERS, whole(-1), 0),
-    Variable("MS_PS_DURABILITY", SERVERS, one_of(*DURABILITIES), ""),
-    Variable("MS_PS_SLOTS", SERVERS, whole(1), 16),
-    Variable("MS_PS_LEASE", SERVERS, seconds(), 10.0),
-    Variable("MS_PS_WORKER_LEASE", SERVERS, seconds(), 0.0),
-    Variable("MS_PS_SNAPSHOT_BYTES", SERVERS, whole(1), 256 << 20),
-    Variable("MS_PS_CHECKPOINT_PATH", SERVERS, TEXT, ""),
-    Variable("MS_PS_CHECKPOINT_SECONDS", SERVERS, seconds(above=False), 0.0),
-    Variable("MS_PS_RESTORE", SERVERS, TEXT, ""),
-    Variable("MS_PS_METRICS_PORT", SERVERS, whole(0, MAX_PORT), 0),
-    Variable("MS_PS_INDEX", SERVERS, whole(-1), -1, by_launcher=True),
-    Variable("MS_PS_KEYS", SERVERS, TEXT, "", by_launcher=True),
-    Variable("MS_PS_INSECURE", SERVERS, SWITCH, "0", by_launcher=True),
-    Variable("MS_PS_RECOVERY", SERVERS, SWITCH, by_launcher=True),
+    EnvironmentVariable("MS_PS_STALENESS", SERVERS, integer(-1), 0),
+    EnvironmentVariable("MS_PS_DURABILITY", SERVERS, one_of(*DURABILITIES), ""),
+    EnvironmentVariable("MS_PS_SLOTS", SERVERS, integer(1), 16),
+    EnvironmentVariable("MS_PS_LEASE", SERVERS, seconds(), 10.0),
+    EnvironmentVariable("MS_PS_WORKER_LEASE", SERVERS, seconds(), 0.0),
+    EnvironmentVariable("MS_PS_SNAPSHOT_BYTES", SERVERS, integer(1), 256 << 20),
+    EnvironmentVariable("MS_PS_CHECKPOINT_PATH", SERVERS, TEXT, ""),
+    EnvironmentVariable("MS_PS_CHECKPOINT_SECONDS", SERVERS, seconds(above=False), 0.0),
+    EnvironmentVariable("MS_PS_RESTORE", SERVERS, TEXT, ""),
+    EnvironmentVariable("MS_PS_METRICS_PORT", SERVERS, integer(0, MAX_PORT), 0),
+    EnvironmentVariable("MS_PS_INDEX", SERVERS, integer(-1), -1, by_launcher=True),
+    EnvironmentVariable("MS_PS_KEYS", SERVERS, TEXT, "", by_launcher=True),
+    EnvironmentVariable("MS_PS_INSECURE", SERVERS, SWITCH, "0", by_launcher=True),
+    EnvironmentVariable("MS_PS_RECOVERY", SERVERS, SWITCH, by_launcher=True),
     # -------------------------------------------------------------------------------------------------------- plans
-    Variable("SPORAX_HARDWARE", PLAN, TEXT, ""),
-    Variable("SPORAX_PLAN_MODE", PLAN, one_of("semi_auto", *SEARCH_MODES, "ilp", "repeated_blocks"), ""),
-    Variable("SPORAX_PLAN_MEMORY", PLAN, SIZE),
-    Variable("SPORAX_PLAN_DEVICES", PLAN, whole(1)),
-    Variable("SPORAX_PLAN_SCHEDULE", PLAN, TEXT, ""),
-    Variable("SPORAX_PLAN_STAGES", PLAN, one_of("auto"), ""),
-    Variable("SPORAX_REPEATED_BLOCKS", PLAN, SWITCH),
+    EnvironmentVariable("SPORAX_HARDWARE", PLAN, TEXT, ""),
+    EnvironmentVariable("SPORAX_PLAN_MODE", PLAN, one_of("semi_auto", *SEARCH_NAMES, any_case=True), ""),
+    EnvironmentVariable("SPORAX_PLAN_MEMORY", PLAN, SIZE),
+    EnvironmentVariable("SPORAX_PLAN_DEVICES", PLAN, integer(1)),
+    EnvironmentVariable("SPORAX_PLAN_SCHEDULE", PLAN, TEXT, ""),
+    EnvironmentVariable("SPORAX_PLAN_STAGES", PLAN, one_of("auto"), ""),
+    EnvironmentVariable("SPORAX_REPEATED_BLOCKS", PLAN, SWITCH),
     # A number that is neither -1 nor positive switches reuse off with a warning, as in MindSpore.
-    Variable("MS_COMM_COMPILER_OPT", PLAN, Kind("-1 or a positive number of operators", int, ("many", "1.5"))),
+    EnvironmentVariable(
+        "MS_COMM_COMPILER_OPT", PLAN, ValueKind("-1 or a positive number of operators", int, ("many", "1.5"))
+    ),
     # ------------------------------------------------------------------------------------------------ the process
-    Variable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
-    Variable("SPORAX_VERIFY_STEPS", RUNTIME, whole(0), 0),
-    Variable("SPORAX_KEEP_MEMORY", RUNTIME, SWITCH, "1"),
-    Variable("SPORAX_MINDSPORE_VERSION", RUNTIME, TEXT, ""),
+    EnvironmentVariable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
+    EnvironmentVariable("SPORAX_VERBOSE", RUNTIME, SWITCH, "0"),
+    EnvironmentVariable("SPORAX_VERIFY_STEPS", RUNTIME, integer(0), 0),
+    EnvironmentVariable("SPORAX_KEEP_MEMORY", RUNTIME, SWITCH, "1"),
+    EnvironmentVariable("SPORAX_MINDSPORE_VERSION", RUNTIME, TEXT, ""),
     # Of this project's tests and benchmarks.
-    Variable("SPORAX_KUBE_ASSETS", RUNTIME, TEXT, ""),
-    Variable("SPORAX_KILLS", RUNTIME, whole(1)),
-    Variable("SPORAX_MINDSPORE_PYTHON", RUNTIME, TEXT, ""),
-    Variable("GLOG_v", LOG, whole(0, 4), 2),
-    Variable("GLOG_logtostderr", LOG, SWITCH, "1"),
-    Variable("GLOG_log_dir", LOG, TEXT, ""),
+    EnvironmentVariable("SPORAX_KUBE_ASSETS", RUNTIME, TEXT, ""),
+    EnvironmentVariable("SPORAX_KILLS", RUNTIME, integer(1)),
+    EnvironmentVariable("SPORAX_MINDSPORE_PYTHON", RUNTIME, TEXT, ""),
+    EnvironmentVariable("GLOG_v", LOG, integer(0, 4), 2),
+    EnvironmentVariable("GLOG_logtostderr", LOG, SWITCH, "1"),
+    EnvironmentVariable("GLOG_log_dir", LOG, TEXT, ""),
 )
 
-VARIABLES: Mapping[str, Variable] = {variable.name: variable for variable in _TABLE}
+VARIABLES: Mapping[str, EnvironmentVariable] = {variable.name: variable for variable in _TABLE}
 """By name."""
 
 
@@ -214,7 +231,7 @@ def read(environ: Mapping[str, str], name: str) -> Any:
     """The value of one variable, or its default.
 
     Raises:
-        SporaxValueError: as `Variable.read`.
+        SporaxValueError: as `EnvironmentVariable.read`.
     """
     return VARIABLES[name].read(environ)
 

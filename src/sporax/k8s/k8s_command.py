@@ -20,8 +20,9 @@ try:
     from sporax.k8s import operator, view
     from sporax.k8s.api import manifests
     from sporax.k8s.api.user_client import JobClient
-    from sporax.k8s.resource import submission
-    from sporax.k8s.resource.spec import Role
+    from sporax.k8s.resource import names, submission
+    from sporax.k8s.resource.job_status import Status, read_status
+    from sporax.k8s.resource.spec import PodRole
     from sporax.k8s.scheduler_calls import ParameterServerMembership
 except ModuleNotFoundError as error:
     raise SporaxImportError(
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("-A", "--all_namespaces", action="store_true", help="jobs of all namespaces")
     logs = parsers.add_parser("logs", help="print what a job's process writes")
     logs.add_argument("name", help="the job")
-    logs.add_argument("--role", default="worker", choices=[role.value.lower() for role in Role], help="whose log")
+    logs.add_argument("--role", default="worker", choices=[role.value.lower() for role in PodRole], help="whose log")
     logs.add_argument("--index", type=int, default=0, help="which of the role's pods (default 0)")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as more is written")
     logs.add_argument("--tail", type=int, default=None, help="only the last lines, this many")
@@ -72,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         SporaxError: a flag with a value that it cannot have or that has no effect, or what the cluster refuses.
     """
+    if arguments.action == "submit":
+        _take_later_flags(arguments)
     _check(arguments)
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "submit": _submit,
@@ -86,26 +89,34 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Flags that are wrong or have no effect, before a cluster is asked."""
-    given, command = vars(arguments), f"For 'sporax k8s {arguments.action}',"
-    namespaces = [given["namespace"]] if given.get("namespace") else given.get("namespaces", [])
+    values, command = vars(arguments), f"For 'sporax k8s {arguments.action}',"
+    namespaces = [values["namespace"]] if values.get("namespace") else values.get("namespaces", [])
     for namespace in namespaces:
         if not _NAMESPACE.fullmatch(namespace):
             raise SporaxValueError(
                 f"{command} a namespace must consist of lower-case letters, digits and '-', but got '{namespace}'."
             )
     for name, most in _MOST.items():
-        number = given.get(name)
+        number = values.get(name)
         if number is not None and not 0 <= number <= most:
             raise SporaxValueError(f"{command} --{name} must be from 0 to {most}, but got {number}.")
-    if given.get("all_namespaces") and (given["name"] or given["namespace"]):
+    _check_together(arguments, command)
+
+
+def _check_together(arguments: argparse.Namespace, command: str) -> None:
+    """Flags that exclude each other."""
+    values = vars(arguments)
+    if values.get("all_namespaces") and (values["name"] or values["namespace"]):
         raise SporaxValueError(f"{command} --all_namespaces has no effect with a job or a --namespace.")
-    if given.get("dry_run") and given["output"]:
+    if values.get("dry_run") and values["output"]:
         raise SporaxValueError(
             f"{command} --dry-run prints the YAML and --output writes it to a file: give one of them."
         )
-    if given.get("metrics_port") and given["metrics_port"] == given["liveness_port"]:
+    if values.get("replace") and (values["dry_run"] or values["output"]):
+        raise SporaxValueError(f"{command} --replace has no effect with --dry-run or --output, which send nothing.")
+    if values.get("metrics_port") and values["metrics_port"] == values["liveness_port"]:
         raise SporaxValueError(
-            f"{command} --metrics_port and --liveness_port must differ, but both are {given['metrics_port']}."
+            f"{command} --metrics_port and --liveness_port must differ, but both are {values['metrics_port']}."
         )
     if arguments.action == "manifests" and not arguments.image:
         raise SporaxValueError(f"{command} --image must name the operator's image.")
@@ -121,16 +132,41 @@ def _write(path: Path, text: str, flag: str) -> None:
 
 
 def _add_submit(parser: argparse.ArgumentParser) -> None:
-    """The flags of `submit`."""
+    """The flags of `submit`, which may also come after the script."""
+    _add_submit_flags(parser)
+    parser.add_argument("target", help="a job file (.yaml, .json) or a training script")
+    parser.add_argument(
+        "target_arguments",
+        nargs=argparse.REMAINDER,
+        help="what the script takes: all that is no flag of this command, and all after --",
+    )
+
+
+def _add_submit_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="the job's name (default: the script's)")
     parser.add_argument("--workers", type=int, default=None, help="number of workers of a script's job (default 1)")
     parser.add_argument("--servers", type=int, default=None, help="number of parameter servers (default 0)")
     parser.add_argument("--image", default="", help="image with Sporax installed, for a script's job")
+    parser.add_argument(
+        "--replace", action="store_true", help="delete a job of this name with its pods and logs first, if there is one"
+    )
     parser.add_argument("--dry-run", dest="dry_run", action="store_true", help="print the YAML, send nothing")
     parser.add_argument("--output", default="", help="write the YAML to this file, send nothing")
     _add_namespace(parser)
-    parser.add_argument("target", help="a job file (.yaml, .json) or a training script")
-    parser.add_argument("target_arguments", nargs=argparse.REMAINDER, help="what the script takes")
+
+
+def _take_later_flags(arguments: argparse.Namespace) -> None:
+    """Take the flags of `submit` that come after the script, up to `--`; the others are the script's."""
+    later = arguments.target_arguments
+    end = later.index("--") if "--" in later else len(later)
+    parser = argparse.ArgumentParser("sporax k8s submit", add_help=False, allow_abbrev=False)
+    _add_submit_flags(parser)
+    # Without defaults, which would replace flags before the script.
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    flags, of_script = parser.parse_known_args(later[:end])
+    vars(arguments).update(vars(flags))
+    arguments.target_arguments = [*of_script, *later[end + 1 :]]
 
 
 def _add_namespace(parser: argparse.ArgumentParser) -> None:
@@ -149,12 +185,29 @@ def _submit(arguments: argparse.Namespace) -> int:
             print(text, end="")
         return 0
     client = JobClient(arguments.namespace)
+    if arguments.replace:
+        client.remove(objects)
+    for item in objects:
+        if item["kind"] == names.KIND:
+            _check_not_ended(client, item)
     for line in client.apply(objects):
         print(line)
-    # A script travels in a ConfigMap, which the job must own to be deleted with it.
+    # A script is sent in a ConfigMap, which the job must own to be deleted with it.
     if not submission.is_job_file(arguments.target):
         client.own_config_maps(objects, objects[-1])
     return 0
+
+
+def _check_not_ended(client: JobClient, job: submission.Manifest) -> None:
+    """Refuse what would have no effect: a job that has ended does not run again, whatever is changed in it."""
+    name = job["metadata"]["name"]
+    stored = client.find_job(name, job["metadata"].get("namespace", ""))
+    status = read_status(stored.get("status")) if stored is not None else Status()
+    if status.is_finished:
+        raise SporaxValueError(
+            f"For 'sporax k8s submit', job '{name}' is there and has ended ({view.job_state(status)}), so it does not run again: "
+            "with --replace it is deleted, with its pods and their logs, and submitted as a new one; or choose another --name."
+        )
 
 
 def _objects(arguments: argparse.Namespace) -> list[submission.Manifest]:
@@ -190,7 +243,7 @@ def _status(arguments: argparse.Namespace) -> int:
     # Without a terminal lines are as long as tables need.
     console = Console(width=None if sys.stdout.isatty() else 160)
     if arguments.name:
-        console.print(view.job_page(client.job(arguments.name), now))
+        console.print(view.job_page(client.job(arguments.name), now, client.pod_bodies(arguments.name)))
         return 0
     jobs = client.jobs(arguments.all_namespaces)
     if jobs:
@@ -219,8 +272,13 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _delete(arguments: argparse.Namespace) -> int:
     """Delete a job."""
-    JobClient(arguments.namespace).delete(arguments.name)
+    client = JobClient(arguments.namespace)
+    roles = client.job(arguments.name)["spec"]["msReplicaSpecs"]
+    with_volumes = any((part or {}).get("persistentVolumeClaimTemplate") for part in roles.values())
+    client.delete(arguments.name)
     print(f"msjob/{arguments.name} deleted")
+    if with_volumes:
+        print("The volumes of its servers, with the logs that state is restored from, are deleted with it.")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 kopf brings the watching (with resuming, relisting after 410 and back-off), the login and the liveness endpoint. Its
 change-detection handlers are not used: they would write annotations and finalizers into users' objects. What is seen enters
-a cache, and looks read from there. What a watch may lose, such as a deletion while it was cut, is found by a slow regular
+a cache, and looks read from there. What a watch may lose, such as a deletion while it was closed, is found by a slow regular
 list of everything.
 
 Each job has one task, so that two looks at one job never overlap, and jobs do not wait for each other.
@@ -15,7 +15,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +26,7 @@ from lightkube import AsyncClient
 from prometheus_client import start_http_server
 
 from sporax.k8s.api.cache import JobCache, JobKey, key_of_job, key_of_pod
-from sporax.k8s.api.cluster import Cluster
+from sporax.k8s.api.cluster import NOT_FOUND, KubernetesCluster
 from sporax.k8s.metrics import Metrics
 from sporax.k8s.reconciler import JobGoneError, Reconciler, reconcile_until_stored
 from sporax.k8s.resource import names
@@ -37,6 +37,12 @@ _DEFINITION_POLL_SECONDS = 1.0
 _IDENTITY: Any = (
     "sporax-operator"  # unused without peering; kopf's own needs a user name, which no container has to give
 )
+_SHARED = (
+    ("v1", "services", "Service"),
+    ("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
+    ("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
+)
+_LOGGERS_OF_TASKS = ("kopf._core.reactor.running", "kopf._core.reactor.orchestration")
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 30.0
 
 
@@ -139,32 +145,62 @@ async def serve(
     if options.metrics_port is not None:
         start_http_server(options.metrics_port, registry=metrics.registry)
     client = client or AsyncClient(field_manager="sporax-operator")
-    cluster, cache = Cluster(client, options.namespaces), JobCache()
+    cluster, cache = KubernetesCluster(client, options.namespaces), JobCache()
     workforce = Workforce(Reconciler(cluster, cache, metrics, membership), metrics, options)
     resync = asyncio.create_task(_resync(cluster, cache, workforce, metrics, options.resync_seconds))
     endpoint = None if options.liveness_port is None else f"http://0.0.0.0:{options.liveness_port}/healthz"
+    without_missing = _WithoutMissing()
+    for name in _LOGGERS_OF_TASKS:
+        logging.getLogger(name).addFilter(without_missing)
     try:
-        await _wait_for_definition(cluster, stop)
-        await kopf.operator(
-            registry=_handlers(workforce, cache),
-            settings=_settings(),
-            standalone=True,
-            identity=_IDENTITY,
-            clusterwide=not options.namespaces,
-            namespaces=tuple(options.namespaces),
-            liveness_endpoint=endpoint,
-            stop_flag=stop,
-            ready_flag=ready,
-        )
+        is_served = False
+        while not is_served:
+            await _wait_for_definition(cluster, stop)
+            watching = kopf.operator(
+                registry=_handlers(workforce, cache),
+                settings=_settings(),
+                standalone=True,
+                identity=_IDENTITY,
+                clusterwide=not options.namespaces,
+                namespaces=tuple(options.namespaces),
+                liveness_endpoint=endpoint,
+                stop_flag=stop,
+                ready_flag=ready,
+            )
+            is_served = await _watched_to_the_end(watching, cluster)
     finally:
+        for name in _LOGGERS_OF_TASKS:
+            logging.getLogger(name).removeFilter(without_missing)
         resync.cancel()
         await asyncio.gather(resync, return_exceptions=True)
         await workforce.stop()
         await client.close()
 
 
+class _WithoutMissing(logging.Filter):
+    """Leaves out what kopf writes, with tracebacks, when a definition is deleted: `serve` says it in one line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written."""
+        error = record.exc_info[1] if record.exc_info else None
+        return getattr(error, "status", None) != NOT_FOUND
+
+
+async def _watched_to_the_end(watching: Awaitable[None], cluster: KubernetesCluster) -> bool:
+    """Whether the operator was told to stop; False where the definition of our jobs was deleted while it watched."""
+    try:
+        await watching
+    except Exception:
+        # kopf ends when a kind that it watches is gone, whatever the kind.
+        if await cluster.knows_jobs():
+            raise
+        _log.warning("The definition of %s was deleted, and all jobs with it.", names.KIND)
+        return False
+    return True
+
+
 async def _resync(
-    cluster: Cluster, cache: JobCache, workforce: Workforce, metrics: Metrics, pause_seconds: float
+    cluster: KubernetesCluster, cache: JobCache, workforce: Workforce, metrics: Metrics, pause_seconds: float
 ) -> None:
     """Compare the cache with everything there is, and look at every job, now and then."""
     while True:
@@ -180,7 +216,7 @@ async def _resync(
             workforce.wake(key)
 
 
-async def _wait_for_definition(cluster: Cluster, stop: asyncio.Event | None) -> None:
+async def _wait_for_definition(cluster: KubernetesCluster, stop: asyncio.Event | None) -> None:
     """Return once the API server knows the kind of our jobs: kopf looks for it only when it starts."""
     while stop is None or not stop.is_set():
         try:
@@ -251,4 +287,28 @@ def _handlers(workforce: Workforce, cache: JobCache) -> kopf.OperatorRegistry:
             cache.remove_pod(body)
         workforce.wake(key_of_pod(body))
 
+    for group, plural, kind in _SHARED:
+        _watch_shared(registry, workforce, cache, (group, plural, kind), pod_labels)
     return registry
+
+
+def _watch_shared(
+    registry: kopf.OperatorRegistry,
+    workforce: Workforce,
+    cache: JobCache,
+    resource: tuple[str, str, str],
+    labels: dict[str, Any],
+) -> None:
+    """Notices of one kind of what jobs' pods share."""
+    group, plural, kind = resource
+
+    @kopf.index(group, plural, labels=labels, registry=registry, id=f"keep_{plural}")
+    async def keep(*, body: kopf.Body, **_: Any) -> None:
+        cache.put_shared(kind, body)
+
+    @kopf.on.event(group, plural, labels=labels, registry=registry, id=f"notice_{plural}")
+    async def notice(*, event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            cache.remove_shared(kind, body)
+        if event["type"] in ("DELETED", "MODIFIED"):
+            workforce.wake(key_of_pod(body))

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sporax.k8s.api import children
 from sporax.k8s.api.cache import JobCache, JobKey
-from sporax.k8s.api.cluster import Cluster, ConflictError
+from sporax.k8s.api.cluster import ConflictError, KubernetesCluster, RefusedError
 from sporax.k8s.decide.actions import (
     Action,
+    Actions,
     CreatePod,
     DeleteJob,
     DeletePod,
     DeletePodGroup,
     EnsureShared,
     LimitEvictions,
-    Plan,
     Report,
     ResizeJob,
 )
-from sporax.k8s.decide.job_planning import plan, refuse
-from sporax.k8s.decide.observed import Gang, Membership, Pod
+from sporax.k8s.decide.job_planning import hold, plan, refuse
+from sporax.k8s.decide.observed import Gang, Pod, ReportedMembership
 from sporax.k8s.metrics import Metrics
 from sporax.k8s.resource import job_status as facts
-from sporax.k8s.resource.job_status import Status, read_status, status_patch
-from sporax.k8s.resource.spec import InvalidSpecError, Job, Role, managed_elsewhere, read_job
+from sporax.k8s.resource.job_status import Status, is_urgent, read_status, status_patch
+from sporax.k8s.resource.spec import InvalidSpecError, Job, PodRole, RestartPolicy, managed_elsewhere, read_job
 from sporax.k8s.scheduler_calls import MembershipClient
 
+Body = dict[str, Any]
 _log = logging.getLogger(__name__)
+_COUNTS_TIME = timedelta(seconds=1)  # between two writes of a status with no other news than counts
 
 
 class JobGoneError(Exception):
@@ -42,7 +44,7 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubernetesCluster,
         cache: JobCache,
         metrics: Metrics,
         membership: MembershipClient | None = None,
@@ -53,6 +55,9 @@ class Reconciler:
         self._metrics = metrics
         self._membership = membership
         self._clock = clock
+        self._checked: dict[
+            JobKey, tuple[str, int, str]
+        ] = {}  # uid, edition of the spec, what the API server says of it
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Look at a job once.
@@ -66,6 +71,7 @@ class Reconciler:
         body = self._cache.job(key)
         if body is None:
             self._metrics.forget(key)
+            self._checked.pop(key, None)
             raise JobGoneError(f"{key.namespace}/{key.name}")
         # It is being deleted, or another controller takes care of it.
         if body["metadata"].get("deletionTimestamp") or managed_elsewhere(body):
@@ -75,6 +81,8 @@ class Reconciler:
         pods = [pod for pod in self._cache.pods(key) if pod.owner_uid == body["metadata"]["uid"]]
         try:
             job = read_job(body)
+            if not before.is_finished:
+                await self._check(key, job)
         except InvalidSpecError as error:
             # The user sees the reason as the job's condition.
             await self._apply(body, before, refuse(key.name, _generation(body), before, str(error), self._clock()))
@@ -82,9 +90,48 @@ class Reconciler:
         address = _scheduler_address(pods)
         membership = await self._ask(job, before, address)
         gang = await self._cluster.find_gang() if job.spec.run_policy.scheduling_policy is not None else None
-        result = plan(job, before, pods, self._clock(), membership=membership, gang=gang)
-        await self._apply(body, before, result, job, address, gang)
+        result = plan(
+            job,
+            before,
+            pods,
+            self._clock(),
+            membership=membership,
+            gang=gang,
+            shared_is_complete=self._shared_is_complete(key, job, before),
+            gang_members=await self._cluster.gang_members(job, gang) if gang is not None else None,
+        )
+        result = _without_counts(before, result, self._clock())
+        try:
+            await self._apply(body, before, result, job, address, gang)
+        except RefusedError as error:
+            _log.warning("%s/%s: a look failed: %s", *key, error)
+            result = hold(job, result.status, error.reason, str(error), self._clock())
+            body = self._cache.job(key)
+            if body is None:
+                raise ConflictError from error
+            await self._apply(body, read_status(body.get("status")), result, job)
         return None if result.wake_at is None else max(0.0, (result.wake_at - self._clock()).total_seconds())
+
+    def _shared_is_complete(self, key: JobKey, job: Job, status: Status) -> bool:
+        """Whether what the pods share is there, as it was made; before the first pod there is nothing to restore."""
+        allowed = bool(status.servers_may_be_evicted)
+        return not status.pods or self._cluster.shared_is_complete(job, self._cache.shared(key), allowed)
+
+    async def _check(self, key: JobKey, job: Job) -> None:
+        """Ask the API server about the pod templates of each edition of a spec, once.
+
+        Raises:
+            InvalidSpecError: it would not take a pod of one of them.
+        """
+        uid, generation, problem = self._checked.get(key, ("", 0, ""))
+        if (uid, generation) != (job.uid, job.generation):
+            problem, sizes = "", {role: job.spec.replicas(role) for role in PodRole}
+            for role in (role for role in _roles_to_check(job) if not problem):
+                if words := await self._cluster.check_pod(children.pod(job, role, 0, sizes, None)):
+                    problem = f"spec.msReplicaSpecs.{role.value}.template: {words}"
+            self._checked[key] = (job.uid, job.generation, problem)
+        if problem:
+            raise InvalidSpecError(problem)
 
     async def refresh(self, key: JobKey) -> None:
         """Read a job from the API server: the cache has an old edition."""
@@ -96,9 +143,9 @@ class Reconciler:
 
     async def _apply(
         self,
-        body: dict[str, Any],
+        body: Body,
         before: Status,
-        result: Plan,
+        result: Actions,
         job: Job | None = None,
         address: str = "",
         gang: Gang | None = None,
@@ -106,7 +153,8 @@ class Reconciler:
         """Store the status, then act. An action that fails is planned again at the next look."""
         # Stored first: an action that is lost is planned again, one that was not noted would be repeated.
         if result.status != before:
-            patch = status_patch(read_status(body.get("status")), result.status)
+            stored = body.get("status") or {}
+            patch = status_patch(read_status(stored), result.status, stored)
             # Entered at once, so that the next look does not plan from an old status.
             self._cache.put_job(await self._cluster.patch_status(body, patch))
         key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
@@ -117,36 +165,40 @@ class Reconciler:
                 _log.info("%s/%s %s: %s", *key, action.reason, action.message)
                 await self._cluster.report(body, action.kind, action.reason, action.message)
             elif job is not None:
-                await self._act(job, action, address, gang)
+                await self._act(job, action, self._cache.job(key) or body, address, gang)
 
-    async def _act(self, job: Job, action: Action, address: str, gang: Gang | None) -> None:
+    async def _act(self, job: Job, action: Action, body: Body, address: str, gang: Gang | None) -> None:
         """Carry out one action."""
         match action:
-            case EnsureShared(wanted):
-                await self._cluster.create_shared(job, wanted)
+            case EnsureShared(wanted, members):
+                allowed = bool(read_status(body.get("status")).servers_may_be_evicted)
+                known = self._cache.shared(JobKey(job.namespace, job.name))
+                for shared in await self._cluster.restore_shared(job, known, wanted, members, allowed):
+                    self._cache.put_shared(shared["kind"], shared)
             case CreatePod(role, index, sizes, wanted):
                 claim = children.volume_claim(job, role, index)
                 # The claim before its pod, which would wait for it.
                 if claim is not None:
                     await self._cluster.create(claim)
                 created = await self._cluster.create(children.pod(job, role, index, dict(sizes), wanted))
-                # None: it was there already, and the watch tells of it.
+                # None: it has just gone, and the watch tells of it.
                 if created is not None:
                     self._cache.put_pod(created)
-            case DeletePod(name, _):
-                await self._cluster.delete_pod(job.namespace, name)
+            case DeletePod(name, uid):
+                await self._cluster.delete_pod(job.namespace, name, uid)
             case DeleteJob():
-                await self._cluster.delete_job(job)
+                await self._cluster.delete_job(body)
             case DeletePodGroup() if gang is not None:
                 await self._cluster.delete_pod_group(job, gang)
             case LimitEvictions(allowed):
-                await self._cluster.limit_evictions(job, allowed)
+                budget = await self._cluster.limit_evictions(job, allowed)
+                self._cache.put_shared(budget["kind"], budget)
             case ResizeJob(workers, servers) if self._membership is not None and address:
                 await self._membership.resize(job, address, workers, servers)
 
-    async def _ask(self, job: Job, status: Status, address: str) -> Membership | None:
+    async def _ask(self, job: Job, status: Status, address: str) -> ReportedMembership | None:
         """What the job's scheduler says, where it matters: in a running job with servers."""
-        if self._membership is None or not address or status.is_finished or not status.size(Role.SERVER):
+        if self._membership is None or not address or status.is_finished or not status.size(PodRole.SERVER):
             # Only jobs with servers change their membership.
             return None
         return await self._membership.read(job, address)
@@ -163,14 +215,40 @@ async def reconcile_until_stored(reconciler: Reconciler, key: JobKey, attempts: 
     return await reconciler.reconcile(key)
 
 
-def _generation(body: dict[str, Any]) -> int:
+def _without_counts(before: Status, result: Actions, now: datetime) -> Actions:
+    """A plan whose status is not written yet if it has no other news than counts, and was written a moment ago."""
+    if before.last_reconcile_time is None or result.status == before or is_urgent(before, result.status):
+        return result
+    due = before.last_reconcile_time + _COUNTS_TIME
+    if now >= due:
+        return result
+    return Actions(result.actions, before, due if result.wake_at is None else min(due, result.wake_at))
+
+
+def _roles_to_check(job: Job) -> list[PodRole]:
+    """One role of each kind of pods: those of roles with equal templates differ in variables alone, but for servers'."""
+    roles: list[PodRole] = []
+    kinds: list[tuple[Body, RestartPolicy]] = []
+    for role in PodRole:
+        part = job.spec.replica_spec(role)
+        if part is None:
+            continue
+        kind = (part.template, part.restart_policy)
+        if role is PodRole.SERVER or kind not in kinds:
+            roles.append(role)
+        if role is not PodRole.SERVER:
+            kinds.append(kind)
+    return roles
+
+
+def _generation(body: Body) -> int:
     """Which edition of a job's spec this is."""
     return int(body["metadata"].get("generation", 0))
 
 
 def _scheduler_address(pods: list[Pod]) -> str:
     """The address of a job's running scheduler; "" if it has none."""
-    up = [pod for pod in pods if pod.role is Role.SCHEDULER and pod.is_ready and not pod.is_deleting]
+    up = [pod for pod in pods if pod.role is PodRole.SCHEDULER and pod.is_ready and not pod.is_deleting]
     return up[0].address if up else ""
 
 

@@ -14,9 +14,9 @@ import time
 from contextlib import closing
 from typing import Protocol
 
-from sporax.k8s.decide.observed import Membership
+from sporax.k8s.decide.observed import ReportedMembership
 from sporax.k8s.resource.spec import Job, scheduler_port
-from sporax.ps.client.asker import Asker
+from sporax.ps.client.requester import Requester
 from sporax.ps.protocol.messages import GetStatus, GetWanted, Scale, StatusIs, Wanted
 
 _FIRST_PEACE_SECONDS, _LONGEST_PEACE_SECONDS = 1.0, 30.0
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 0.5  # a scheduler that is up answers in milliseconds; others 
 class MembershipClient(Protocol):
     """A way to talk to jobs' schedulers."""
 
-    async def read(self, job: Job, address: str) -> Membership | None:
+    async def read(self, job: Job, address: str) -> ReportedMembership | None:
         """What the scheduler of a job, at the pod address `address`, says; None if it does not answer."""
 
     async def resize(self, job: Job, address: str, workers: int, servers: int) -> None:
@@ -43,7 +43,7 @@ class ParameterServerMembership:
     def __init__(self) -> None:
         self._silent: dict[str, tuple[float, float]] = {}  # place: until when, for how long
 
-    async def read(self, job: Job, address: str) -> Membership | None:
+    async def read(self, job: Job, address: str) -> ReportedMembership | None:
         """What the scheduler says; None if it does not answer."""
         place, now = _place(job, address), time.monotonic()
         until, wait = self._silent.get(place, (0.0, _FIRST_PEACE_SECONDS / 2))
@@ -69,22 +69,26 @@ def _place(job: Job, address: str) -> str:
     return f"{address}:{scheduler_port(job.spec) + 1}"
 
 
-def read_membership(place: str) -> Membership | None:
+def read_membership(place: str) -> ReportedMembership | None:
     """What the scheduler at `host:port` says; None if it does not answer."""
-    with closing(Asker(place)) as asker:
-        state = asker.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
-        target = asker.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
+    with closing(Requester(place)) as requester:
+        state = requester.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
+        target = requester.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
     if state is None or target is None:
         return None
     facts = json.loads(state.text)
     # With one server, or without replicas, there are no copies to wait for.
     needs_copies = facts["durability"] == "replica" and target.servers > 1
     slots = facts["slots"]  # none before the first server has come
-    is_replicated = not needs_copies or (bool(slots) and all(backup >= 0 and synced for _, backup, synced in slots))
-    return Membership(is_replicated, target.workers, target.servers, frozenset(target.retired))
+    # A server that was killed a moment ago still holds its slots for the scheduler; one that has left does not count.
+    are_there = sum(bool(server["live"]) for server in facts["servers"]) >= target.servers
+    is_replicated = not needs_copies or (
+        are_there and bool(slots) and all(backup >= 0 and synced for _, backup, synced in slots)
+    )
+    return ReportedMembership(is_replicated, target.workers, target.servers, frozenset(target.retired))
 
 
 def _resize(place: str, workers: int, servers: int) -> None:
     """Tell the sizes. If this is lost, the next look finds the old sizes and tells again."""
-    with closing(Asker(place)) as asker:
-        asker.ask(Scale(workers, servers), Wanted, _ANSWER_SECONDS)
+    with closing(Requester(place)) as requester:
+        requester.ask(Scale(workers, servers), Wanted, _ANSWER_SECONDS)

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sporax.k8s.resource import job_status as facts
-from sporax.k8s.resource.job_status import Status, read_status
-from sporax.k8s.resource.spec import Role
+from sporax.k8s.resource.job_status import PodRecord, Status, read_status
+from sporax.k8s.resource.spec import PodRole
 
+Body = Mapping[str, Any]  # an object as the API server holds it
 _COLOURS = {
     facts.SUCCEEDED: "green",
     facts.FAILED: "red",
@@ -25,7 +26,7 @@ _COLOURS = {
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-def job_table(bodies: Iterable[Mapping[str, Any]], now: datetime, *, with_namespace: bool) -> Table:
+def job_table(bodies: Iterable[Body], now: datetime, *, with_namespace: bool) -> Table:
     """One row per job."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = (["NAMESPACE"] if with_namespace else []) + ["NAME", "STATE", "SCHEDULER", "SERVERS", "WORKERS"]
@@ -39,7 +40,7 @@ def job_table(bodies: Iterable[Mapping[str, Any]], now: datetime, *, with_namesp
             *([metadata["namespace"]] if with_namespace else []),
             metadata["name"],
             Text(state, style=_COLOURS.get(state, "")),
-            *(_share(body, status, role) for role in Role),
+            *(_share(body, status, role) for role in PodRole),
             str(status.restarts),
             age(metadata.get("creationTimestamp"), now),
             condition.message if condition is not None else "",
@@ -47,8 +48,8 @@ def job_table(bodies: Iterable[Mapping[str, Any]], now: datetime, *, with_namesp
     return table
 
 
-def job_page(body: Mapping[str, Any], now: datetime) -> RenderableType:
-    """One job with its conditions and pods."""
+def job_page(body: Body, now: datetime, pod_bodies: Iterable[Body] = ()) -> RenderableType:
+    """One job with its conditions and pods: those of which something is remembered, and those that are there."""
     status = read_status(body.get("status"))
     conditions = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("CONDITION", "HOLDS", "SINCE", "REASON", "MESSAGE"):
@@ -57,17 +58,59 @@ def job_page(body: Mapping[str, Any], now: datetime) -> RenderableType:
         since = item.last_transition_time.isoformat() if item.last_transition_time is not None else None
         conditions.add_row(item.type, item.status, age(since, now), item.reason, item.message)
     pods = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("POD", "RESULT", "RESTARTS"):
-        pods.add_column(column)
-    for name, record in sorted(status.pods.items()):
-        pods.add_row(name, record.result or "-", str(record.restarts + record.container_restarts))
+    for column in ("POD", "PHASE", "READY", "RESULT", "RESTARTS", "NODE", "WHY"):
+        pods.add_column(column, no_wrap=column != "WHY")
+    there = {pod["metadata"]["name"]: pod for pod in pod_bodies}
+    for name in sorted({*status.pods, *there}):
+        record, pod = status.pods.get(name, PodRecord()), there.get(name)
+        live = ("-", "-") if pod is None else pod_phase(pod)
+        restarts = str(record.restarts + record.container_restarts)
+        node = "" if pod is None else (pod.get("spec") or {}).get("nodeName", "")
+        pods.add_row(name, *live, record.result or "-", restarts, node, "" if pod is None else why_not_ready(pod))
     return Group(job_table([body], now, with_namespace=True), "", conditions, "", pods)
 
 
+def pod_phase(pod: Body) -> tuple[str, str]:
+    """A pod's phase, and whether it is ready."""
+    status = pod.get("status") or {}
+    is_ready = any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or [])
+    phase = "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase") or "Pending"
+    return phase, "yes" if is_ready else "no"
+
+
+def why_not_ready(pod: Body) -> str:
+    """Why a pod does not run, or has failed, in the words of the scheduler and the kubelet; "" if they say nothing."""
+    status = pod.get("status") or {}
+    words = [status.get("reason"), status.get("message")]
+    if not words[0]:
+        for item in status.get("conditions") or []:
+            if (item["type"], item["status"]) == ("PodScheduled", "False"):
+                words += [item.get("reason"), item.get("message")]
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        words += _container_words(container)
+    return ", ".join(" ".join(str(word).split()) for word in words if word)
+
+
+def _container_words(container: Body) -> list[str]:
+    """Why a container waits, or how it has failed."""
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    if waiting.get("reason"):
+        return [f"{container['name']}: {waiting['reason']}", waiting.get("message", "")]
+    if ended.get("exitCode"):
+        return [
+            f"{container['name']}: exit code {ended['exitCode']}",
+            ended.get("reason", ""),
+            ended.get("message", ""),
+        ]
+    return []
+
+
 def job_state(status: Status) -> str:
-    """The newest condition that holds; Pending before there is one."""
+    """The newest of the job's states that holds; Pending before there is one. Conditions of others are no state."""
     # The newest change stands last.
-    return next((item.type for item in reversed(status.conditions) if item.status == "True"), "Pending")
+    states = (item.type for item in reversed(status.conditions) if item.status == "True" and item.type in facts.STATES)
+    return next(states, "Pending")
 
 
 def age(since: str | None, now: datetime) -> str:
@@ -79,7 +122,7 @@ def age(since: str | None, now: datetime) -> str:
     return f"{seconds // length}{unit}"
 
 
-def _share(body: Mapping[str, Any], status: Status, role: Role) -> str:
+def _share(body: Body, status: Status, role: PodRole) -> str:
     """Pods of a role that are ready or done, of those wanted."""
     counts = status.replica_statuses.get(role.value)
     size = status.sizes.get(role.value)

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from sporax._version import __version__
 from sporax.base.errors import SporaxError
+from sporax.launch.flags import Parser
 
 USAGE_ERROR = 2
 
@@ -32,11 +33,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "info": ("sporax.launch.commands.info", "show versions, devices and optional packages"),
     "k8s": ("sporax.k8s.k8s_command", "run jobs (MSJob) on Kubernetes; install and run the operator"),
+    "logs": (
+        "sporax.launch.commands.logs_command",
+        "show the logs of all machines of a job, those of the rank that failed first",
+    ),
     "ps": ("sporax.launch.commands.ps_command", "look at a job with parameter servers, change its size, make its keys"),
     "checkpoint": (
         "sporax.mindspore.train.checkpoint.command",
         "convert, inspect and compare checkpoints of distributed jobs",
     ),
+    "completion": ("sporax.launch.commands.completion", "print a script that completes commands and flags in a shell"),
     "solve": ("sporax.launch.commands.solve", "search the cheapest choice in a cost graph given as a file"),
 }
 
@@ -58,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = load_command(chosen.command)
     parser = command_parser(chosen.command, command)
     try:
-        return command.run(parser.parse_args(chosen.arguments))
+        return command.run(parser.parsed(chosen.arguments))
     except SporaxError as mistake:
         print(f"sporax {chosen.command}: {mistake}", file=sys.stderr)
         return USAGE_ERROR
@@ -68,14 +74,14 @@ def top_level_parser() -> argparse.ArgumentParser:
     """The parser of `sporax` itself: `--version` and the choice of a command."""
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="sporax",
         description="MindSpore's distributed training, on JAX.",
         epilog=f"commands:\n{listing}\n\n`sporax COMMAND --help` shows the flags of one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"sporax {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"sporax {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
     # Everything behind the command is left to its own parser.
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the command takes")
@@ -88,11 +94,9 @@ def load_command(name: str) -> Command:
     return cast("Command", importlib.import_module(module))
 
 
-def command_parser(name: str, command: Command) -> argparse.ArgumentParser:
+def command_parser(name: str, command: Command) -> Parser:
     """The parser of one command, with the flags that its module declares."""
     _, summary = COMMANDS[name]
-    parser = argparse.ArgumentParser(
-        prog=f"sporax {name}", description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
-    )
+    parser = Parser(prog=f"sporax {name}", description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False)
     command.add_arguments(parser)
     return parser

@@ -18,6 +18,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.cluster.environment import RECOVERY_VARIABLE, SIMULATION_LEVELS, simulation_level
 from sporax.ir.config.placement_config import DURABILITIES
 from sporax.ir.variables import VARIABLES, check, read, without_effect
+from sporax.launch.job_file import complete
 from sporax.launch.target import Target, resolve
 
 DEFAULT_PORT = 8118
@@ -26,12 +27,17 @@ SCHEDULER = -1
 _MIN_PORT, _MAX_PORT = 1024, 65535
 # msrun's limit for processes of a dry run.
 _MOST_IMITATED = 128
-# A server that is killed is started alone, which disturbs nobody, so the limit is generous.
+# A server that is killed is started alone, which disturbs no worker, so the limit is generous.
 _RESTARTS_OF_A_PROCESS = 100
 # A whole job that fails three times will most likely fail again.
 _RESTARTS_IN_RECOVERY = 3
 _BINDING_KEY = re.compile(r"device(\d+)|scheduler")
 _ID_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+_OF_ONE_PROCESS = frozenset(
+    "module config job_file local_devices resume no_cache verbose verify_steps target target_arguments".split()
+)
+"""Attributes of a command line that have a meaning without a launcher."""
 
 Binding = Mapping[int, tuple[int, ...]]
 """Ids of CPU cores or NUMA nodes, by local rank; the scheduler's under `SCHEDULER`."""
@@ -51,7 +57,7 @@ MSRUN_DEFAULTS = Defaults(worker_num=8, local_worker_num=8, join=False)
 
 
 @dataclass(frozen=True, slots=True)
-class DryRun:
+class DryRunOptions:
     """What is imitated in a dry run, in which ranks neither meet nor compute on devices.
 
     Attributes:
@@ -87,10 +93,12 @@ class LaunchOptions:
         token_file: file with the token that all processes of the job share; None: the launcher draws one on one node.
         dry_run: what is imitated; None in a real job.
         no_cache: compile all programs again, and keep none for later runs.
+        verbose: errors have all of their frames.
         verify_steps: how many steps apart programs run twice, to compare their results; 0: never.
         server_num: parameter servers.
         staleness, durability: of the parameter server; None and "" for the environment's.
         max_restarts: of the job from its newest checkpoint; in a job with servers, of one process.
+        resume: the script goes on from the newest complete checkpoint of its callbacks.
     """
 
     target: Target
@@ -108,14 +116,16 @@ class LaunchOptions:
     rank_table_file: str
     worker_log_name: str
     tail_worker_log: tuple[int, ...] | None
-    dry_run: DryRun | None
+    dry_run: DryRunOptions | None
     token_file: str | None = None
     no_cache: bool = False
+    verbose: bool = False
     verify_steps: int = 0
     server_num: int = 0
     staleness: int | None = None
     durability: str = ""
     max_restarts: int = 0
+    resume: bool = False
 
     @property
     def is_one_node(self) -> bool:
@@ -124,41 +134,72 @@ class LaunchOptions:
 
 
 def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
-    """Declare the flags."""
-    add = parser.add_argument
+    """Declare the flags, in groups by what they are about."""
+    parser.add_argument("target", nargs="?", help="script (.py), command on PATH (pytest), or module after -m")
+    parser.add_argument("target_arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target")
+    _add_job(parser, defaults)
+    _add_nodes(parser)
+    _add_servers(parser)
+    _add_logs(parser, defaults)
+    _add_checks(parser)
+    _add_dry_runs(parser)
+
+
+def _add_job(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
+    add = parser.add_argument_group("what runs").add_argument
     one_process = " (default: one process, no launcher)" if defaults.worker_num is None else ""
     add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
+    add(
+        "--config",
+        metavar="FILE",
+        help="flags, environment and target from a file (.toml, .json, .yaml); flags here win",
+    )
+    add("--worker_num", type=int, default=defaults.worker_num, help=f"ranks of the whole job{one_process}")
     add(
         "--local_devices",
         type=int,
         help="devices each process simulates on the CPU (default: the real ones); one process uses all of them in parallel modes",
     )
-    add("--worker_num", type=int, default=defaults.worker_num, help=f"ranks of the whole job{one_process}")
-    add("--local_worker_num", type=int, help="ranks on this node (default: all, for msrun at most 8)")
-    add("--server_num", type=int, default=0, help="number of parameter servers to start, see docs/parameter_server.md")
-    add("--staleness", type=int, help="of the parameter server: 0 synchronous, k bounded, -1 unbounded (default: 0)")
-    add("--durability", default="", choices=("", *DURABILITIES), help="what an acknowledged update survives")
+    add("--resume", action="store_true", help="go on from the newest complete checkpoint of the script's callbacks")
     add(
         "--max_restarts",
         type=int,
         metavar="N",
         help="how often a failed job goes on from its newest checkpoint (with servers: a process)",
     )
+
+
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("machines and cores").add_argument
+    add("--local_worker_num", type=int, help="ranks on this node (default: all, for msrun at most 8)")
+    add("--node_rank", type=int, default=-1, help="number of this node; -1: the scheduler numbers the ranks")
     add("--master_addr", default=DEFAULT_ADDRESS, help="address or name of the node the scheduler runs on")
     add("--master_port", type=int, help=f"the scheduler's port (default: {DEFAULT_PORT}; on one node any free port)")
-    add("--node_rank", type=int, default=-1, help="number of this node; -1: the scheduler numbers the ranks")
-    add("--log_dir", default="", help="where scheduler.log and worker_<rank>.log go (default: here)")
-    add("--join", type=_switch, default=defaults.join, metavar="{True,False}", help="wait until the job has ended")
+    add("--token-file", metavar="FILE", help="token that the processes of a job on several nodes share (mode 600)")
     add("--cluster_time_out", type=int, default=600, metavar="SECONDS", help="how long ranks wait for each other")
+    add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
     add("--bind_core", type=_binding, metavar="{True,False,JSON}", help='True, False or {"device0": ["0-3"], ...}')
     add("--bind_numa", type=_binding, default=False, metavar="{True,False,JSON}", help="the same for NUMA nodes")
-    add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
-    # msrun's names of the flags for dry runs.
-    add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
-    add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
-    add("--token-file", metavar="FILE", help="token that the processes of a job on several nodes share (mode 600)")
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("parameter servers").add_argument
+    add("--server_num", type=int, default=0, help="number of parameter servers to start, see docs/parameter_server.md")
+    add("--staleness", type=int, help="of the parameter server: 0 synchronous, k bounded, -1 unbounded (default: 0)")
+    add("--durability", default="", choices=("", *DURABILITIES), help="what an acknowledged update survives")
+
+
+def _add_logs(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
+    add = parser.add_argument_group("output").add_argument
+    add("--log_dir", default="", help="where scheduler.log and worker_<rank>.log go (default: here)")
     add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
     add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
+    add("--join", type=_switch, default=defaults.join, metavar="{True,False}", help="wait until the job has ended")
+    add("--verbose", action="store_true", help="errors with all frames, those of Sporax and JAX, too")
+
+
+def _add_checks(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("compiled programs").add_argument
     add("--no_cache", action="store_true", help="compile all programs again, and keep none for later runs")
     add(
         "--verify-steps",
@@ -167,8 +208,13 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         metavar="N",
         help="run every N-th step's programs twice and compare, bit by bit",
     )
-    add("target", help="script (.py), command on PATH (pytest), or module after -m")
-    add("target_arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target")
+
+
+def _add_dry_runs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("dry runs").add_argument
+    add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
+    # msrun's names of the flags for dry runs.
+    add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
 
 
 def checked(
@@ -185,6 +231,7 @@ def checked(
         SporaxValueError: a number outside its range, a flag without the one it belongs to, or a target or file that
             does not exist.
     """
+    complete(arguments)
     # Of the job's processes as well, which inherit them.
     _check_variables(arguments, environ)
     # Without launched ranks most flags would be ignored without notice.
@@ -213,14 +260,16 @@ def checked(
         rank_table_file=arguments.rank_table_file,
         token_file=arguments.token_file,
         worker_log_name=arguments.worker_log_name,
-        tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
+        tail_worker_log=_printed_ranks(arguments.tail_worker_log, local_worker_num),
         dry_run=dry_run,
         no_cache=arguments.no_cache,
+        verbose=arguments.verbose,
         verify_steps=arguments.verify_steps,
         server_num=arguments.server_num,
         staleness=arguments.staleness,
         durability=arguments.durability,
-        max_restarts=_max_restarts(arguments, local_worker_num, environ),
+        max_restarts=_max_restarts(arguments, environ),
+        resume=arguments.resume,
     )
 
 
@@ -238,20 +287,17 @@ def _check_variables(arguments: argparse.Namespace, environ: Mapping[str, str]) 
         )
 
 
-def _max_restarts(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> int:
+def _max_restarts(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """What was given, else a number that suits the kind of job."""
-    given = arguments.max_restarts
+    requested = arguments.max_restarts
     if arguments.server_num:
-        return _RESTARTS_OF_A_PROCESS if given is None else int(given)
-    several_nodes = arguments.worker_num is not None and local_worker_num != arguments.worker_num
-    if given and several_nodes:
-        raise _wrong("max_restarts", "0 in a job on several nodes, whose launchers do not start again together", given)
-    if given is None:
-        return _RESTARTS_IN_RECOVERY if read(environ, RECOVERY_VARIABLE) == "1" and not several_nodes else 0
-    return int(given)
+        return _RESTARTS_OF_A_PROCESS if requested is None else int(requested)
+    if requested is None:
+        return _RESTARTS_IN_RECOVERY if read(environ, RECOVERY_VARIABLE) == "1" else 0
+    return int(requested)
 
 
-def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> DryRun | None:
+def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> DryRunOptions | None:
     """What is to be imitated, by the flags or else by the environment."""
     # A flag wins over the environment.
     level = arguments.sim_level if arguments.sim_level != -1 else simulation_level(environ)
@@ -277,7 +323,7 @@ def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapp
             file=sys.stderr,
         )
         ranks = ranks[:1]
-    return DryRun(level, ranks, local_worker_num)
+    return DryRunOptions(level, ranks, local_worker_num)
 
 
 def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> None:
@@ -285,9 +331,8 @@ def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> Non
     parser = argparse.ArgumentParser()
     # A fresh parser knows the defaults, so what differs was given.
     add_arguments(parser, defaults)
-    always = ("module", "local_devices", "no_cache", "verify_steps", "target", "target_arguments")
     for flag, value in vars(arguments).items():
-        if flag not in always and value != parser.get_default(flag):
+        if flag not in _OF_ONE_PROCESS and value != parser.get_default(flag):
             raise SporaxValueError(
                 f"For 'sporax run', --{flag} must be used together with --worker_num, but got '{value}' and no "
                 "--worker_num. Without it the target runs in one process and nothing is launched."
@@ -305,34 +350,42 @@ def _local_worker_num(arguments: argparse.Namespace, defaults: Defaults) -> int:
 
 def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None:
     """Check the range of every number."""
-    worker_num, port = arguments.worker_num, arguments.master_port
-    if worker_num is not None and worker_num <= 0:
-        raise _wrong("worker_num", "greater than 0", worker_num)
-    if arguments.server_num < 0:
-        raise _wrong("server_num", "0 or more", arguments.server_num)
+    number, port = arguments.worker_num, arguments.master_port
+    for name, wanted, value, least in (
+        ("worker_num", "greater than 0", number, 1),
+        ("server_num", "0 or more", arguments.server_num, 0),
+    ):
+        _check_least(name, wanted, value, least)
     if arguments.server_num == 0 and (arguments.staleness is not None or arguments.durability):
         raise _wrong("server_num", "greater than 0 where --staleness or --durability is given", 0)
-    if arguments.staleness is not None and arguments.staleness < -1:
-        raise _wrong("staleness", "-1 (unbounded), 0 or positive", arguments.staleness)
-    if arguments.max_restarts is not None and arguments.max_restarts < 0:
-        raise _wrong("max_restarts", "0 or more", arguments.max_restarts)
-    if local_worker_num <= 0:
-        raise _wrong("local_worker_num", "greater than 0", local_worker_num)
-    if worker_num is not None and local_worker_num > worker_num:
-        raise _wrong("local_worker_num", f"at most worker_num, which is {worker_num}", local_worker_num)
+    for name, wanted, value, least in (
+        ("staleness", "-1 (unbounded), 0 or positive", arguments.staleness, -1),
+        ("max_restarts", "0 or more", arguments.max_restarts, 0),
+        ("local_worker_num", "greater than 0", local_worker_num, 1),
+    ):
+        _check_least(name, wanted, value, least)
+    if number is not None and local_worker_num > number:
+        raise _wrong("local_worker_num", f"at most worker_num, which is {number}", local_worker_num)
     if port is not None and not _MIN_PORT <= port <= _MAX_PORT:
         raise _wrong("master_port", f"between {_MIN_PORT} and {_MAX_PORT}", port)
-    if arguments.verify_steps < 0:
-        raise _wrong("verify-steps", "0 (never) or more", arguments.verify_steps)
-    if arguments.node_rank < -1:
-        raise _wrong("node_rank", "-1 or the number of this node", arguments.node_rank)
+    for name, wanted, value, least in (
+        ("verify-steps", "0 (never) or more", arguments.verify_steps, 0),
+        ("node_rank", "-1 or the number of this node", arguments.node_rank, -1),
+    ):
+        _check_least(name, wanted, value, least)
+    # Seconds may be a fraction.
     if arguments.cluster_time_out <= 0:
         raise _wrong("cluster_time_out", "greater than 0 seconds", arguments.cluster_time_out)
-    if arguments.local_devices is not None and arguments.local_devices <= 0:
-        raise _wrong("local_devices", "greater than 0", arguments.local_devices)
+    _check_least("local_devices", "greater than 0", arguments.local_devices, 1)
 
 
-def _shown_ranks(text: str, local_worker_num: int) -> tuple[int, ...] | None:
+def _check_least(name: str, wanted: str, value: int | None, least: int) -> None:
+    """Raise where a flag that is given is below its least value."""
+    if value is not None and value < least:
+        raise _wrong(name, wanted, value)
+
+
+def _printed_ranks(text: str, local_worker_num: int) -> tuple[int, ...] | None:
     """Parse `--tail_worker_log`: "-1" is all, which is None; else local ranks between commas."""
     if text.strip() == "-1":
         return None

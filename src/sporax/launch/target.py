@@ -13,6 +13,7 @@ import os
 import runpy
 import shutil
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +22,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
+from sporax.cluster.environment import VERBOSE
+from sporax.ir.variables import read
+from sporax.launch import warning_lines
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
 """Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`, and
@@ -30,7 +34,12 @@ _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
 
 
-class Kind(Enum):
+_NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+"""How files begin whose frames are not the user's."""
+_NOTE_OF_JAX = "JAX has removed its internal frames"
+
+
+class TargetKind(Enum):
     """How a target is run."""
 
     SCRIPT = "script"  # Python source, run in this process
@@ -48,12 +57,12 @@ class Target:
         arguments: its own command line.
     """
 
-    kind: Kind
+    kind: TargetKind
     name: str
     arguments: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        module_flag = ["-m"] if self.kind is Kind.MODULE else []
+        module_flag = ["-m"] if self.kind is TargetKind.MODULE else []
         return " ".join([*module_flag, self.name, *self.arguments])
 
 
@@ -75,13 +84,13 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
     words = tuple(arguments)
     # `python` must be this interpreter, whose environment has Sporax.
     if as_module:
-        return Target(Kind.MODULE, name, words)
+        return Target(TargetKind.MODULE, name, words)
     if name in _PYTHON_NAMES:
-        return Target(Kind.EXECUTABLE, sys.executable, words)
+        return Target(TargetKind.EXECUTABLE, sys.executable, words)
     if os.path.isfile(name):
         # A file without .py that can be executed and is no Python source.
         foreign = not name.endswith(".py") and os.access(name, os.X_OK) and not _is_python_script(name)
-        return Target(Kind.EXECUTABLE if foreign else Kind.SCRIPT, name, words)
+        return Target(TargetKind.EXECUTABLE if foreign else TargetKind.SCRIPT, name, words)
     command = None if name.endswith(".py") or os.path.isdir(name) else _find_command(name)
     if command is None:
         raise SporaxValueError(
@@ -90,7 +99,7 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
         )
     # Commands of this environment (pytest) run in this process, so that the alias holds.
     ours = _is_python_script(command) and Path(command).parent == Path(sys.executable).parent
-    return Target(Kind.SCRIPT if ours else Kind.EXECUTABLE, command, words)
+    return Target(TargetKind.SCRIPT if ours else TargetKind.EXECUTABLE, command, words)
 
 
 def execute(target: Target) -> int:
@@ -102,7 +111,7 @@ def execute(target: Target) -> int:
     Raises:
         SporaxRuntimeError: the real MindSpore is already imported in this process.
     """
-    if target.kind is Kind.EXECUTABLE:
+    if target.kind is TargetKind.EXECUTABLE:
         _prepare_children()
         # Buffers of this process are lost when it becomes another program.
         sys.stdout.flush()
@@ -110,7 +119,8 @@ def execute(target: Target) -> int:
         os.execv(target.name, [target.name, *target.arguments])
     for name in PREPARATIONS:
         importlib.import_module(name).install()
-    if target.kind is Kind.MODULE:
+    warning_lines.install(os.environ)
+    if target.kind is TargetKind.MODULE:
         return _run_module(target)
     return _run_script(target)
 
@@ -173,10 +183,17 @@ def _with_own_traceback(run: Callable[[], object]) -> int:
         run()
     except Exception as error:
         error.__traceback__ = _script_frames(error.__traceback__)
+        explains_itself = isinstance(error, SporaxError) and not isinstance(error, SporaxDefectError)
+        is_shorter = explains_itself and shorten(error)
         for name in PREPARATIONS:
             importlib.import_module(name).add_hint(error, error.__traceback__)
-        # Python sets these for errors that nobody catches; exit handlers of Sporax read them.
+        # Python sets these for errors that are not caught; exit handlers of Sporax read them.
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        # Before the traceback, so that the message stands last; other hooks show no frames, or their own way.
+        if is_shorter and sys.excepthook is sys.__excepthook__:
+            print(
+                "`sporax run --verbose`, or SPORAX_VERBOSE=1, shows the frames of Sporax and JAX, too.", file=sys.stderr
+            )
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
@@ -187,6 +204,29 @@ def _script_frames(traceback: TracebackType | None) -> TracebackType | None:
     while traceback is not None and traceback.tb_frame.f_globals.get("__name__") in _FRAMES_ABOVE_SCRIPT:
         traceback = traceback.tb_next
     return traceback
+
+
+def shorten(error: BaseException) -> bool:
+    """Leave an error the frames of the user's files alone, unless ``SPORAX_VERBOSE=1``: a message of Sporax explains itself.
+    Returns whether it has fewer now.
+    """
+    if read(os.environ, VERBOSE) == "1":
+        return False
+    own: list[TracebackType] = []
+    entry, count = error.__traceback__, 0
+    while entry is not None:
+        if not entry.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+            own.append(entry)
+        entry, count = entry.tb_next, count + 1
+    if not own:
+        return False
+    after: TracebackType | None = None
+    for entry in reversed(own):
+        after = TracebackType(after, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = after
+    # JAX's note about frames that it has left out.
+    error.__notes__ = [note for note in getattr(error, "__notes__", []) if _NOTE_OF_JAX not in note]
+    return len(own) < count
 
 
 def _find_command(name: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from sporax._version import __version__
 from sporax.mindspore._names import module_paths
 from sporax.mindspore._names.importing import import_module
-from sporax.mindspore._names.missing import MissingNameError, missing_name, placeholder_module
+from sporax.mindspore._names.missing import MissingNameError, missing_name, placeholder_module, resolved
 
 module_paths.install()
 
@@ -93,7 +93,13 @@ _MODULES = {
         RootMeanSquareDistance OcclusionSensitivity
     """,
 }
-_SECOND_NAMES = {"bool": "bool_", "int": "int32", "float": "float32"}
+_SECOND_NAMES = {
+    "dtype": "sporax.mindspore.common.dtype",
+    "bool": "sporax.mindspore.common.dtype:bool_",
+    "int": "sporax.mindspore.common.dtype:int32",
+    "float": "sporax.mindspore.common.dtype:float32",
+}
+"""Never attributes of this module, whose code has Python's `int`."""
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 # Names that hand out Tensors, which are complete only together with their operators.
@@ -116,16 +122,14 @@ _WITH_OPERATORS = frozenset(
     ]
 )
 
-__all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]
+__all__ = ["__version__", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES or name in _INTERNAL_SUBMODULES:
         return import_module(f"{__name__}.{name}")
-    if name == "dtype":
-        return import_module("sporax.mindspore.common.dtype")
     if name in _SECOND_NAMES:
-        return getattr(import_module("sporax.mindspore.common.dtype"), _SECOND_NAMES[name])
+        return resolved(_SECOND_NAMES[name])
     if name in _HOMES:
         if name in _WITH_OPERATORS:
             import_module("sporax.mindspore.ops")  # gives Tensors their operators and methods

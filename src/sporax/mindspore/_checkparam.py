@@ -334,8 +334,8 @@ def args_type_check(*types: Any, **named_types: Any) -> Callable[[Callable[..., 
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs).arguments
-            for name, value in given.get("kwargs", given).items():
+            arguments = signature.bind(*args, **kwargs).arguments
+            for name, value in arguments.get("kwargs", arguments).items():
                 if name in annotated and value is not None and not isinstance(value, annotated[name]):
                     raise SporaxTypeError(
                         f"For '{function.__name__}', the argument '{name}' must be {_kinds(annotated[name])}, but got "

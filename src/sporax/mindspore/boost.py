@@ -253,9 +253,24 @@ def _centralized(group: dict[str, Any], owners: dict[Parameter, Cell]) -> list[d
         is_norm = any(word in parameter.name for word in ("beta", "gamma", "bias"))
         return is_norm or in_groups or isinstance(owner, CommonHeadLastFN)
 
-    parts = {kept: [p for p in group["params"] if stays(p) == kept] for kept in (False, True)}
+    parts = {unchanged: [p for p in group["params"] if stays(p) == unchanged] for unchanged in (False, True)}
     changed = {**group, "params": parts[False], "grad_centralization": True}
     return [part for part in (changed, {**group, "params": parts[True]}) if part["params"]]
+
+
+def _members(group: dict[str, Any]) -> Sequence[Parameter]:
+    """The Parameters of a group; none of the group that states their order."""
+    return () if "order_params" in group else group["params"]
+
+
+def _with_only(
+    group: dict[str, Any], by_name: dict[str, Parameter], parameters: Sequence[Parameter]
+) -> list[dict[str, Any]]:
+    """The group with some Parameters alone; none where it has none of them, which optimizers refuse."""
+    if "order_params" in group:
+        return [{**group, "order_params": list(parameters)}]
+    members = [by_name[parameter.name] for parameter in _members(group) if parameter.name in by_name]
+    return [{**group, "params": members}] if members else []
 
 
 class ParameterProcess:
@@ -287,20 +302,12 @@ class ParameterProcess:
                 f"For 'ParameterProcess', 'origin_params' must hold Parameters or dicts, but got {type(origin[0]).__name__}."
             )
         by_name = {parameter.name: parameter for parameter in parameters}
-        groups, left = [], dict(by_name)
-        for group in origin:
-            if "order_params" in group:
-                groups.append({**group, "order_params": list(parameters)})
-                continue
-            names = [parameter.name for parameter in group["params"] if parameter.name in by_name]
-            for name in names:
-                left.pop(name, None)
-            # Optimizers refuse a group without Parameters.
-            if names:
-                groups.append({**group, "params": [by_name[name] for name in names]})
+        groups = [group for entry in origin for group in _with_only(entry, by_name, parameters)]
+        grouped = {parameter.name for entry in origin for parameter in _members(entry)}
+        left = [parameter for name, parameter in by_name.items() if name not in grouped]
         if left:
             settings = max((group for group in origin if "params" in group), key=len, default={})
-            groups.append({**settings, "params": list(left.values())})
+            groups.append({**settings, "params": left})
         return groups
 
     def assign_parameter_group(self, parameters: Any, split_point: Sequence[int] | None = None) -> Any:

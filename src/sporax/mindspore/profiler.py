@@ -460,12 +460,12 @@ class profile(Profiler):  # noqa: N801 - MindSpore's name
         on_trace_ready: Callable[[Any], None] | None = None,
         experimental_config: _ExperimentalConfig | None = None,
     ) -> None:
-        given = {
+        options = {
             "activities": activities, "with_stack": with_stack, "profile_memory": profile_memory, "pcie": pcie,
             "data_process": data_process, "parallel_strategy": parallel_strategy, "hbm_ddr": hbm_ddr,
             "record_shapes": record_shapes, "experimental_config": experimental_config,
         }  # fmt: skip
-        settings: dict[str, Any] = {name: value for name, value in given.items() if value}
+        settings: dict[str, Any] = {name: value for name, value in options.items() if value}
         if not sync_enable:
             settings["sync_enable"] = False
         super().__init__("./data", start_profile, schedule, on_trace_ready, **settings)

@@ -1,1 +1,61 @@
-"""Rules, costs and searches for parallel plans. Pure Python, numpy and scipy; never JAX."""
+"""Plans: rules, costs and searches. Pure Python, numpy and scipy; never JAX. This is the door:
+
+    result = make_plan(PlanRequest(graph, mesh, settings, profile, placements))
+    result.plan, result.search, result.model
+
+Names are loaded when they are first used: the searches bring scipy along, which values and rules do not need.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.planner.budget import QUESTION_SECONDS, Budget
+    from sporax.planner.cost.chosen_model import cost_model, device_memory
+    from sporax.planner.devices import Devices, fitting_hardware
+    from sporax.planner.planning import finish, make_plan, received
+    from sporax.planner.request import PlanRequest
+    from sporax.planner.result import PlanResult
+    from sporax.planner.search import SearchOptions, SearchResult, alternatives, trade_offs
+
+__all__ = [
+    "QUESTION_SECONDS",
+    "Budget",
+    "Devices",
+    "PlanRequest",
+    "PlanResult",
+    "SearchOptions",
+    "SearchResult",
+    "alternatives",
+    "cost_model",
+    "device_memory",
+    "finish",
+    "fitting_hardware",
+    "make_plan",
+    "received",
+    "trade_offs",
+]
+
+_HOMES = {
+    "QUESTION_SECONDS": "sporax.planner.budget",
+    "Budget": "sporax.planner.budget",
+    "Devices": "sporax.planner.devices",
+    "PlanRequest": "sporax.planner.request",
+    "PlanResult": "sporax.planner.result",
+    "SearchOptions": "sporax.planner.search",
+    "SearchResult": "sporax.planner.search",
+    "alternatives": "sporax.planner.search",
+    "cost_model": "sporax.planner.cost.chosen_model",
+    "device_memory": "sporax.planner.cost.chosen_model",
+    "finish": "sporax.planner.planning",
+    "fitting_hardware": "sporax.planner.devices",
+    "make_plan": "sporax.planner.planning",
+    "received": "sporax.planner.planning",
+    "trade_offs": "sporax.planner.search",
+}
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, _HOMES)

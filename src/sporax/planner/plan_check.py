@@ -130,8 +130,8 @@ def _edges(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
             expected = placements(rule_for(operator.operation), planned.assignment)
             got = planned.operands, planned.results
             if got != expected:
-                places = [" ".join(map(str, entry)) for entry in (*expected, *got)]
+                texts = [" ".join(map(str, entry)) for entry in (*expected, *got)]
                 yield (
                     f"operator {owner} ({graph.operators[owner]}): around its bodies ({operator.name}) tensors "
-                    f"must have the placements {places[0]} → {places[1]}, but got {places[2]} → {places[3]}"
+                    f"must have the placements {texts[0]} → {texts[1]}, but got {texts[2]} → {texts[3]}"
                 )

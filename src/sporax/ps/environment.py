@@ -38,6 +38,13 @@ from dataclasses import dataclass
 from sporax.ir.variables import JOB, MAX_PORT, SERVERS, VARIABLES, check, read
 from sporax.ps.protocol.messages import Options
 
+DAMAGED_LOGS_VARIABLE = "SPORAX_KEPT_LOGS"
+"""Where a launcher wants damaged logs to be kept, when the job's own directory ends with the job."""
+SERVING_FILE_VARIABLE = "SPORAX_SERVING_FILE"
+"""A file that a server touches while it serves, for a supervisor's probe of readiness."""
+REPLACED = 75
+"""Exit code of a server that a supervisor should start again."""
+
 ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}
 
 
@@ -95,6 +102,8 @@ class PsEnvironment:
         host = environ.get("MS_SCHED_HOST", "") or "127.0.0.1"
         # Both names of this machine must lead to the same loopback address.
         host = "127.0.0.1" if host == "localhost" else host
+        if ":" in host:
+            raise VARIABLES["MS_SCHED_HOST"].wrong("a name or an IPv4 address where there are parameter servers", host)
         lease = read(environ, "MS_PS_LEASE")
         # The launcher of servers sets its own variable, since MindSpore's also changes how training starts.
         recovers = read(environ, "MS_ENABLE_RECOVERY") == "1" or "MS_PS_RECOVERY" in environ

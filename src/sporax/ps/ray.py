@@ -20,7 +20,9 @@ from typing import Any
 
 from sporax.base.errors import SporaxImportError, SporaxRuntimeError
 from sporax.cluster.token import TOKEN_VARIABLE, new_token, token_from_environ
-from sporax.ps.client.asker import Asker
+from sporax.ps.client.requester import Requester
+from sporax.ps.environment import REPLACED
+from sporax.ps.process import main
 from sporax.ps.protocol.messages import GetStatus, StatusIs
 from sporax.ps.sockets.security import is_loopback, keys_for
 
@@ -56,13 +58,13 @@ class RayServers:
         if not self._ray.is_initialized():
             # Without an address a Ray of this machine is started.
             self._ray.init(address=os.environ.get("RAY_ADDRESS") or None, log_to_driver=False)
-        given = dict(variables or {})
+        own = dict(variables or {})
         # Other nodes need keys, and a token that all actors get makes them.
-        if not given.get("MS_PS_KEYS") and not is_loopback(host) and given.get("MS_PS_INSECURE") != "1":
-            given.setdefault(TOKEN_VARIABLE, token_from_environ(os.environ) or new_token())
+        if not own.get("MS_PS_KEYS") and not is_loopback(host) and own.get("MS_PS_INSECURE") != "1":
+            own.setdefault(TOKEN_VARIABLE, token_from_environ(os.environ) or new_token())
         self.address = f"{host}:{port + 1}"
         self.variables = {
-            **given,
+            **own,
             "MS_SCHED_HOST": host,
             "MS_SCHED_PORT": str(port),
             "MS_SERVER_NUM": str(servers),
@@ -145,15 +147,15 @@ class RayServers:
         return sorted(str(node["NodeID"]) for node in self._ray.nodes() if node["Alive"])
 
     def _await_scheduler(self) -> None:
-        asker = Asker(self.address, keys_for(self.variables["MS_SCHED_HOST"], self.variables))
+        requester = Requester(self.address, keys_for(self.variables["MS_SCHED_HOST"], self.variables))
         try:
-            if asker.ask(GetStatus(), StatusIs, _START_SECONDS) is None:
+            if requester.ask(GetStatus(), StatusIs, _START_SECONDS) is None:
                 raise SporaxRuntimeError(
                     f"For 'sporax.ps.ray', the scheduler at {self.address} must answer, but did not in "
                     f"{_START_SECONDS:.0f} s."
                 )
         finally:
-            asker.close()
+            requester.close()
 
 
 class _Process:
@@ -168,8 +170,6 @@ class _Process:
 
     def run(self) -> int:
         """Serve until the job is over; a server that another one has replaced begins again as a new one."""
-        from sporax.ps.process import REPLACED, main
-
         code: Any = REPLACED
         while code == REPLACED:
             try:

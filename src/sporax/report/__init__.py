@@ -1,1 +1,1 @@
-"""What people see of a plan: values (`view`), pages (`pictures`), answers to `questions`, the terminal (`console`)."""
+"""What people see of a plan: its view model (`view`, `summarize`), text and pages (`render`), `questions`, the `console`."""

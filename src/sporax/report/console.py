@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from sporax.report.pipeline_summary import PipelineSummary
-from sporax.report.view.summary import Summary, styled_lines
+from sporax.report.render.text import styled_lines
+from sporax.report.summary import Summary
 
 
 class HasSummary(Protocol):

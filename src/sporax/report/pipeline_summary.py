@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from html import escape
 
-from sporax.base.text_tables import page_width
+import msgspec
+
+from sporax.base.text_tables import page_width, table_lines
 from sporax.planner.pipeline.simulate import Outcome
+from sporax.report.render.pipeline_timeline import svg, times_of
+from sporax.report.render.templates import template
+from sporax.report.view.plan_view import Headline
+from sporax.report.view.tables import headline_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +26,11 @@ class PipelineSummary:
         num_micro: number of micro batches.
         others: simulated steps of other schedules with the same tasks' costs.
         reason: why the stages are as they are.
-        warnings: as in `report.view.summary.Summary`.
+        warnings: as in `report.summary.Summary`.
         notes: what else is said, such as what is in host memory.
+        script: the program that was planned.
+        num_devices: of all stages together.
+        headline: what one asks first: hardware, throughput, utilization, memory of the fullest device.
     """
 
     outcome: Outcome
@@ -30,6 +39,17 @@ class PipelineSummary:
     reason: str = ""
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    script: str = ""
+    num_devices: int = 0
+    headline: Headline = field(default_factory=Headline)
+
+    def of_script(self, script: str) -> PipelineSummary:
+        """The same, with the name of the program that was planned."""
+        return replace(self, script=script)
+
+    def under(self, limit_bytes: int) -> PipelineSummary:
+        """The same, with the memory that the user has set for a device in its headline."""
+        return replace(self, headline=replace(self.headline, limit_bytes=limit_bytes))
 
     @property
     def best(self) -> Outcome:
@@ -58,11 +78,14 @@ class PipelineSummary:
         )
         paragraphs = [
             head,
+            *([f"Script: {self.script}"] if self.script else []),
             *(f"Warning: {text}" for text in self.warnings),
             *([self.reason] if self.reason else []),
             *self.notes,
         ]
-        lines = [*(line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())), *_table(rows)]
+        facts = headline_table(self.headline)
+        lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())]
+        lines += [*(table_lines(facts, page_width()) if facts.rows else ()), *_table(rows)]
         if self.others:
             lines += ["", *self._comparison()]
         return "\n".join(lines)
@@ -77,30 +100,33 @@ class PipelineSummary:
 
     def to_json(self) -> str:
         """The tables as JSON."""
-        return json.dumps(
-            {
-                "schedule": self.outcome.schedule.name,
-                "num_micro": self.num_micro,
-                "seconds": self.outcome.seconds,
-                "reason": self.reason,
-                "warnings": self.warnings,
-                "notes": self.notes,
-                "stages": [
-                    {
-                        "busy_seconds": stage.busy_seconds,
-                        "bubble_share": stage.bubble_share,
-                        "peak_bytes": stage.peak_bytes,
-                        "sent_bytes": stage.sent_bytes,
-                    }
-                    for stage in self.outcome.stages
-                ],
-                "schedules": {
-                    outcome.schedule.name: {"seconds": outcome.seconds, "bubble_share": outcome.bubble_share}
-                    for outcome in (self.outcome, *self.others)
-                },
-                "best": self.best.schedule.name,
-            }
-        )
+        schedules = (self.outcome, *self.others)
+        document = {
+            "script": self.script,
+            "schedule": self.outcome.schedule.name,
+            "num_micro": self.num_micro,
+            "seconds": self.outcome.seconds,
+            "num_devices": self.num_devices,
+            "headline": msgspec.to_builtins(self.headline),
+            "reason": self.reason,
+            "warnings": self.warnings,
+            "notes": self.notes,
+            "stages": [
+                {name: getattr(stage, name) for name in ("busy_seconds", "bubble_share", "peak_bytes", "sent_bytes")}
+                for stage in self.outcome.stages
+            ],
+            "schedules": {
+                entry.schedule.name: {"seconds": entry.seconds, "bubble_share": entry.bubble_share}
+                for entry in schedules
+            },
+            "best": self.best.schedule.name,
+        }
+        return msgspec.json.encode(document).decode()
+
+    def to_html(self) -> str:
+        """A page with the tables and the timeline of the simulated step."""
+        timeline = svg([(f"simulated, {self.outcome.schedule.name}", times_of(self.outcome))])
+        return template("pipeline.html").substitute(tables=escape(str(self)), timeline=timeline)
 
 
 def _seconds(value: float) -> str:

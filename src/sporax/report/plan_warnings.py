@@ -15,7 +15,7 @@ def plan_warnings(graph: OperatorGraph, plan: Plan, model: CostModel) -> tuple[s
     Args:
         graph: the step.
         plan: its plan.
-        model: prices operators and transfers.
+        model: the costs of operators and transfers.
     """
     return (*unknown_primitives(graph, plan, model), *_overwritten(graph, plan))
 
@@ -25,12 +25,12 @@ def _overwritten(graph: OperatorGraph, plan: Plan) -> tuple[str, ...]:
     lost = frozenset(plan.overwritten)
     if not lost:
         return ()
-    places: dict[int, str] = {}
+    marked: dict[int, str] = {}
     for operator in graph.walk():
         mark = operator.mark
         if isinstance(mark, OperatorMark) and mark.number in lost:
-            places.setdefault(mark.number, f"{mark.operator} in {operator.path}" if operator.path else mark.operator)
-    first = next(iter(places.values()), "an operator")
+            marked.setdefault(mark.number, f"{mark.operator} in {operator.path}" if operator.path else mark.operator)
+    first = next(iter(marked.values()), "an operator")
     whose = (
         f"the strategy of {first} is"
         if len(lost) == 1

@@ -15,19 +15,17 @@ from textwrap import shorten
 from typing import Any, Protocol
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.base.progress import doing, shown
+from sporax.base.progress import activity, reported
 from sporax.base.text_tables import cost_text
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
+from sporax.planner import QUESTION_SECONDS, Budget, SearchResult, alternatives, finish, trade_offs
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.alternatives import SECONDS, alternatives, trade_offs
-from sporax.planner.search.space.result import SearchResult
-from sporax.report.pictures.html import report
+from sporax.report.summarize import summarize
+from sporax.report.summary import Summary
 from sporax.report.view.diff import diff
 from sporax.report.view.explain import check_count, explain
 from sporax.report.view.explanation import Explanations
-from sporax.report.view.summarize import summarize
-from sporax.report.view.summary import Summary
 
 
 class Planned(Protocol):
@@ -94,7 +92,7 @@ class Answers:
         return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
 
     def summary(self: Planned) -> Summary:
-        """The plan for people: what is sharded how, what travels, what every device holds. ``print`` shows it as tables."""
+        """The plan for people: what is sharded how, what is sent, what every device holds. ``print`` shows it as tables."""
         return summarize(self.graph, self.plan, self.search, self.model, self.remarks)
 
     def explain(self: Planned, path: str, most: int = 8) -> Explanations:
@@ -135,12 +133,12 @@ class Answers:
             )
         return diff(self.graph, self.plan, plan, every)
 
-    def alternatives(self: Planned, count: int = 3, seconds: float = SECONDS) -> tuple[Any, ...]:
-        """The best other plans of a searched one, the cheapest first: each cuts the heaviest operators in a way of its own.
+    def alternatives(self: Planned, count: int = 3, seconds: float = QUESTION_SECONDS) -> tuple[Any, ...]:
+        """The best other plans of a searched one, by cost: each shards the heaviest operators in a way of its own.
 
         Args:
             count: how many; there may be fewer.
-            seconds: time in which to prove that nothing cheaper was left out (``search.statistics["proven"]``); what is found
+            seconds: time in which to prove that no better plan was left out (``search.statistics["proven"]``); what is found
                 later is good, and no more.
 
         Raises:
@@ -151,13 +149,13 @@ class Answers:
         check_seconds("alternatives", seconds)
         search = _searched(self, "alternatives")
         # One more than asked for: the plan itself may be among the best.
-        with shown(), doing("searching alternative plans"):
+        with reported(), activity("searching alternative plans"):
             step = self.graph, self.plan.mesh, self.model, search.options
-            best = alternatives(*step, count=count + 1, seconds=seconds, incumbent=search.plan)
+            best = alternatives(*step, count=count + 1, budget=Budget.of(seconds), incumbent=search.plan)
         others = [entry for entry in best if entry.plan.operators != search.plan.operators]
         return tuple(_with(self, other) for other in others[:count])
 
-    def trade_offs(self: Planned, count: int = 5, seconds: float = SECONDS) -> tuple[Any, ...]:
+    def trade_offs(self: Planned, count: int = 5, seconds: float = QUESTION_SECONDS) -> tuple[Any, ...]:
         """Plans of a searched step that trade time for memory, the fastest first, none both slower and larger than another.
 
         ``search.cost_seconds`` and ``search.statistics["peak_bytes"]`` are what the search predicts of each.
@@ -173,9 +171,9 @@ class Answers:
         check_count("trade_offs", "count", count)
         check_seconds("trade_offs", seconds)
         search = _searched(self, "trade_offs")
-        with shown(), doing("searching plans with less memory"):
+        with reported(), activity("searching plans with less memory"):
             step = self.graph, self.plan.mesh, self.model, search.options
-            results = trade_offs(*step, count=count, seconds=seconds, incumbent=search.plan)
+            results = trade_offs(*step, count=count, budget=Budget.of(seconds), incumbent=search.plan)
         return tuple(_with(self, item) for item in results)
 
     def report(self: Planned, path: str | Path) -> None:
@@ -190,8 +188,8 @@ class Answers:
         """
         if not isinstance(path, str | Path):
             raise SporaxTypeError(f"For 'report', 'path' must be a text or a Path, but got {reprlib.repr(path)}.")
-        page = report(self.graph, self.plan, self.model, self.search, self.remarks)
-        Path(path).write_text(page, encoding="utf-8")
+        summary = summarize(self.graph, self.plan, self.search, self.model, self.remarks)
+        Path(path).write_text(summary.to_html(), encoding="utf-8")
 
 
 def check_seconds(question: str, seconds: object) -> None:
@@ -211,11 +209,14 @@ def _searched(planned: Planned, question: str) -> SearchResult:
 
 
 def _with(planned: Any, result: SearchResult) -> Any:
-    """The same step under another plan: what can be run where the plan is all that the search's result gives."""
-    finish = planned.search.finish
-    if finish is None and "plan" not in {setting.name for setting in fields(planned)}:
-        return replace(planned, search=result)
-    return PlannedGraph(planned.graph, result.plan if finish is None else finish(result), result, planned.model)
+    """The same step under another plan: what can be run where the plan is all that it takes."""
+    request = planned.search.request
+    if request is None:
+        return PlannedGraph(planned.graph, result.plan, result, planned.model)
+    finished = finish(request, result, planned.model)
+    if "result" in {setting.name for setting in fields(planned)}:
+        return replace(planned, result=finished)
+    return PlannedGraph(planned.graph, finished.plan, finished.search, planned.model)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

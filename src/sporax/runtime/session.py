@@ -3,20 +3,28 @@
 Problem: a process takes part in one job at a time, and facts about it are requested from everywhere: which rank it is, whether
 it only imitates one, which groups there are, what the user has seeded, who listens to plans. Method: one value for all facts of
 the job, made when Sporax is loaded, changed by `runtime.world` (start and stop) and by the setters of the facade, and
-looked up here. Other modules keep only what belongs to them: tables that fill up once (rules, kinds of arrays), results that
-are kept to save work, and what is being done now (context variables, activities that are shown). This module does not load JAX:
+looked up here. Nothing else below MindSpore's names changes while the program runs, but the rules that users register, the
+activities that are shown and the numbers of marks (`tests/test_module_state.py` lists them). This module does not load JAX:
 `sporax plan` sets its listener before the user's script decides how JAX is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from threading import local
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary, ref
 
 from sporax.cluster.membership import Membership
 from sporax.cluster.watchdog import Watchdog
+from sporax.ir.config.parallel_config import ParallelConfig
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.marks import OperatorMark, Shardings
+from sporax.ir.operation import Shape
 
 if TYPE_CHECKING:  # the first brings the searches along, which most processes never need
     import jax
@@ -30,6 +38,15 @@ def _one() -> int:
 
 
 PlanListener = Callable[["Planned"], None]
+
+StrategySource = Callable[[OperatorGraph, ParallelConfig], Mapping[int, Shardings]]
+"""Strategies for operators of a step in place of the program's, by number of the call."""
+
+InputCheck = Callable[[ParallelConfig, Sequence[Shape], int], None]
+"""Checks the settings against the shapes of a step's data, over all ranks, and the number of devices of a stage."""
+
+StepListener = Callable[[Any, Callable[[OperatorMark], bool]], None]
+"""Called with a planned step (`runtime.planned.step.PlannedStep`) and whether its plan had to keep an operator's strategy."""
 
 
 class ImitatedRank(Protocol):
@@ -61,6 +78,45 @@ class World:
     devices: tuple[jax.Device, ...] = field(default=(), repr=False)
 
 
+class Turn(local):
+    """What keeps the joint programs that a thread starts in order (`runtime.ranks.joint_arrays`).
+
+    Attributes:
+        zero: a number that is 0 and goes from one program to the next; None before the first.
+        devices: of the last program.
+    """
+
+    zero: jax.Array | None = None
+    devices: tuple[jax.Device, ...] = ()
+
+    def finish(self) -> None:
+        """Wait for the end of the last joint program, before programs that `zero` does not keep in order."""
+        if self.zero is not None:
+            self.zero.block_until_ready()
+
+
+class Tracing(local):
+    """The contexts that are open around what a thread traces now.
+
+    Attributes:
+        frame: the innermost frame (`runtime.state.frames.Frame`); None outside every transformation.
+        zero: an input, which is 0, of the joint program that is traced; None outside of one.
+        latest: for each trace in progress, its state and one element of the result of its last collective.
+        forward_mode: exchanges of data are refused because what contains them is differentiated in forward mode.
+        refused: what refuses exchanges of data, for messages; "" where they are allowed.
+        one_rank: what runs is one rank's part of a step, in a process that acts for several.
+        owner: the worker whose placed call is traced; None outside of one.
+    """
+
+    frame: Any = None
+    zero: jax.Array | None = None
+    latest: tuple[tuple[object, jax.Array], ...] = ()
+    forward_mode: bool = False
+    refused: str = ""
+    one_rank: bool = False
+    owner: int | None = None
+
+
 @dataclass(slots=True)
 class Session:
     """The state of this process.
@@ -77,10 +133,22 @@ class Session:
         job: number of ranks and own rank, as the parallel context sees them.
         acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
         told_size: what the script has been told the number of ranks is, by the only process of a job; None before.
+        turn: the order of joint programs.
+        tracing: the contexts of traces, for each thread.
+        holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening.
+        started_as_globals: by code, local variables that start with the values of global ones
+            (`runtime.program.assigned_globals`).
+        saved_norms: how often norms of gradients were saved, by folder.
+        files: folders in which variables are stored between steps, by their settings.
+        postponed: calls of gradients that wait for their optimizer (`runtime.program.postponed`).
+        failed_checks: errors of conditions in programs that have run; callbacks note them in threads of XLA.
         seed: the global seed; None when it was never set.
         agreed: by identity the Parameters that have begun with rank 0's values.
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
         plan_listeners: called in order with every plan that this process makes, before anything of it is compiled.
+        strategy_sources: asked for strategies before a step is planned; the later ones win.
+        input_checks: called before a step with data is planned.
+        step_listeners: called in order with every step that is planned to run.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
         remarks: what the heads of plans say that are made now.
         plans_all: training steps that the script does not shard are planned as well, in automatic parallelism, and nothing is
@@ -98,10 +166,21 @@ class Session:
     job: tuple[int, int] = (1, 0)
     acts_for: Callable[[], int] = _one
     told_size: int | None = None
+    turn: Turn = field(default_factory=Turn)
+    tracing: Tracing = field(default_factory=Tracing)
+    holders: set[type] = field(default_factory=set)
+    started_as_globals: dict[CodeType, frozenset[str]] = field(default_factory=dict)
+    saved_norms: Counter[Path] = field(default_factory=Counter)
+    files: dict[str, Any] = field(default_factory=dict)
+    postponed: list[Any] = field(default_factory=list)
+    failed_checks: list[BaseException] = field(default_factory=list)
     seed: int | None = None
     agreed: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
     fed_network: ref[Any] | None = None
     plan_listeners: list[PlanListener] = field(default_factory=list)
+    strategy_sources: list[StrategySource] = field(default_factory=list)
+    input_checks: list[InputCheck] = field(default_factory=list)
+    step_listeners: list[StepListener] = field(default_factory=list)
     plan_only: bool = False
     plans_all: bool = False
     remarks: tuple[str, ...] = ()
@@ -110,6 +189,33 @@ class Session:
         """Call all listeners with a new plan. An exception of theirs reaches the caller of the step."""
         for listener in self.plan_listeners:
             listener(planned)
+
+    def strategies_for(self, graph: OperatorGraph, config: ParallelConfig) -> dict[int, Shardings]:
+        """What all sources have for operators of a step, by number of the call. Their exceptions reach the caller of the step."""
+        return {
+            number: strategy for source in self.strategy_sources for number, strategy in source(graph, config).items()
+        }
+
+    def check_inputs(self, config: ParallelConfig, shapes: Sequence[Shape], num_devices: int) -> None:
+        """Check settings against the data of a step, with all checks. Their exceptions reach the caller of the step.
+
+        Args:
+            config: the settings.
+            shapes: of the data, over all ranks.
+            num_devices: of one stage.
+        """
+        for check in self.input_checks:
+            check(config, shapes, num_devices)
+
+    def announce_step(self, step: Any, keeps: Callable[[OperatorMark], bool]) -> None:
+        """Call all listeners with a planned step. An exception of theirs reaches the caller of the step.
+
+        Args:
+            step: the step.
+            keeps: whether its plan had to keep the user's strategy of an operator.
+        """
+        for listener in self.step_listeners:
+            listener(step, keeps)
 
 
 # All facts of this process's job.

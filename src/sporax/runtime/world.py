@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from types import MemberDescriptorType
@@ -24,8 +25,8 @@ from jax.extend import backend
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.base.identity import ByIdentity
-from sporax.cluster import ports
-from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster import addresses, ports
+from sporax.cluster.environment import ProcessRole, RankEnvironment
 from sporax.cluster.membership import join
 from sporax.cluster.scheduler import serve_cluster
 from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog, recovers
@@ -98,7 +99,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         return SESSION.world
     environment = RankEnvironment.from_environ(environ)
     # MindSpore's scheduler runs the user's script as the ranks do, and leaves it here.
-    if environment.role is Role.SCHEDULER:
+    if environment.role is ProcessRole.SCHEDULER:
         serve_cluster(environment, recovers=recovers(environ))
         sys.exit()
     SESSION.membership = membership = join(environment)
@@ -117,6 +118,8 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
     devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
     if SESSION.watchdog is not None:
         SESSION.watchdog.computes_on(devices[0].platform)
+        if devices[0].platform == "cpu" and place.local_size < place.size:
+            _check_gloo(place)
     SESSION.world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
     # Programs that were traced for one rank may be wrong for several.
     frames.touch()
@@ -166,13 +169,49 @@ def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
 
 def _bind_address(place: RankEnvironment) -> str | None:
     """Where rank 0 opens JAX's coordinator: at the one address by which the other ranks reach it, which is the loopback address
-    when all are on one machine. None, all interfaces, only where that address is another machine's (one that forwards to this).
+    when all are on one machine. None, all interfaces, only where that address is another machine's (one that forwards to this) or
+    leads this machine to itself and others to it.
     """
     address = place.coordinator_address
     assert address is not None
-    if place.rank != 0 or not ports.is_local(address.rpartition(":")[0]):
+    host = address.rpartition(":")[0]
+    if place.rank != 0 or not ports.is_local(host):
+        return None
+    # The machine's own name may lead to a loopback address here, and to an interface elsewhere.
+    named = not addresses.is_address(host.strip("[]"))
+    if named and place.local_size < place.size and addresses.is_loopback(ports.resolve_host(host)[1]):
         return None
     return address
+
+
+def _check_gloo(place: RankEnvironment) -> None:
+    """Let the user know where gloo offers other machines an address that does not lead to this one, before the first exchange.
+
+    Raises:
+        SporaxRuntimeError: it is a loopback address.
+    """
+    assert place.coordinator_address is not None
+    host = place.coordinator_address.rpartition(":")[0].strip("[]")
+    # A loopback address, unlike a name that leads to one here, means the same machine to all ranks: there is no other one.
+    if addresses.is_address(host) and addresses.is_loopback(host):
+        return
+    name, offered = socket.gethostname(), addresses.gloo_address()
+    reached = place.worker_host or ports.own_address(host)
+    if addresses.is_loopback(reached):
+        reached = next(iter(addresses.own_addresses()), reached)
+    if addresses.is_loopback(offered) and not addresses.is_loopback(reached):
+        raise SporaxRuntimeError(
+            f"For 'init', the name of this machine must lead to an address that the other machines reach, but '{name}' leads to "
+            f"{offered}, where gloo (JAX's transport between CPUs) would listen. Write '{reached} {name}' into /etc/hosts of "
+            f"this machine, in place of '{offered} {name}'."
+        )
+    if offered != reached and not place.local_rank and ":" not in reached:
+        print(
+            f"sporax: rank {place.rank} reaches the job through {reached}, but gloo (JAX's transport between CPUs) listens at "
+            f"{offered}, where the name of this machine, '{name}', leads. Where other machines cannot reach that, write "
+            f"'{reached} {name}' into /etc/hosts.",
+            file=sys.stderr,
+        )
 
 
 def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:
@@ -190,15 +229,15 @@ class carry_over:  # noqa: N801 - a context manager used like a verb
     """Context in which JAX's backend is replaced; Tensors, Parameters and generators keep their values through it."""
 
     def __enter__(self) -> None:
-        self._kept = [(holder, array, np.asarray(array)) for holder, array in _held_arrays()]
-        for kept in self._kept:
+        self._saved = [(holder, array, np.asarray(array)) for holder, array in _held_arrays()]
+        for entry in self._saved:
             # An array that is alive when its backend goes would be a dangling buffer.
-            del kept[0].raw
+            del entry[0].raw
         backend.clear_backends()
 
     def __exit__(self, *_: object) -> None:
-        renewed = {ByIdentity(array): jnp.asarray(values, values.dtype) for _, array, values in self._kept}
-        for holder, array, _values in self._kept:  # several holders may share one array, and do so afterwards
+        renewed = {ByIdentity(array): jnp.asarray(values, values.dtype) for _, array, values in self._saved}
+        for holder, array, _values in self._saved:  # several holders may share one array, and do so afterwards
             holder.raw = renewed[ByIdentity(array)]
 
 

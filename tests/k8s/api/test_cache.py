@@ -19,7 +19,7 @@ def job_body(version: int, name: str = "job") -> dict:
 def pod_body(version: int, index: int = 0, uid: str = "uid-1", phase: str = "Running", name: str = "job") -> dict:
     labels = names.job_selector(name, "Worker") | {names.LABEL_INDEX: str(index)}
     metadata = {"name": f"{name}-worker-{index}", "namespace": "default", "labels": labels, "uid": uid}
-    owners = [{"uid": f"uid-{name}"}]
+    owners = [{"uid": "uid-of-another"}, {"uid": f"uid-{name}", "controller": True}]
     metadata |= {"resourceVersion": str(version), "ownerReferences": owners}
     return {"metadata": metadata, "status": {"phase": phase, "podIP": "10.0.0.1"}}
 

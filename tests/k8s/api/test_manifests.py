@@ -8,7 +8,7 @@ from support_k8s.jobs import job
 
 from sporax.k8s.api import manifests
 from sporax.k8s.resource.schema import custom_resource_definition
-from sporax.k8s.resource.spec import read_job
+from sporax.k8s.resource.spec import InvalidSpecError, read_job
 
 ROOT = Path(__file__).parents[3]
 
@@ -68,3 +68,13 @@ def test_there_are_examples_of_the_four_shapes_of_the_original():
 
 def test_a_job_in_a_test_can_run():
     assert read_job(job()).name == "job"
+
+
+def test_the_api_server_keeps_misspelled_fields_so_that_the_operator_can_name_them():
+    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    roles = schema["properties"]["msReplicaSpecs"]["additionalProperties"]
+    for part in (schema, roles, schema["properties"]["runPolicy"], schema["properties"]["securityPolicy"]):
+        assert part["x-kubernetes-preserve-unknown-fields"]
+    assert "x-kubernetes-preserve-unknown-fields" not in roles["properties"]["template"]
+    with pytest.raises(InvalidSpecError, match="spec.runPolicy.backofLimit: there is no such field"):
+        read_job(job(runPolicy={"backofLimit": 3}))

@@ -1,5 +1,8 @@
 """What is decided for a job, case by case; time and pods are given, nothing runs."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from support_k8s.jobs import job
 from support_k8s.simulation import START, Simulation
@@ -14,7 +17,7 @@ from sporax.k8s.decide.actions import (
     ResizeJob,
 )
 from sporax.k8s.decide.job_planning import refuse
-from sporax.k8s.decide.observed import Gang, Membership, Phase
+from sporax.k8s.decide.observed import Gang, PodPhase, ReportedMembership
 from sporax.k8s.resource.job_status import PodRecord, Status, read_status, status_patch, write_status
 
 
@@ -140,7 +143,7 @@ def test_a_server_that_is_killed_is_replaced_and_the_job_stays_running():
     assert simulation.names("Worker") == ["job-worker-0", "job-worker-1"]
     simulation.settle()
     assert simulation.state == "Running"
-    assert simulation.pods["job-ps-1"].phase is Phase.RUNNING
+    assert simulation.pods["job-ps-1"].phase is PodPhase.RUNNING
 
 
 def test_a_server_whose_node_is_lost_is_replaced():
@@ -186,8 +189,6 @@ def test_the_limit_of_failures_ends_the_job():
 
 
 def test_restarts_inside_a_pod_count_as_failures():
-    from dataclasses import replace
-
     simulation = running(policies(job(runPolicy={"backoffLimit": 2}), "OnFailure"))
     for count, state in ((2, "Running"), (3, "Failed")):
         simulation.pods["job-worker-1"] = replace(simulation.pods["job-worker-1"], restarts=count)
@@ -320,20 +321,20 @@ def test_an_elastic_job_fails_below_its_least_number_of_workers():
 
 
 def test_servers_leave_one_by_one_and_only_once_they_are_drained():
-    membership = Membership(True, 2, 3)
+    membership = ReportedMembership(True, 2, 3)
     simulation = running(job(servers=3, enableDynamicServer=True), membership=membership)
     simulation.scale("PS", 1)
     actions = simulation.step()
     assert ResizeJob(2, 1) in actions
     assert not any(isinstance(action, DeletePod) for action in actions)
-    simulation.extras["membership"] = Membership(True, 2, 1, frozenset({"job-ps-1", "job-ps-2"}))
+    simulation.extras["membership"] = ReportedMembership(True, 2, 1, frozenset({"job-ps-1", "job-ps-2"}))
     deleted = [action.name for action in simulation.step() if isinstance(action, DeletePod)]
     assert deleted == ["job-ps-2"]
     assert not [a for a in simulation.step() if isinstance(a, DeletePod)]  # the first is still going
     simulation.advance()
-    simulation.extras["membership"] = Membership(False, 2, 1, frozenset({"job-ps-1"}))
+    simulation.extras["membership"] = ReportedMembership(False, 2, 1, frozenset({"job-ps-1"}))
     assert not [a for a in simulation.step() if isinstance(a, DeletePod)]  # copies are being made
-    simulation.extras["membership"] = Membership(True, 2, 1, frozenset({"job-ps-1"}))
+    simulation.extras["membership"] = ReportedMembership(True, 2, 1, frozenset({"job-ps-1"}))
     simulation.settle()
     assert simulation.names("PS") == ["job-ps-0"]
     assert simulation.status.restarts == 0
@@ -341,10 +342,12 @@ def test_servers_leave_one_by_one_and_only_once_they_are_drained():
 
 @pytest.mark.parametrize("exit_code", [0, 75])
 def test_a_server_that_ends_by_itself_once_it_is_drained_is_reported_and_deleted(exit_code):
-    simulation = running(job(servers=3, enableDynamicServer=True), membership=Membership(True, 2, 3))
+    simulation = running(job(servers=3, enableDynamicServer=True), membership=ReportedMembership(True, 2, 3))
     simulation.scale("PS", 2)
     simulation.step()
-    simulation.extras["membership"] = Membership(True, 2, 2, frozenset({"job-ps-2"}) if exit_code else frozenset())
+    simulation.extras["membership"] = ReportedMembership(
+        True, 2, 2, frozenset({"job-ps-2"}) if exit_code else frozenset()
+    )
     simulation.end("job-ps-2", exit_code)
     actions = simulation.step()
     assert [action.name for action in actions if isinstance(action, DeletePod)] == ["job-ps-2"]
@@ -353,12 +356,12 @@ def test_a_server_that_ends_by_itself_once_it_is_drained_is_reported_and_deleted
 
 
 def test_a_server_that_joined_after_the_scheduler_was_told_makes_it_be_told_again():
-    simulation = running(job(servers=3, enableDynamicServer=True), membership=Membership(True, 2, 3))
+    simulation = running(job(servers=3, enableDynamicServer=True), membership=ReportedMembership(True, 2, 3))
     simulation.scale("PS", 2)
-    simulation.extras["membership"] = Membership(True, 2, 2)  # it aims at two, but knew of no third then
+    simulation.extras["membership"] = ReportedMembership(True, 2, 2)  # it aims at two, but knew of no third then
     assert ResizeJob(2, 2) in simulation.step()
     assert ResizeJob(2, 2) in simulation.step()
-    simulation.extras["membership"] = Membership(True, 2, 2, frozenset({"job-ps-2"}))
+    simulation.extras["membership"] = ReportedMembership(True, 2, 2, frozenset({"job-ps-2"}))
     assert ResizeJob(2, 2) not in simulation.step()
     assert simulation.pods["job-ps-2"].is_deleting
 
@@ -374,13 +377,13 @@ def test_no_server_is_deleted_while_the_scheduler_does_not_answer():
 
 
 def test_evictions_are_held_while_copies_are_made():
-    simulation = running(job(servers=2), membership=Membership(True, 2, 2))
-    simulation.extras["membership"] = Membership(False, 2, 2)
+    simulation = running(job(servers=2), membership=ReportedMembership(True, 2, 2))
+    simulation.extras["membership"] = ReportedMembership(False, 2, 2)
     result = simulation.plan()
     assert LimitEvictions(False) in result.actions
     assert result.wake_at is not None
     simulation.step()
-    simulation.extras["membership"] = Membership(True, 2, 2)
+    simulation.extras["membership"] = ReportedMembership(True, 2, 2)
     assert LimitEvictions(True) in simulation.step()
 
 
@@ -405,7 +408,7 @@ def test_the_first_rule_of_the_failure_policy_that_matches_decides():
 def test_a_gang_starts_all_at_once():
     simulation = Simulation(job(runPolicy={"schedulingPolicy": {"queue": "q"}}), gang=Gang.VOLCANO)
     actions = simulation.step()
-    assert EnsureShared(Gang.VOLCANO) in actions
+    assert EnsureShared(Gang.VOLCANO, 3) in actions
     assert len([a for a in actions if isinstance(a, CreatePod)]) == 3
     simulation.settle()
     simulation.end("job-worker-0")
@@ -451,3 +454,244 @@ def test_a_status_survives_being_stored_and_a_patch_says_what_changed():
     patch = status_patch(simulation.status, after)
     assert patch["pods"]["job-worker-0"] is None
     assert after.pods == {"job-ps-0": PodRecord(uid="x")}
+
+
+def test_a_condition_of_unknown_truth_leaves_an_ended_job_ended_and_foreign_conditions_are_kept():
+    simulation = running(job())
+    simulation.end("job-worker-0")
+    simulation.settle()
+    stored = write_status(simulation.status)
+    foreign = {"type": "QuotaReserved", "status": "Unknown", "reason": "Waiting", "observedGeneration": 4}
+    stored["conditions"].append(foreign)
+    simulation.status = read_status(stored)
+    assert simulation.status.is_finished
+    simulation.settle()
+    assert simulation.names("Scheduler") == []
+    conditions = write_status(simulation.status)["conditions"]
+    assert conditions[0] == foreign
+    assert conditions[-1]["type"] == "Succeeded"
+
+
+def test_a_part_of_a_status_that_cannot_be_read_takes_no_other_part_with_it():
+    simulation = running(job(servers=1))
+    stored = write_status(simulation.status)
+    stored["conditions"].insert(0, {"type": "Strange", "status": "Perhaps"})
+    stored["pods"]["job-worker-0"]["restarts"] = "many"
+    stored["startTime"] = "yesterday"
+    actual = read_status(stored)
+    assert actual.conditions == simulation.status.conditions
+    assert set(actual.pods) == set(simulation.status.pods) - {"job-worker-0"}
+    assert (actual.start_time, actual.sizes) == (None, simulation.status.sizes)
+
+
+def test_conditions_name_the_edition_of_the_spec_that_they_are_about():
+    simulation = running(job(enableDynamicWorker=True))
+    simulation.scale("Worker", 3)
+    simulation.settle()
+    assert {item.observed_generation for item in simulation.status.conditions if item.status == "True"} == {2}
+    assert simulation.events.count("MSJobRunning") == 1
+
+
+def test_no_empty_text_is_written_since_some_api_servers_take_it_for_null():
+    simulation = running(job())
+    simulation.scale("Worker", 5)
+    simulation.settle()
+    simulation.scale("Worker", 2)
+    simulation.settle()
+    simulation.status = refuse("job", 4, simulation.status, "spec.x: wrong", simulation.now).status
+    simulation.settle()
+    texts = [value for item in write_status(simulation.status)["conditions"] for value in item.values()]
+    assert simulation.condition("Scaled") == "AsAsked"
+    assert simulation.condition("SpecAccepted") == "Valid"
+    assert "" not in texts
+
+
+def test_no_server_may_be_evicted_before_all_serve_and_the_scheduler_says_that_all_copies_exist():
+    simulation = running(job(servers=2), membership=ReportedMembership(True, 2, 2))
+    assert simulation.status.servers_may_be_evicted
+    simulation.end("job-ps-1", 137)
+    assert LimitEvictions(False) in simulation.step()  # the scheduler does not know of the loss yet
+    for _ in range(3):
+        simulation.advance()
+        simulation.step()
+    simulation.pods["job-ps-1"] = replace(simulation.pods["job-ps-1"], is_ready=False)  # it is importing
+    simulation.step()
+    assert not simulation.status.servers_may_be_evicted
+    assert simulation.plan().wake_at is not None
+    simulation.pods["job-ps-1"] = replace(simulation.pods["job-ps-1"], is_ready=True)
+    simulation.extras["membership"] = None  # the scheduler is silent for a moment
+    assert LimitEvictions(True) not in simulation.step()
+    simulation.extras["membership"] = ReportedMembership(False, 2, 2)
+    assert LimitEvictions(True) not in simulation.step()
+    assert simulation.plan().wake_at is not None
+    simulation.extras["membership"] = ReportedMembership(True, 2, 2)
+    assert LimitEvictions(True) in simulation.step()
+
+
+def test_a_server_that_its_scheduler_has_replaced_is_started_again_and_has_not_failed():
+    simulation = running(job(servers=2, runPolicy={"backoffLimit": 0}))
+    simulation.end("job-ps-1", 75)
+    simulation.settle()
+    assert (simulation.state, simulation.status.restarts, simulation.status.failures) == ("Running", 1, 0)
+
+
+def test_a_rule_of_the_user_about_a_replaced_server_wins():
+    rules = [{"action": "FailJob", "roles": ["PS"], "exitCodes": [75]}]
+    simulation = running(job(servers=2, failurePolicy={"rules": rules}))
+    simulation.end("job-ps-1", 75)
+    simulation.settle()
+    assert simulation.state == "Failed"
+
+
+def test_a_container_that_fails_in_place_of_the_trainer_is_named_with_its_code():
+    simulation = running(policies(job(), "ExitCode"))
+    simulation.end("job-worker-1", 3, "Error")
+    simulation.pods["job-worker-1"] = replace(simulation.pods["job-worker-1"], failed_container="setup")
+    simulation.settle()
+    message = simulation.status.condition("Failed").message
+    assert message == "Pod job-worker-1 failed: container 'setup' ended with exit code 3, Error."
+
+
+def test_a_pod_on_a_node_that_does_not_answer_is_not_said_to_run_and_goes_on_when_the_node_is_back():
+    simulation = running(job())
+    there = simulation.pods["job-worker-1"]
+    simulation.pods["job-worker-1"] = replace(there, is_unreachable=True, is_ready=False, node="node-7")
+    simulation.step()
+    assert simulation.status.condition("Running").status == "False"
+    condition = simulation.status.condition("PodsReachable")
+    assert (condition.status, condition.reason) == ("False", "NodeNotReady")
+    assert "job-worker-1 (node node-7)" in condition.message
+    assert "out-of-service" in condition.message
+    assert simulation.step() == ()  # said once
+    simulation.pods["job-worker-1"] = there
+    simulation.settle()
+    assert simulation.state == "Running"
+    assert (simulation.condition("PodsReachable"), simulation.status.restarts) == ("NodesAnswer", 0)
+
+
+def test_a_pod_that_does_not_end_long_after_its_deletion_is_told_with_what_to_do():
+    simulation = running(job())
+    end = simulation.now + timedelta(seconds=30)
+    simulation.pods["job-worker-1"] = replace(simulation.pods["job-worker-1"], is_deleting=True, deleted_by=end)
+    simulation.step()
+    assert simulation.status.condition("PodsReachable") is None
+    assert simulation.plan().wake_at == end + timedelta(seconds=30)
+    simulation.wait(60)
+    simulation.step()
+    assert "job-worker-1" in simulation.status.condition("PodsReachable").message
+    simulation.advance()  # the user deletes it with --force
+    simulation.settle()
+    assert simulation.state == "Running"
+
+
+def test_the_size_of_a_gang_follows_the_size_of_the_job():
+    body = job(workers=3, enableDynamicWorker=True, runPolicy={"schedulingPolicy": {"minAvailable": 3}})
+    simulation = running(body, gang=Gang.VOLCANO)
+    assert simulation.gang_members == 3  # of four pods
+    simulation.scale("Worker", 1)
+    simulation.settle()
+    assert simulation.gang_members == 2
+
+
+def test_a_pod_group_that_is_deleted_comes_back_and_suspended_or_ended_jobs_have_none():
+    simulation = running(job(runPolicy={"schedulingPolicy": {"queue": "q"}}), gang=Gang.VOLCANO)
+    simulation.gang_members = None
+    simulation.settle()
+    assert simulation.gang_members == 3
+    simulation.spec(runPolicy={"schedulingPolicy": {"queue": "q"}, "suspend": True})
+    simulation.status = simulation.plan().status  # the operator dies before it acts
+    simulation.settle()
+    assert simulation.gang_members is None
+    simulation.spec(runPolicy={"schedulingPolicy": {"queue": "q"}})
+    simulation.settle()
+    assert simulation.gang_members == 3
+    simulation.end("job-worker-0")
+    simulation.status = simulation.plan().status
+    simulation.settle()
+    assert simulation.gang_members is None
+
+
+@pytest.mark.parametrize("ends", ["job-worker-1", "job-scheduler-0"])
+def test_the_whole_job_starts_again_as_often_as_is_allowed(ends):
+    simulation = running(job(runPolicy={"maxRestarts": 2}))
+    for number, delay in ((1, 1), (2, 2)):
+        before = {name: pod.uid for name, pod in simulation.pods.items()}
+        simulation.end(ends, 3)
+        actions = simulation.step()
+        assert {action.name for action in actions if isinstance(action, DeletePod)} == set(before)
+        assert simulation.status.job_restarts == number
+        assert simulation.condition("Restarting") == "MSJobRestarting"
+        assert f"({number} of 2, spec.runPolicy.maxRestarts): Pod {ends} failed: exit code 3" in (
+            simulation.status.condition("Restarting").message
+        )
+        simulation.advance()
+        assert simulation.names() == []
+        assert simulation.plan().wake_at == simulation.now + timedelta(seconds=delay)
+        assert simulation.plan().actions == ()
+        simulation.wait(delay)
+        simulation.settle()
+        assert simulation.state == "Running"
+        assert simulation.names() == sorted(before)
+        assert not set(before.values()) & {pod.uid for pod in simulation.pods.values()}
+    assert (simulation.status.restarts, simulation.status.failures) == (6, 2)
+    simulation.end(ends, 3)
+    simulation.settle()
+    assert simulation.condition("Failed") == "MSJobFailed"
+
+
+def test_a_whole_restart_is_counted_once_although_the_operator_dies_before_it_deletes():
+    simulation = running(job(runPolicy={"maxRestarts": 5}))
+    simulation.end("job-worker-0", 1)
+    simulation.status = simulation.plan().status  # stored, nothing carried out
+    simulation.settle()
+    assert simulation.status.job_restarts == 1
+    assert simulation.names() == []
+    simulation.wait(1)
+    simulation.settle()
+    assert simulation.state == "Running"
+    assert (simulation.status.job_restarts, simulation.status.restarts) == (1, 3)
+
+
+def test_no_pod_starts_again_with_the_job_before_all_old_ones_are_gone():
+    """A worker that takes its time to end would take part in the job that starts again, in the place of the new one."""
+    simulation = running(job(runPolicy={"maxRestarts": 1}))
+    simulation.end("job-worker-1", 1)
+    simulation.step()
+    slow = simulation.pods["job-worker-0"]
+    simulation.wait(10)
+    for _ in range(3):
+        simulation.advance()
+        simulation.pods["job-worker-0"] = slow
+        assert not [action for action in simulation.step() if isinstance(action, CreatePod)]
+    simulation.advance()
+    simulation.settle()
+    assert simulation.state == "Running"
+    assert simulation.pods["job-worker-0"].uid != slow.uid
+
+
+def test_workers_that_had_succeeded_run_again_with_the_whole_job():
+    simulation = running(job(successPolicy="AllWorkers", runPolicy={"maxRestarts": 1}))
+    simulation.end("job-worker-0", 0)
+    simulation.settle()
+    simulation.end("job-worker-1", 1)
+    simulation.settle()
+    simulation.wait(1)
+    simulation.settle()
+    assert simulation.names("Worker") == ["job-worker-0", "job-worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"failurePolicy": {"rules": [{"action": "FailJob", "exitCodes": [3]}]}}, "MSJobFailed"),
+        ({"runPolicy": {"maxRestarts": 5, "backoffLimit": 0}}, "MSJobFailed"),
+    ],
+)
+def test_a_rule_and_a_limit_end_a_job_for_good(spec, reason):
+    simulation = running(job(**{"runPolicy": {"maxRestarts": 5}, **spec}))
+    simulation.end("job-worker-1", 3)
+    simulation.settle()
+    simulation.wait(5)
+    simulation.settle()
+    assert (simulation.condition("Failed"), simulation.state) == (reason, "Failed")
+    assert simulation.status.job_restarts == 0

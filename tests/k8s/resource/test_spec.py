@@ -7,8 +7,8 @@ from sporax.k8s.resource import names
 from sporax.k8s.resource.spec import (
     CleanPodPolicy,
     InvalidSpecError,
+    PodRole,
     RestartPolicy,
-    Role,
     SuccessPolicy,
     managed_elsewhere,
     read_job,
@@ -21,8 +21,8 @@ def test_the_original_fields_have_the_original_defaults():
     for part in body["spec"]["msReplicaSpecs"].values():
         del part["replicas"]
     spec = read_job(body).spec
-    assert [spec.replicas(item) for item in Role] == [1, 1, 1]
-    assert {spec.replica_spec(item).restart_policy for item in Role} == {RestartPolicy.NEVER}
+    assert [spec.replicas(item) for item in PodRole] == [1, 1, 1]
+    assert {spec.replica_spec(item).restart_policy for item in PodRole} == {RestartPolicy.NEVER}
     assert spec.success_policy is SuccessPolicy.DEFAULT
     assert spec.run_policy.clean_pod_policy is CleanPodPolicy.RUNNING
     assert spec.run_policy.backoff_limit is None
@@ -35,13 +35,13 @@ def test_role_names_may_be_written_in_any_case():
     roles = body["spec"]["msReplicaSpecs"]
     body["spec"]["msReplicaSpecs"] = {"worker": roles["Worker"], "SCHEDULER": roles["Scheduler"], "ps": role(3)}
     spec = read_job(body).spec
-    assert [spec.replicas(item) for item in Role] == [1, 3, 2]
+    assert [spec.replicas(item) for item in PodRole] == [1, 3, 2]
 
 
 def test_fields_left_empty_in_yaml_take_their_defaults():
     body = job(runPolicy=None, successPolicy=None)
     body["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] = None
-    assert read_job(body).spec.replica_spec(Role.WORKER).restart_policy is RestartPolicy.NEVER
+    assert read_job(body).spec.replica_spec(PodRole.WORKER).restart_policy is RestartPolicy.NEVER
 
 
 def test_the_scheduler_listens_where_its_port_of_that_name_says():

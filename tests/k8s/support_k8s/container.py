@@ -89,6 +89,9 @@ class ContainerStarter:
             folder.mkdir(parents=True, exist_ok=True)
             return folder
         folder = self.folder / "tmp" / uid / f"volume-{volume['name']}"
+        if "emptyDir" in volume:
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
         if config_map := volume.get("configMap"):
             data = self.read("configmaps", namespace, config_map["name"])["data"]
             return _write_files(folder, {name: text.encode() for name, text in data.items()})

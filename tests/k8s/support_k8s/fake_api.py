@@ -1,7 +1,7 @@
 """An API server in this process, for faults that a real one has too rarely: conflicts, expired watches, throttling, cuts.
 
 It stores objects with resource versions, answers lists, gets, creates, merge patches and deletes, and streams watches. It
-checks no schema, knows no defaults, collects no garbage: the real control plane of `control_plane` does.
+knows preconditions and dry runs; it checks no schema, knows no defaults, collects no garbage: the real control plane of `control_plane` does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import copy
 import itertools
 import json
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +25,11 @@ _RESOURCES = {
     "v1": [("namespaces", "Namespace"), ("pods", "Pod"), ("services", "Service"), ("events", "Event"), ("persistentvolumeclaims", "PersistentVolumeClaim")],
     "mindspore.gitee.com/v1": [("msjobs", "MSJob")],
     "apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition")],
+    "networking.k8s.io/v1": [("networkpolicies", "NetworkPolicy")],
     "policy/v1": [("poddisruptionbudgets", "PodDisruptionBudget")],
 }  # fmt: skip
 
+_PRECONDITIONS = ("uid", "resourceVersion")
 _GLOBAL = ("namespaces", "customresourcedefinitions")
 
 
@@ -35,6 +38,7 @@ class Faults:
     """What goes wrong. `answers` are status codes given instead of an answer, in turn, by method and plural."""
 
     answers: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    refuse: Callable[[str, Body], tuple[int, str] | None] = lambda plural, body: None
     watch_seconds: float = 3600.0
     watch_delay: float = 0.0
     expire_watches: bool = False
@@ -51,6 +55,7 @@ class FakeApi:
         self.objects: dict[Key, Body] = {}
         self.faults = Faults()
         self.calls: Counter[tuple[str, str]] = Counter()
+        self.hidden: set[str] = set()
         self.url = ""
         self._versions = itertools.count(1)
         self._watchers: list[tuple[str, asyncio.Queue[Body]]] = []
@@ -95,6 +100,16 @@ class FakeApi:
     def names(self, plural: str) -> list[str]:
         return sorted(name for kind, _, name in self.objects if kind == plural)
 
+    def hide(self, plural: str) -> None:
+        """A definition is deleted, with all of its objects; who watched them hears of it."""
+        for kind, _, name in list(self.objects):
+            if kind == plural:
+                self.remove(plural, name)
+        self.hidden.add(plural)
+        for watched, queue in self._watchers:
+            if watched == plural:
+                queue.put_nowait({})
+
     def cut_watches(self) -> None:
         """Every open watch ends, as when a proxy restarts."""
         for _, queue in self._watchers:
@@ -117,7 +132,7 @@ class FakeApi:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
-        if plural not in [item for item, _ in _RESOURCES.get(group, [])]:
+        if plural in self.hidden or plural not in [item for item, _ in _RESOURCES.get(group, [])]:
             return _failure(404, "the server could not find the requested resource")
         self.calls[request.method, plural] += 1
         if "watch" in request.query:
@@ -134,6 +149,10 @@ class FakeApi:
             case "POST":
                 body = await request.json()
                 metadata = body["metadata"]
+                if (refused := self.faults.refuse(plural, body)) is not None:
+                    return _failure(*refused)
+                if request.query.get("dryRun") == "All":
+                    return web.json_response(body, status=201)
                 metadata.setdefault("name", f"{metadata.get('generateName', '')}{next(self._versions)}")
                 if (plural, namespace, metadata["name"]) in self.objects:
                     return _failure(409, "AlreadyExists")
@@ -144,11 +163,13 @@ class FakeApi:
         stored = self.objects[key]
         if request.method == "PATCH":
             patch = await request.json()
-            version = patch.get("metadata", {}).pop("resourceVersion", None)
-            if version is not None and version != stored["metadata"]["resourceVersion"]:
+            if not _holds({key: patch.get("metadata", {}).pop(key, None) for key in _PRECONDITIONS}, stored):
                 return _failure(409, "Conflict")
             return web.json_response(self.put(plural, _merge(stored, patch)))
         if request.method == "DELETE":
+            options = await request.json() if request.can_read_body else {}
+            if not _holds(options.get("preconditions", {}), stored):
+                return _failure(409, "Conflict")
             self.remove(plural, name)
         return web.json_response(stored)
 
@@ -214,8 +235,14 @@ class FakeApi:
                 "verbs": verbs,
             }
             for plural, kind in _RESOURCES[version]
+            if plural not in self.hidden
         ]
         return web.json_response({"groupVersion": version, "resources": resources})
+
+
+def _holds(preconditions: dict[str, str | None], stored: Body) -> bool:
+    """Whether an object is the one that a call means."""
+    return all(value in (None, stored["metadata"][key]) for key, value in preconditions.items())
 
 
 def _merge(stored: Any, patch: Any) -> Any:

@@ -89,6 +89,12 @@ INVALID = [
     ),
     ("failure rule without action", changed("spec/failurePolicy", {"rules": [{"exitCodes": [3]}]}), "action"),
     ("impossible exit code", changed("spec/failurePolicy", {"rules": [{"action": "FailJob", "exitCodes": [0]}]}), "exitCodes"),
+    (
+        "a failure rule that is never asked",
+        changed("spec/failurePolicy", {"rules": [{"action": "Ignore", "roles": ["Worker"]}]}, workers=2)
+        | {"spec": job(failurePolicy={"rules": [{"action": "Ignore"}]})["spec"] | {"msReplicaSpecs": {"Worker": role(1, restartPolicy="OnFailure")}}},
+        "failurePolicy",
+    ),
     ("two kinds of keys", changed("spec/securityPolicy", {kind: {"secretRef": {"name": "k"}} for kind in ("curve", "token")}), "securityPolicy"),
     ("keys without a Secret", changed("spec/securityPolicy", {"curve": {}}), "secretRef"),
     ("a Secret without a name", changed("spec/securityPolicy", {"token": {"secretRef": {"name": ""}}}), "name"),

@@ -40,6 +40,8 @@ class Running:
     restart_at: float = 0.0
     kill_at: float | None = None
     last_state: dict[str, Any] = field(default_factory=dict)
+    is_ready: bool = True
+    probe_at: float = 0.0
     is_over: bool = False
 
     @property
@@ -176,6 +178,7 @@ class ProcessKubelet:
             return
         code = pod.process.poll()
         if code is None:
+            self._probe(pod)
             return
         code = 128 - code if code < 0 else code
         self.log.append((time.time(), pod.name, f"exit {code}"))
@@ -216,7 +219,19 @@ class ProcessKubelet:
         else:
             pod.process = self._starter.start(pod.body, pod.address)
             self.log.append((time.time(), pod.name, "start"))
-        self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=True)
+        pod.is_ready = self.is_idle or _probe_command(pod) is None
+        self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=pod.is_ready)
+
+    def _probe(self, pod: Running) -> None:
+        """Ask a pod's readiness probe, a command in its mount namespace, and report what has changed."""
+        command = _probe_command(pod)
+        if command is None or pod.process is None or time.monotonic() < pod.probe_at:
+            return
+        pod.probe_at = time.monotonic() + 0.5
+        done = subprocess.run(["nsenter", "-t", str(pod.process.pid), "-m", *command], capture_output=True, timeout=10)
+        if (done.returncode == 0) != pod.is_ready:
+            pod.is_ready = done.returncode == 0
+            self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=pod.is_ready)
 
     def _write_hosts(self) -> None:
         """The DNS names that headless services give pods."""
@@ -286,6 +301,12 @@ class ProcessKubelet:
             if number == signal.SIGKILL:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     pod.process.wait(timeout=5)
+
+
+def _probe_command(pod: Running) -> list[str] | None:
+    """The command of a pod's readiness probe; None without one."""
+    container = next(item for item in pod.body["spec"]["containers"] if item["name"] == "mindspore")
+    return (container.get("readinessProbe") or {}).get("exec", {}).get("command")
 
 
 def _now() -> str:

@@ -6,9 +6,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sporax.k8s.decide.actions import Action, CreatePod, DeleteJob, DeletePod, Plan, Report
+from sporax.k8s.decide.actions import (
+    Action,
+    Actions,
+    CreatePod,
+    DeleteJob,
+    DeletePod,
+    DeletePodGroup,
+    EnsureShared,
+    Report,
+)
 from sporax.k8s.decide.job_planning import plan
-from sporax.k8s.decide.observed import Phase, Pod
+from sporax.k8s.decide.observed import Pod, PodPhase
 from sporax.k8s.resource.job_status import Status
 from sporax.k8s.resource.names import pod_name
 from sporax.k8s.resource.spec import read_job
@@ -27,11 +36,19 @@ class Simulation:
         self.now = START
         self.created = 0
         self.is_deleted = False
+        self.gang_members: int | None = None
         self.largest: dict[str, int] = {}
         self.events: list[str] = []
 
-    def plan(self) -> Plan:
-        return plan(read_job(self.body), self.status, list(self.pods.values()), self.now, **self.extras)
+    def plan(self) -> Actions:
+        return plan(
+            read_job(self.body),
+            self.status,
+            list(self.pods.values()),
+            self.now,
+            gang_members=self.gang_members,
+            **self.extras,
+        )
 
     def step(self) -> tuple[Action, ...]:
         """Plan once and carry it out."""
@@ -55,7 +72,7 @@ class Simulation:
         """Let pods go on as they would: pending ones run, deleted ones go."""
         before = dict(self.pods)
         self.pods = {
-            name: replace(pod, phase=Phase.RUNNING, is_ready=True) if pod.phase is Phase.PENDING else pod
+            name: replace(pod, phase=PodPhase.RUNNING, is_ready=True) if pod.phase is PodPhase.PENDING else pod
             for name, pod in self.pods.items()
             if not pod.is_deleting
         }
@@ -63,7 +80,7 @@ class Simulation:
 
     def end(self, name: str, code: int | None = 0, reason: str = "") -> None:
         """A pod's process ends; with code None its node is lost."""
-        phase = Phase.SUCCEEDED if code == 0 else Phase.FAILED
+        phase = PodPhase.SUCCEEDED if code == 0 else PodPhase.FAILED
         self.pods[name] = replace(self.pods[name], phase=phase, exit_code=code, is_ready=False, reason=reason)
 
     def wait(self, seconds: float) -> None:
@@ -101,6 +118,10 @@ class Simulation:
             case DeletePod(name, uid):
                 if name in self.pods and self.pods[name].uid == uid:
                     self.pods[name] = replace(self.pods[name], is_deleting=True)
+            case EnsureShared(gang, members) if gang is not None:
+                self.gang_members = members
+            case DeletePodGroup():
+                self.gang_members = None
             case DeleteJob():
                 self.is_deleted = True
             case Report(_, reason, _):

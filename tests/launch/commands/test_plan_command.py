@@ -1,6 +1,7 @@
 """`sporax plan`: the plan of a script's first step, and nothing after it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,25 @@ def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert "Plan for 8 devices" in page
+
+
+def test_a_plan_by_hand_has_time_throughput_and_memory_against_the_limit(plan, script, tmp_path):
+    done = plan("--devices", "8", "--hardware", "h100", "--memory", "2MB", "--json", "plan.json", "script.py")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "h100" in text
+    assert " samples/s" in text
+    assert " of 2 MB" in text
+    value = json.loads((tmp_path / "plan.json").read_text())
+    assert value["search"] is None
+    found = value["headline"]
+    assert (found["hardware"], found["samples"], found["limit_bytes"]) == ("h100", 8, 2_000_000)
+    assert found["samples_per_second"] == pytest.approx(8 / found["seconds"])
+
+
+def test_on_simulated_devices_a_sentence_says_what_the_figures_mean(plan, script):
+    assert "share the cores of one machine" in " ".join(plan("--devices", "8", "script.py").stdout.split())
+    assert "share the cores" not in " ".join(plan("--devices", "8", "--hardware", "h100", "script.py").stdout.split())
 
 
 def test_more_steps_are_planned_one_after_another_and_none_runs(plan, write, tmp_path):
@@ -447,6 +467,23 @@ def test_pipelines_that_need_more_than_the_memory_are_an_error(plan, write, mode
     assert "must fit into 0.100 MB per device, but" in done.stderr
     assert "stage" not in done.stdout
     if mode == "semi_auto_parallel":
-        done = plan("--devices", "8", "--hardware", "h100", "--memory", "1MB", script, mode)
+        done = plan("--devices", "8", "--hardware", "h100", "--memory", "2MB", script, mode)
         assert done.returncode == 0, done.stderr
         assert "peak memory" in done.stdout
+        # The headline is of the step of all four micro batches, under the limit that was set.
+        assert re.search(r"hardware +h100\n", done.stdout)
+        assert re.search(r"throughput +[\d,]+ samples/s", done.stdout)
+        assert re.search(r"model FLOPs utilization +\S+%", done.stdout)
+        assert re.search(r"peak memory of a device +\S+ \S+ of 2(\.0+)? MB", done.stdout)
+
+
+def test_pipelines_are_compared(plan, write):
+    script = write("pipeline.py", PIPELINE)
+    done = plan("--compare", "h100,h200", "--devices", "8", script, "semi_auto_parallel")
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()[2:]
+    assert [row.split()[0] for row in rows] == ["h100", "h200"]
+    assert all(row.split()[2] == "8" and "%" in row for row in rows)
+    done = plan("--compare", "h100,h200", "--devices", "8", "--out", "plans.html", script, "semi_auto_parallel")
+    assert done.returncode == 2
+    assert "--out together with --compare must be of steps of one stage" in done.stderr

@@ -7,11 +7,11 @@ from sporax.cluster import ports
 from sporax.launch import options
 from sporax.launch.jobs import cores
 from sporax.launch.jobs.allocation import allocation_settings
-from sporax.launch.jobs.job import Job, connection_variables, plan_job
+from sporax.launch.jobs.job import NodeJob, connection_variables, plan_job
 from sporax.launch.options import RUN_DEFAULTS
 
 
-def plan(*words: str, **variables: str) -> Job:
+def plan(*words: str, **variables: str) -> NodeJob:
     parser = argparse.ArgumentParser()
     options.add_arguments(parser, RUN_DEFAULTS)
     chosen = options.checked(parser.parse_args([*words, "sh"]), RUN_DEFAULTS)
@@ -113,6 +113,6 @@ def test_a_master_address_that_is_not_here(words: list[str]):
 
 
 def test_whose_output_is_shown():
-    assert plan("--worker_num=3").shown == (0, 1, 2)
-    assert plan("--worker_num=3", "--tail_worker_log=1").shown == (1,)
-    assert plan("--worker_num=3", "--join=False").shown == ()
+    assert plan("--worker_num=3").printed == (0, 1, 2)
+    assert plan("--worker_num=3", "--tail_worker_log=1").printed == (1,)
+    assert plan("--worker_num=3", "--join=False").printed == ()

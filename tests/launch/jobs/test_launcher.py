@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -218,11 +219,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def two_nodes(start, script: Path, *flags: object) -> list[subprocess.Popen[str]]:
-    """Launch a four-rank job as two nodes would."""
+def two_nodes(start, script: Path, *flags: object, later: float = 0.0) -> list[subprocess.Popen[str]]:
+    """Launch a four-rank job as two nodes would, the one with the scheduler so many seconds after the other."""
     port = free_port()
     return [
-        start(
+        time.sleep(later * (1 - node))
+        or start(
             "run", "--worker_num", 4, "--local_worker_num", 2, "--node_rank", node, "--master_port", port,
             "--log_dir", f"node{node}", *flags, script,
         )
@@ -250,6 +252,15 @@ def test_a_failure_on_one_node_ends_the_other(write, start, joined: bool):
     assert "rank 3 (" in answers[1]
 
 
+def test_a_failure_reaches_a_node_that_starts_seconds_later(write, start):
+    """As on a machine with much other work, where Python takes long to start."""
+    script = write("script.py", "import os\nif os.environ['RANK_ID'] == '3': os.kill(os.getpid(), 9)\n" + JOIN)
+    nodes = two_nodes(start, script, later=8.0)
+    answers = [node.communicate(timeout=60)[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [137, 1]
+    assert "rank 3 (" in answers[1]
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
 def test_a_killed_rank_is_named_though_others_end_by_exceptions_before(write, run, seconds: float):
     """The system needs a while to end a process; its connections are gone before, and the others see that at once."""
@@ -269,11 +280,11 @@ raise RuntimeError("Connection reset by peer")
 def test_a_cluster_started_by_hand(write, environ, tmp_path):
     script = write("script.py", """
 import os
-from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.environment import RankEnvironment, ProcessRole
 from sporax.cluster.membership import join
 from sporax.cluster.scheduler import serve_cluster
 me = RankEnvironment.from_environ(os.environ)
-if me.role is Role.SCHEDULER:
+if me.role is ProcessRole.SCHEDULER:
     serve_cluster(me)
 else:
     print(me.node_id, join(me).environment.rank)
@@ -349,3 +360,30 @@ def test_ranks_find_a_token_that_nobody_else_can_read_and_nothing_stays(run, wri
     assert "0o600 0o700" in job.stdout
     assert "64 characters" in job.stdout
     assert not any((tmp_path / "temporary").iterdir())
+
+
+FAILING = """
+import os
+def inner():
+    raise ValueError("my own failure")
+if os.environ["RANK_ID"] == "1":
+    inner()
+import time
+time.sleep(60)
+"""
+
+
+def test_the_traceback_of_a_failing_rank_is_shown_once(run, write):
+    write("script.py", FAILING)
+    done = run("run", "--worker_num", "2", "script.py")
+    text = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert text.count("Traceback (most recent call last)") == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "  | last line of worker_1.log, shown above:",
+        "  | ValueError: my own failure",
+    ]
+    # Where its output is not shown, its log is quoted.
+    done = run("run", "--worker_num", "2", "--tail_worker_log", "0", "script.py")
+    assert "Traceback" not in done.stdout
+    assert done.stderr.count("Traceback (most recent call last)") == 1

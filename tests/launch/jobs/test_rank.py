@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sporax.launch.jobs import rank
-from sporax.launch.target import Kind, Target
+from sporax.launch.target import Target, TargetKind
 
 KILLED = -9
 WATCH = """
@@ -44,9 +44,9 @@ def test_a_rank_that_starts_after_the_launcher_has_gone_ends_at_once():
 
 
 def test_rank_command():
-    command = rank.rank_command(Target(Kind.SCRIPT, "a.py", ("--x",)), 7, (1, 2))
+    command = rank.rank_command(Target(TargetKind.SCRIPT, "a.py", ("--x",)), 7, (1, 2))
     assert command == [sys.executable, "-m", "sporax.launch.jobs.rank", "7", "1,2", "script", "a.py", "--x"]
-    assert rank.rank_command(Target(Kind.MODULE, "a"), 7, None)[4] == "-"
+    assert rank.rank_command(Target(TargetKind.MODULE, "a"), 7, None)[4] == "-"
 
 
 def test_a_target_that_cannot_start_says_so_in_the_log(run, tmp_path):

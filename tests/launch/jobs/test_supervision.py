@@ -17,9 +17,9 @@ from sporax.launch.jobs.supervision import (
     ClusterFormed,
     Finish,
     GraceOver,
-    Phase,
     RankJoined,
     RanksEnded,
+    RunPhase,
     SignalCame,
     SignalRanks,
     StartGrace,
@@ -158,7 +158,7 @@ def test_no_sequence_of_events_breaks_the_supervision(seed: int):
         event = dice.choice(EVENTS)
         if job.running and dice.random() < 0.3:
             event = RanksEnded({dice.choice(sorted(job.running)): dice.choice([0, 0, 1, -9])})
-        wrong |= job.phase is Phase.STOPPING
+        wrong |= job.phase is RunPhase.STOPPING
         for instruction in job.handle(event):
             match instruction:
                 case Finish(exit_code):

@@ -6,9 +6,9 @@ import numpy as np
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement, axes_index
-from sporax.lowering.execute.local_task import DevicePosition, Task
+from sporax.lowering.execute.local_task import DevicePosition, LocalTask
 from sporax.lowering.ingest.describe import describe
-from sporax.planner.rules import Kind, rule_for
+from sporax.planner.rules import FactorKind, rule_for
 
 MESH = DeviceMatrix((2, 2, 2))
 X, W = jnp.ones((8, 4)), jnp.ones((4, 6))
@@ -19,7 +19,7 @@ def task(function, *args, assignment):
     (eqn,) = jax.make_jaxpr(function)(*args).jaxpr.eqns
     operation = describe(eqn)
     rule = rule_for(operation)
-    return Task(eqn.primitive, operation, rule, assignment(rule), MESH), eqn
+    return LocalTask(eqn.primitive, operation, rule, assignment(rule), MESH), eqn
 
 
 def by_size(rule, axes):
@@ -38,9 +38,9 @@ def test_placements_follow_from_the_assignment():
 
 def test_axes_of_a_kind_of_factor():
     product, _ = task(jnp.matmul, X, W, assignment=lambda rule: by_size(rule, {8: (0,), 6: (), 4: (2, 1)}))
-    assert product.axes_of(Kind.REDUCE) == (2, 1)
-    assert product.axes_of(Kind.MAP) == (0,)
-    assert product.axes_of(Kind.PARTIAL) == ()
+    assert product.axes_of(FactorKind.REDUCE) == (2, 1)
+    assert product.axes_of(FactorKind.MAP) == (0,)
+    assert product.axes_of(FactorKind.PARTIAL) == ()
 
 
 def test_results_are_a_list_however_many_there_are():

@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sporax.ir.marks import DerivativeMark, GradientMark, OperatorMark, Side
+from sporax.ir.marks import FROM_FILE, DerivativeMark, GradientMark, OperatorMark, Side
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.planner.pins.named_strategies import FROM_FILE
 
 X = jnp.ones((4, 4))
 OWN, NEW = ((2, 1),), ((1, 4),)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.marks import host_transfer
 from sporax.lowering.passes.pass_order import with_hosts
+from sporax.lowering.rewriter import flat
 
 X = jnp.arange(4, dtype=jnp.float32)
 
@@ -30,7 +30,7 @@ def test_a_function_of_the_host_and_its_derivative_run_there():
         assert not any(host_transfer.runs_on_host(eqn) for eqn in program(jnp.sin).jaxpr.eqns)
 
 
-def test_what_comes_from_the_host_is_not_brought_back_to_be_fetched():
+def test_what_comes_from_the_host_is_not_brought_back_to_be_fetched(lines):
     def function(x):
         (away,) = host_transfer.to_host([x * 2])
         (here,) = host_transfer.to_device([away])
@@ -41,6 +41,14 @@ def test_what_comes_from_the_host_is_not_brought_back_to_be_fetched():
     after = host_transfer.without_round_trips(before)
     assert host_transfer.transfers(before) == [("to host", 16), ("to device", 16), ("to host", 16)]
     assert host_transfer.transfers(after) == [("to host", 16)]  # the result; the sine reads what never left
+    assert lines(before) == [
+        "in a",
+        "b = mul a 2.0",
+        *("c = device_put b", "d = device_put c", "e = device_put d"),
+        "f = sin d",
+        "out f e",
+    ]
+    assert lines(after) == ["in a", "b = mul a 2.0", "c = device_put b", "d = sin b", "out d c"]
     for one, other in zip(jaxpr_as_fun(after)(X), function(X), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.ir.marks import DerivativeMark, OperatorMark, Side
-from sporax.lowering.marks.mark_primitive import apply_mark, mark_p, next_number
+from sporax.lowering.marks.mark_primitive import apply_mark, mark_p
 
 MARK = OperatorMark("MatMul", 7, Side.IN, ((2, 1),), None, ())
 
@@ -31,8 +31,3 @@ def test_a_cotangent_finds_the_mark_of_its_tensor():
 
 def test_without_tensors_there_is_no_mark():
     assert apply_mark([], MARK) == []
-
-
-def test_numbers_of_marks_ascend():
-    first = next_number()
-    assert next_number() > first

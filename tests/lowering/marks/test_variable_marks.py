@@ -14,12 +14,13 @@ A, B = jnp.asarray([1.0, 2.0]), jnp.asarray([[3.0], [4.0]])
 X = jnp.asarray([10.0, 20.0])
 
 
-def test_marked_values_become_the_first_arguments_in_the_order_asked_for():
+def test_marked_values_become_the_first_arguments_in_the_order_asked_for(lines):
     def step(x):
         return mark_read(A, 4) * x, jnp.sum(mark_read(B, 7)) + mark_read(A, 4)
 
     program = with_arguments(jax.make_jaxpr(step)(X), [7, 4], [B, A])
     assert [var.aval.shape for var in program.jaxpr.invars] == [(2, 1), (2,), (2,)]
+    assert lines(program) == ["in a b c", "d = mul b c", "e = reduce_sum a", "f = add e b", "out d f"]
     product, total = jaxpr_as_fun(program)(B + 1, A + 1, X)  # other values than those of the trace
     np.testing.assert_array_equal(product, [20, 60])
     np.testing.assert_array_equal(total, [11, 12])

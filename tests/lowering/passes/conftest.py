@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.ir.marks import KeptMark
-from sporax.lowering.flat_program import flat
+from sporax.ir.marks import SavedMark
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.tags import new_tag
+from sporax.lowering.rewriter import flat
 
 LAYERS = 2
 
@@ -18,7 +18,7 @@ def network(weights, x, scopes):
     """Layers with a sine each, whose results are kept; ``scopes[n]`` is the name scope of layer n."""
     for number, (weight, scope) in enumerate(zip(weights, scopes, strict=True)):
         with jax.named_scope(f"layer{number}"), jax.named_scope(scope):
-            (x,) = apply_mark([jnp.sin(x @ weight)], KeptMark())
+            (x,) = apply_mark([jnp.sin(x @ weight)], SavedMark())
     return (x**2).sum()
 
 

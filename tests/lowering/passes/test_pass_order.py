@@ -1,5 +1,7 @@
 """All passes over a step: by tags, with the same results, and the compiler options that go with them."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from sporax.lowering.marks.host_transfer import to_device, to_host, transfers
 from sporax.lowering.marks.tags import new_tag
 from sporax.lowering.passes import pass_order
+from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 
 
 def step(written, read, data):
@@ -62,3 +65,31 @@ def test_lists_of_passes_are_joined_and_other_options_replaced():
     assert pass_order.merged_options(first, second) == {"xla_disable_hlo_passes": "a,b", "level": 2}
     assert pass_order.merged_options(first, {}) == first
     assert pass_order.merged_options({}, {}) == {}
+
+
+def test_the_list_says_what_each_pass_is_asked_for_with():
+    names = [(entry.summary.split(":")[0], sorted(entry.tags)) for entry in pass_order.PASSES]
+    assert names == [
+        ("recompute", ["recompute", "recompute auto"]),
+        ("offload", ["offload", "offload kept", "offload to files"]),
+        ("row updates", ["host"]),
+        ("host work", ["host"]),
+        ("round trips", ["host"]),
+        ("block loops", ["blocks"]),
+    ]
+
+
+def test_passes_run_in_the_order_of_the_list(monkeypatch):
+    ran = []
+
+    def noting(entry):
+        return replace(entry, run=lambda state: ran.append(entry.summary.split(":")[0]) or entry.run(state))
+
+    monkeypatch.setattr(pass_order, "PASSES", tuple(map(noting, pass_order.PASSES)))
+    program = pass_order.flat_for_plan(jax.make_jaxpr(step)(*ARGUMENTS))
+    everything = {tag for entry in pass_order.PASSES for tag in entry.tags} - {pass_order.SAVED_IN_FILES}
+    pass_order.passed(program, everything)
+    assert ran == ["recompute", "offload", "row updates", "host work", "round trips", "block loops"]
+    ran.clear()
+    pass_order.passed(program, {"blocks"}, chosen=Chosen())
+    assert ran == ["recompute", "block loops"]

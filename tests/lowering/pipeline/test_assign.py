@@ -87,7 +87,7 @@ def test_the_mark_of_all_gradients_becomes_one_for_each_chunk():
 def test_a_weight_of_two_stages_has_a_sum_in_each_and_its_owner_adds_them():
     result = assigned(training(tied))
     graph, shape = result.micro.step.graph, (WIDTH, WIDTH)
-    places = sorted(result.places[tensor] for tensor in result.summed if graph.tensors[tensor].shape == shape)
+    places = sorted(result.chunk_of[tensor] for tensor in result.summed if graph.tensors[tensor].shape == shape)
     assert places == [0, 1, 1]  # w0 in both stages, w1 in its own
     assert ("add_any", 0) in chunks(result, Phase.UPDATE, "add_any", "add")
 
@@ -98,7 +98,7 @@ def test_a_factor_of_one_number_travels_and_gradients_stay():
     for operator, phase, chunk in zip(graph.operators, result.micro.phases, result.chunks, strict=True):
         if phase is not Phase.UPDATE:
             continue
-        crossing = [tensor for tensor in operator.operands if result.places.get(tensor, chunk) != chunk]
+        crossing = [tensor for tensor in operator.operands if result.chunk_of.get(tensor, chunk) != chunk]
         assert all(graph.tensors[tensor].shape == () for tensor in crossing), operator
 
 
@@ -166,7 +166,7 @@ def test_a_backward_pass_begins_in_the_last_chunk():
 
     step = training(loss_of)
     result = assigned(step)
-    gradients = [result.places[tensor] for tensor in result.summed if result.micro.step.graph.tensors[tensor].shape]
+    gradients = [result.chunk_of[tensor] for tensor in result.summed if result.micro.step.graph.tensors[tensor].shape]
     assert sorted(gradients) == [0, 1]  # the second weight is read in the last stage alone
     assert_same(run_flat(result.micro, added=result.summed), step(*ARGUMENTS))
 

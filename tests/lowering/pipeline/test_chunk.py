@@ -9,12 +9,12 @@ from small_pipelines import MICRO, ROUTE, ROWS, WIDTH, on, opened, prediction, s
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, MICRO_LOOP, Role
 from sporax.lowering.pipeline.assign import assign
-from sporax.lowering.pipeline.chunk import cut
+from sporax.lowering.pipeline.chunk import chunk_graphs
 from sporax.lowering.pipeline.flat import Phase
 
 
 def chunks_of(step, **options):
-    return cut(assign(opened(step, **options), ROUTE))
+    return chunk_graphs(assign(opened(step, **options), ROUTE))
 
 
 @pytest.mark.parametrize("step", [training(), training(tied, clip=True)], ids=["plain", "tied and clipped"])

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from small_pipelines import ARGUMENTS, X, assert_same, ingested, on, opened, run_flat, training, two_products
 
+from operator_marks import operator_mark
 from sporax.ir.graph import Operator
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, OperatorMark, Side
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Side
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.ingest import Equation
 from sporax.lowering.pipeline.flat import Phase, invariant_tensors, part_of_identity
@@ -72,7 +73,7 @@ def test_a_part_of_a_mark_speaks_of_its_own_tensors():
     np.testing.assert_array_equal(results[0], X)
 
 
-CALL = OperatorMark("MatMul", 1, Side.IN, ((2, 1), (1, 2)))
+CALL = operator_mark("MatMul", 1, Side.IN, ((2, 1), (1, 2)))
 HALVES = (2, 1)
 
 

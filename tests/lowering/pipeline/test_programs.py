@@ -6,11 +6,13 @@ import pytest
 from small_pipelines import ROUTE, on, opened, prediction, summed, tied, training, two_products
 
 from sporax.ir.config.parallel_config import ParallelConfig
+from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
 from sporax.lowering.pipeline.assign import assign
-from sporax.lowering.pipeline.chunk import cut
+from sporax.lowering.pipeline.chunk import chunk_graphs
 from sporax.lowering.pipeline.programs import PER_MICRO, Slot, programs_of, update_levels
-from sporax.planner.propagation.semi_auto import semi_auto_plan
+from sporax.planner import PlanRequest, make_plan
 
 MESH = DeviceMatrix((2,))
 
@@ -18,7 +20,7 @@ MESH = DeviceMatrix((2,))
 def programs(step, gather_each_time=False, sharded=False, **options):
     """The programs of both chunks."""
     assigned = assign(opened(step, **options), ROUTE)
-    chunks = cut(assigned)
+    chunks = chunk_graphs(assigned)
     levels = update_levels(assigned, chunks)
     config = ParallelConfig(
         device_num=2,
@@ -29,7 +31,7 @@ def programs(step, gather_each_time=False, sharded=False, **options):
     return [
         programs_of(
             chunk,
-            semi_auto_plan(chunk.step.graph, MESH, config, {}),
+            make_plan(PlanRequest(chunk.step.graph, MESH, PlanSettings(config), load_profile("cpu"))).plan,
             assigned,
             levels,
             1 + max(levels.values(), default=0),

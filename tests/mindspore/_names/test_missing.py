@@ -5,7 +5,7 @@ import types
 import pytest
 
 from sporax.base.errors import SporaxAttributeError, SporaxImportError
-from sporax.mindspore._names.missing import missing_module, missing_name, missing_names
+from sporax.mindspore._names.missing import homes, missing_module, missing_name, missing_names, resolved
 
 
 @pytest.fixture
@@ -15,6 +15,20 @@ def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     one.__getattr__ = missing_names("house")
     monkeypatch.setitem(sys.modules, "house", one)
     return one
+
+
+def test_names_of_other_modules_are_loaded_when_they_are_read(module: types.ModuleType):
+    elsewhere = {**homes("json.tool", "main"), "walk": "ast:walk", "tool": "json.tool"}
+    module.__getattr__ = missing_names("house", elsewhere)
+    sys.modules.pop("json.tool", None)
+    assert module.there == 1
+    assert "json.tool" not in sys.modules
+    assert module.main is sys.modules["json.tool"].main is module.tool.main
+    assert module.walk is resolved("ast:walk")
+    with pytest.raises(SporaxAttributeError, match=r"For 'house'.*but got 'gone'"):
+        _ = module.gone
+    with pytest.raises(AttributeError, match="no_such_name"):
+        resolved("ast:no_such_name")
 
 
 def test_attribute_access(module: types.ModuleType):

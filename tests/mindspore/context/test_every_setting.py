@@ -378,7 +378,7 @@ def test_numbers_of_the_command_line_are_checked(flag, value, capsys):
 
 @pytest.mark.parametrize("action", flags(), ids=lambda action: action.dest)
 def test_flags_of_the_launcher_are_refused_where_nothing_is_launched(action):
-    if action.dest in ("worker_num", "local_devices", "no_cache", "verify_steps"):
+    if action.dest in ("config", "worker_num", "local_devices", "resume", "no_cache", "verbose", "verify_steps"):
         pytest.skip("has a meaning for one process")
     values = {int: "3", options._switch: "False", options._binding: "True"}
     value = (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import vision
-from sporax.mindspore.dataset._nodes import Node
+from sporax.mindspore.dataset._nodes.node import Node
 
 from .conftest import column, rows
 
@@ -369,16 +369,28 @@ ABANDONED = """
 import os
 import signal
 import sys
+import time
+from multiprocessing import resource_tracker
 
 import numpy as np
 import sporax.mindspore.dataset as ds
+
+if "slow" in sys.argv and __name__ != "__main__":  # a worker
+    register = resource_tracker.register
+
+    def register_late(name, kind):
+        if kind == "shared_memory":
+            time.sleep(0.5)  # a worker is always between making a name and telling the tracker
+        register(name, kind)
+
+    resource_tracker.register = register_late
 
 class Pictures:
     def __len__(self):
         return 40
 
     def __getitem__(self, row):
-        return np.full((101, 103), row, np.float32)
+        return np.full((101, int(sys.argv[2])), row, np.float32)
 
 def main():
     data = ds.GeneratorDataset(Pictures(), ["x"], shuffle=False)
@@ -386,7 +398,7 @@ def main():
     iterator = data.create_tuple_iterator(num_epochs=1, output_numpy=True)
     row = next(iterator)
     assert next(iterator)[0][0, 0] == row[0][0, 0] + 1
-    if sys.argv[1] == "kill":
+    if sys.argv[1].startswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     sys.exit(3)  # with an open iterator and a row in hand
 
@@ -395,26 +407,31 @@ if __name__ == "__main__":
 """
 
 
-def rows_in_shared_memory():
+def rows_in_shared_memory(columns):
     """Objects of the size of the rows of ABANDONED, which no other program is likely to have."""
     left = []
     for entry in Path("/dev/shm").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            left += [entry.name] if entry.stat().st_size == 101 * 103 * 4 else []
+            left += [entry.name] if entry.stat().st_size == 101 * columns * 4 else []
     return left
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the system shows shared memory in no folder")
-@pytest.mark.parametrize(("end", "code"), [("exit", 3), ("kill", -9)])
-def test_processes_leave_no_shared_memory(tmp_path, end, code):
+@pytest.mark.parametrize(
+    ("end", "code", "columns"),  # a size for each: these tests may run at the same time
+    [("exit", 3, 103), ("kill", -9, 107), ("kill slow", -9, 109)],
+)
+def test_processes_leave_no_shared_memory(tmp_path, end, code, columns):
     script, errors = tmp_path / "script.py", tmp_path / "errors"
     script.write_text(ABANDONED)
+    how, *slow = end.split()
     with errors.open("w") as file:
-        done = subprocess.run([sys.executable, str(script), end], stderr=file, timeout=200, check=False)
+        program = [sys.executable, str(script), how, str(columns), *slow]
+        done = subprocess.run(program, stderr=file, timeout=200, check=False)
     assert done.returncode == code, errors.read_text()
     deadline = time.monotonic() + 60
-    while rows_in_shared_memory() and time.monotonic() < deadline:
+    while (left := rows_in_shared_memory(columns)) and time.monotonic() < deadline:
         time.sleep(0.1)  # workers notice the end of their user, then Python's resource tracker that of the workers
-    assert rows_in_shared_memory() == []
-    assert end == "kill" or "leaked" not in errors.read_text()
+    assert left == []
+    assert how == "kill" or "leaked" not in errors.read_text()

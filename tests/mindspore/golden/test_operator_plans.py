@@ -25,7 +25,6 @@ from sporax.ir.placement import Placement
 from sporax.mindspore import context
 from sporax.mindspore.communication import init
 from sporax.planner.communication.transfers import schedule
-from sporax.planner.propagation.semi_auto import FOLLOW
 
 RECORDED = json.loads((Path(__file__).parent / "operator_plans.json").read_text())["plans"]
 KINDS = {
@@ -75,7 +74,12 @@ def strategies(step):
     actual = {}
     for operator, cut in zip(step.graph.operators, step.plan.operators, strict=True):
         mark = operator.operation.params["mark"] if operator.name == MARK else None
-        if isinstance(mark, OperatorMark) and mark.side is Side.IN and mark.operator not in FOLLOW | OWN_ENTRIES:
+        if (
+            isinstance(mark, OperatorMark)
+            and mark.side is Side.IN
+            and not mark.dims.follows
+            and mark.operator not in OWN_ENTRIES
+        ):
             places = [
                 step.plan.reshardings[tensor].placement if tensor in step.plan.reshardings else placement
                 for tensor, placement in zip(operator.results, cut.operands, strict=True)
@@ -92,9 +96,9 @@ def test_strategies_are_those_of_mindspore(name):
 
 def slices(matrix, tensor_map, shape):
     """What every rank holds, from a device matrix and a map that counts its axes from the right."""
-    cuts = tuple((len(matrix) - 1 - axis,) if axis >= 0 else () for axis in tensor_map)
-    layout = Layout(DeviceMatrix(tuple(matrix)), cuts)
-    placement = Placement(layout.cuts)
+    shardings = tuple((len(matrix) - 1 - axis,) if axis >= 0 else () for axis in tensor_map)
+    layout = Layout(DeviceMatrix(tuple(matrix)), shardings)
+    placement = Placement(layout.shardings)
     return [placement.block(shape, layout.device_matrix, rank) for rank in range(NUM_DEVICES)]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.lowering.flat_program import flat
 from sporax.lowering.marks.host_transfer import DEVICE, space_of, transfers
 from sporax.lowering.passes import pass_order
+from sporax.lowering.rewriter import flat
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.context import reset_offload_context
 from sporax.runtime.planned import recompute_auto

@@ -111,7 +111,7 @@ def test_lookups_are_sharded_by_the_mode_in_which_they_are_compiled():
     lookup(Tensor([[1, 2]]))
     assert lookup.embeddinglookup.in_strategy == ((8, 1), (1, 1))
     ms.set_auto_parallel_context(device_num=4)
-    lookup._mark_slices()
+    lookup(Tensor([[1, 2]]))
     assert lookup.embeddinglookup.in_strategy == ((4, 1), (1, 1))
 
 

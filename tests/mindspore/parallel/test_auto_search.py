@@ -1,6 +1,7 @@
 """Automatic parallelism on eight devices: every search's plan trains to the losses of one device."""
 
 import dataclasses
+import math
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,7 +16,7 @@ from sporax.mindspore.parallel import Layout
 from sporax.planner.cost import Roofline, Symbolic, cost_of
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.limit import local_search
+from sporax.planner.search.limit import repair
 
 RNG = np.random.default_rng(0)
 SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
@@ -51,7 +52,7 @@ def graph_mode():
 @pytest.fixture
 def few_plans(monkeypatch):
     """Searches for less memory measure few plans: how little there can be is not asked."""
-    monkeypatch.setattr(local_search, "_OPERATORS", 3000)
+    monkeypatch.setattr(repair, "_OPERATORS", 3000)
 
 
 def train(strategy=None, steps=4, asked=None, **settings):
@@ -109,6 +110,31 @@ def test_losses_are_those_of_one_device(alone, search_mode, sharded_optimizer):
     assert actual.search.cost_seconds > 0
     assert any(any(operator.assignment) for operator in actual.plan.operators)
     assert not actual.model.links.merged  # it was said what travels together
+
+
+@pytest.mark.parametrize("search_mode", SEARCHES)
+def test_moments_are_sharded_as_their_parameters_are_stored(search_mode):
+    """Also where the search keeps a weight whole, which optimizer parallelism then stores in slices."""
+    config = {"parallel_optimizer_threshold": 0}
+    context.set_auto_parallel_context(
+        device_num=8,
+        parallel_mode="auto_parallel",
+        search_mode=search_mode,
+        full_batch=True,
+        enable_parallel_optimizer=True,
+        parallel_optimizer_config=config,
+    )
+    net = nn.SequentialCell(
+        *(nn.SequentialCell(nn.Dense(64, 64, has_bias=False), nn.Tanh()) for _ in range(3)), nn.Dense(64, 256)
+    )
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.Adam(net.trainable_params(), 0.1))
+    planned = step.program.plan(Tensor(np.ones((64, 64), np.float32)), Tensor(np.ones((64, 256), np.float32)))
+    placed = {item.name: place for item, place in zip(planned.graph.inputs, planned.plan.inputs, strict=True)}
+    weights = [name for name in placed if f"moment1.{name}" in placed]
+    assert len(weights) == 5
+    for name in weights:
+        assert math.prod(placed[name].parts(planned.plan.mesh)) == 8
+        assert placed[f"moment1.{name}"] == placed[f"moment2.{name}"] == placed[name]
 
 
 @pytest.mark.parametrize("search_mode", SEARCHES)

@@ -50,7 +50,7 @@ def test_the_value_behind_it():
     layout = mesh()("mp", ("sp", "dp"))
     value = layout.__layout__()
     assert isinstance(layout, HasLayout)
-    assert (value.cuts, value.slice_of(2, (8, 8))) == (((2,), (1, 0)), (slice(0, 4), slice(4, 6)))
+    assert (value.shardings, value.slice_of(2, (8, 8))) == (((2,), (1, 0)), (slice(0, 4), slice(4, 6)))
     assert copy.deepcopy(layout).__layout__() == value
     assert repr(layout) == "Layout (mp, sp·dp) on [dp=2, sp=2, mp=2]"
     assert repr(mesh()) == "Layout[dp=2, sp=2, mp=2]"

@@ -176,7 +176,7 @@ SPECS = [("x", None), (None, "x"), ("x", "y"), ("y", None), (None, None)]
 def test_slices_together_are_bit_for_bit_the_whole(monkeypatch, recipe, dtype):
     mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     bound = BoundInitializer(recipe, (24, 40), dtype)
-    assert bound.may_be_cut == any(recipe is item for item in CUT)
+    assert bound.may_be_sharded == any(recipe is item for item in CUT)
     whole = np.asarray(bound.make())
     # As if it were large: in blocks of a few rows.
     for block in (1 << 22, 100):

@@ -14,7 +14,6 @@ from sporax.mindspore.nn.utils import no_init_parameters
 from sporax.mindspore.parallel import plan_of, shard
 from sporax.mindspore.train import load_checkpoint, save_checkpoint, transform_checkpoints
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
-from sporax.planner.pins.manual_split import READERS
 
 RNG = np.random.default_rng(0)
 ROWS = (5, 9, 4, 6, 8, 4, 7, 5)
@@ -120,7 +119,11 @@ def test_a_cut_table_finds_what_a_whole_one_does(name):
     on_host = [note for note in planned.plan.notes if note.startswith("every device sends")]
     assert (list(planned.plan.notes), bool(on_host)) == (on_host, name == "lookup on the host")
     assert planned_bytes(planned) == read_collectives(step.program.executable.as_text())
-    (row,) = (row for row in planned.summary().operators if row.phase == "forward" and row.name in READERS)
+    (row,) = (
+        row
+        for row in planned.summary().operators
+        if row.phase == "forward" and row.name in {"Gather", "SparseGatherV2", "EmbeddingLookup", "embedding"}
+    )
     assert [collective.kind for collective in row.collectives] == ([] if combined is None else [combined])
 
 
@@ -519,6 +522,21 @@ def test_layers_are_cut_by_their_slice_mode(mode, target):
     rows = [row for row in planned.summary().operators if row.name == "EmbeddingLookup" and row.phase == "forward"]
     used = {item.kind for row in rows for item in row.collectives}
     assert used == kinds - {"all_reduce"}  # with a cut batch, the gradient alone is combined
+
+
+@pytest.mark.parametrize("target", ["CPU", "DEVICE"])
+@pytest.mark.parametrize("mode", ["batch_slice", "table_row_slice", "table_column_slice"])
+def test_layers_take_ids_of_any_rank(mode, target):
+    on_devices()
+    layer = nn.EmbeddingLookup(16, 8, slice_mode=mode, target=target)
+    for shape in [(8,), (8, 2), (8, 2, 3)]:
+        ids = RNG.integers(0, 16, shape).astype(np.int32)
+        np.testing.assert_array_equal(layer(Tensor(ids)).asnumpy(), layer.embedding_table.asnumpy()[ids])
+        parts = {"batch_slice": ((1, 1), (8, *(1,) * (len(shape) - 1)))}
+        assert layer.embeddinglookup.attrs["in_strategy"] == parts.get(mode, layer.embeddinglookup.attrs["in_strategy"])
+    layer.embeddinglookup.shard(((1, 1), (8, 1)))
+    with pytest.raises(SporaxRuntimeError, match="must have 1 numbers for its shape"):
+        layer(Tensor(np.zeros(8, np.int32)))  # a strategy of the user's stays as it is
 
 
 def test_uneven_parts_of_a_host_table_stay_in_host_memory_between_steps():

@@ -9,6 +9,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, context, nn
 from sporax.mindspore.context import reset_offload_context
+from sporax.mindspore.parallel.nn import PipelineCell
 from sporax.runtime.planned import host_variables
 
 WIDTH, LAYERS, BATCH = 8, 3, 8
@@ -137,13 +138,28 @@ def test_activations_go_to_the_hosts_and_come_back(prepare, offload, count):
     assert tuple(map(int, said.groups())) == (*expected, *expected)
 
 
+@pytest.mark.parametrize("mode", ["stand_alone", "semi_auto_parallel"])
+def test_activations_of_every_micro_batch_go_to_the_hosts(mode):
+    """The loop of a PipelineCell in one stage is written out, so what a Cell leaves is sent once for each micro batch."""
+    context.set_auto_parallel_context(parallel_mode=mode, **({"device_num": 8} if mode != "stand_alone" else {}))
+    ms.set_context(memory_offload="ON")
+    net = nn.SequentialCell(nn.Dense(8, 8), nn.Tanh())
+    net.offload()
+    x, labels = (Tensor(np.ones((32, 8), np.float32)) for _ in range(2))
+    counts = []
+    for cell in (nn.WithLossCell(net, nn.MSELoss()), PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 4)):
+        step = nn.TrainOneStepCell(cell, nn.SGD(net.trainable_params(), 0.1))
+        counts.append(len(step.program.memory(x, labels).transfers))
+    assert 0 < counts[0] < counts[1]
+
+
 def test_automatic_offload_takes_what_does_not_fit(monkeypatch):
     """The largest parts go first, until what is predicted fits; results are equal."""
     peaks = []
     original = host_variables.memory_of
 
-    def memory_of(graph, plan):
-        peaks.append(original(graph, plan))
+    def memory_of(graph, plan, **options):
+        peaks.append(original(graph, plan, **options))
         return peaks[-1]
 
     monkeypatch.setattr(host_variables, "memory_of", memory_of)

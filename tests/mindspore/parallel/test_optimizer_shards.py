@@ -12,10 +12,10 @@ import sporax.mindspore as ms
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement, axes_index, num_parts
 from sporax.mindspore import Tensor, nn, ops
+from sporax.mindspore.context._strategy_files.files import layout_to_json
+from sporax.mindspore.context._strategy_files.layouts import ParameterLayout, _Reader, device_arrangement
 from sporax.mindspore.parallel import Layout
-from sporax.mindspore.train.checkpoint.slices import layout_of
-from sporax.runtime.planned.parameter_layouts import ParameterLayout, _Reader, device_arrangement
-from sporax.runtime.planned.strategy_files import layout_to_json
+from sporax.mindspore.train.checkpoint.slice_layout import layout_of
 
 WHOLE = (48, 48)
 

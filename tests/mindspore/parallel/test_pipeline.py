@@ -22,7 +22,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.mindspore import Tensor, context, nn
 from sporax.planner.pipeline.generators import generate
-from sporax.report.pictures.pipeline_timeline import chrome_trace, times_of
+from sporax.report.render.pipeline_timeline import chrome_trace, times_of
 
 
 @pytest.fixture(autouse=True)

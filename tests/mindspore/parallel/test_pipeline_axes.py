@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from operator_marks import operator_mark
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.graph import MARK, Operator, OperatorGraph
-from sporax.ir.marks import OperatorMark, Side
+from sporax.ir.marks import Side
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.runtime.pipeline.planning import stage_axes, stage_mesh
 
@@ -27,7 +28,7 @@ SPEC = TensorSpec((48, 48), "float32", 4)
 def test_cuts_of_three_stand_beside_cuts_of_eight_on_24_devices_of_a_stage(strategies, axes):
     operators = tuple(
         Operator(
-            Operation(MARK, (SPEC, SPEC), (SPEC, SPEC), {"mark": OperatorMark("MatMul", number, Side.IN, strategy)}),
+            Operation(MARK, (SPEC, SPEC), (SPEC, SPEC), {"mark": operator_mark("MatMul", number, Side.IN, strategy)}),
             (0, 1),
             (0, 1),
         )

@@ -220,6 +220,15 @@ def test_activations_wait_on_the_hosts(prepare, offload, schedule):
     assert {size for _, size in ways["forward"]} == {BATCH // MICRO * WIDTH * 4 // 4}
 
 
+def test_a_prefetch_that_stages_do_not_have_is_told():
+    def prepare(net):
+        net.layers[0].offload(backward_prefetch=3)
+
+    step = built(prepare=prepare)
+    with pytest.warns(UserWarning, match="'backward_prefetch' 3 has no effect with 2 pipeline stages"):
+        step.program.plan(Tensor(IDS))
+
+
 def test_automatic_offload_takes_of_each_stage_what_does_not_fit():
     """The largest that helps goes first: moments of the table. The stage that fits keeps all."""
     step = built()

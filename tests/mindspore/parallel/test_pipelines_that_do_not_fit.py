@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pipeline_cases import IDS, LABELS, Loss, Net, interleaved, losses, settings, straight
 
+import sporax.mindspore as ms
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore import Tensor, context, nn
 from sporax.mindspore.parallel.nn import PipelineCell
@@ -49,6 +50,16 @@ def test_stages_that_are_not_used():
 
 def test_devices_that_cannot_be_divided():
     refused(straight(3), 4, "'device_num' must be divisible by 'pipeline_stages', but got 8 and 3", stages=3)
+
+
+def test_an_update_apart_from_its_gradients():
+    settings(2)
+    net = Net(straight(2))
+    cell = PipelineCell(Loss(net), 4)
+    optimizer = nn.SGD(net.trainable_params(), 0.1)
+    _, gradients = ms.value_and_grad(cell, None, optimizer.parameters)(Tensor(IDS), Tensor(LABELS))
+    with refusal(r"must be one step, but this step updates .* 'def step\(\*data\): .*ms\.jit\(step\)"):
+        optimizer(gradients)
 
 
 def test_training_without_micro_batches():

@@ -12,16 +12,17 @@ import fuzz_plans
 from random_networks import PARAMETER, Case, Value, is_valid, smaller, text
 
 from sporax.planner.propagation import propagate
-from sporax.planner.search.limit import local_search
+from sporax.planner.search.limit import repair
 
 PLANNED, RUN, PARTS = 284, 16, 4
+SOAKED = (1, 2, 3)  # parts that `make soak` runs
 LONGEST = 3
 
 
 @pytest.fixture
 def few_plans(monkeypatch):
     """Searches for less memory measure few plans, each in the way of all: how little there can be is not asked."""
-    monkeypatch.setattr(local_search, "_OPERATORS", 600)
+    monkeypatch.setattr(repair, "_OPERATORS", 600)
 
 
 def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refused=0.4):
@@ -46,7 +47,9 @@ def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refu
 @pytest.mark.usefixtures("few_plans")
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.soak) if part in SOAKED else part for part in range(PARTS)]
+)
 def test_plans_have_no_internal_errors(part):
     assert not found(range(part, PLANNED, PARTS), runs=False)
 

@@ -10,7 +10,7 @@ import sporax.mindspore as ms
 from sporax.lowering.passes.recompute import recompute_choice
 from sporax.mindspore import Tensor, nn, ops
 from sporax.planner.memory import recomputation
-from sporax.planner.memory.recomputation import Decision, Level
+from sporax.planner.memory.recomputation import Level, RecomputeDecision
 
 WIDTH, LENGTH, HEADS, LAYERS, BATCH = 16, 64, 2, 2, 8
 
@@ -149,7 +149,7 @@ def test_every_level_needs_what_was_predicted(level, monkeypatch):
     def of_every_block(savings, evaluate, limit_bytes, layout_is_free=False):
         levels = (level,) * len(savings)
         outcomes.append(evaluate(levels, False))
-        return Decision(levels, limit_bytes, {levels: outcomes[-1]})
+        return RecomputeDecision(levels, limit_bytes, {levels: outcomes[-1]})
 
     monkeypatch.setattr(recompute_choice, "choose", of_every_block)
     _, _, step, x = trained("auto")

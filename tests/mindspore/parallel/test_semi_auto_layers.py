@@ -28,7 +28,7 @@ def semi_auto(**settings):
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, **settings)
 
 
-def cuts_of(planned):
+def readable_strategy(planned):
     """By path and name of the operator, how its inputs are cut."""
     actual = {}
     for operator, cut in zip(planned.graph.operators, planned.plan.operators, strict=True):
@@ -187,11 +187,11 @@ def test_layers_run_through_the_primitives_that_were_cut(make):
 def test_layers_that_nothing_was_said_of_run_one_operator():
     semi_auto(dataset_strategy="full_batch")
     _, _, planned, *_ = train(dense, cut=False)
-    assert ("layer", "dense") in cuts_of(planned)
+    assert ("layer", "dense") in readable_strategy(planned)
     ms.reset_auto_parallel_context()
     semi_auto(dataset_strategy="full_batch")
     _, _, planned, *_ = train(dense, cut=True)
-    actual = cuts_of(planned)
+    actual = readable_strategy(planned)
     assert actual["matmul", "MatMul"] == ((2, 1), (4, 1))
     assert actual["bias_add", "BiasAdd"] == ((2, 4), (4,))
     assert actual["relu", "ReLU"] == ((2, 4),)

@@ -93,7 +93,9 @@ def legal(case):
     def fits(strategy):
         named = tuple((name, value) for name, value in said.items() if isinstance(value, int | tuple | str))
         try:
-            placements_for(OperatorMark(case.name, 0, Side.IN, strategy, None, named), specs, MESH)
+            placements_for(
+                OperatorMark(case.name, 0, Side.IN, strategy, None, named, dims=primitive.operator.dims), specs, MESH
+            )
         except SporaxRuntimeError:
             return False
         return True

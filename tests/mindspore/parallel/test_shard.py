@@ -7,6 +7,7 @@ from program_text import planned_bytes, read_collectives
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import Parameter, Tensor, context, grad, nn, ops, value_and_grad
+from sporax.mindspore.context._strategy_files.layouts import parameter_layouts
 from sporax.mindspore.parallel import Layout, shard
 
 X = np.random.default_rng(2).normal(size=(8, 16)).astype(np.float32)
@@ -121,7 +122,7 @@ def test_eager_training_runs_its_sharded_parts_in_slices_forward_and_backward():
     forward, backward = net.block.program.part.programs()
     assert [len(program.compilations) for program in (forward, backward)] == [1, 1]  # and not at every step
     for program in (forward, backward):
-        layouts = program.planned.parameter_layouts()
+        layouts = parameter_layouts(program.planned)
         assert layouts["block.0.weight"][2] == (4, 16)
         sent = read_collectives(program.executable.as_text())
         assert sent and sent == planned_bytes(program.planned)

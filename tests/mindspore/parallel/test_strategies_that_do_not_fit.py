@@ -7,7 +7,7 @@
 | operators' own rules                                                      | tests/planner/test_operator_cuts.py         |
 | `manual_split`                                                            | tests/mindspore/parallel/test_lookups.py              |
 | Layouts, and what `shard` takes                                           | test_layout.py, tests/mindspore/ops/test_operator.py  |
-| `dataset_strategy`                                                        | tests/planner/test_operator_cuts.py, tests/mindspore/context |
+| `dataset_strategy`                                                        | tests/mindspore/context/test_input_shardings.py              |
 | `parallel_optimizer_config`                                               | tests/mindspore/context/test_parallel.py              |
 """
 
@@ -19,6 +19,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore import Tensor, context, nn, ops
+from sporax.mindspore.context._strategy_files.layouts import parameter_layouts
 from sporax.mindspore.parallel import Layout
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 
@@ -179,5 +180,5 @@ def test_groups_of_optimizer_parallelism_that_do_not_divide_leave_weights_whole(
     context.forget_told()
     message = f"'optimizer_weight_shard_size' must divide the 8 devices of a stage to have an effect, but got {size}"
     with nullcontext() if cut else pytest.warns(UserWarning, match=message):
-        layout = step.program.plan(Tensor(X), Tensor(Y)).parameter_layouts()["block.weight"]
+        layout = parameter_layouts(step.program.plan(Tensor(X), Tensor(Y)))["block.weight"]
     assert layout.shard_shape == ((24 // size, 24) if cut else (24, 24))

@@ -9,6 +9,7 @@ import sporax.mindspore as ms
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import Tensor, context, nn, ops
 from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.context._strategy_files.layouts import parameter_layouts
 from sporax.mindspore.parallel import Layout, set_op_strategy_config
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 
@@ -63,7 +64,7 @@ def test_a_saved_plan_comes_back_in_a_program_without_strategies(tmp_path, key):
     assert saved.diff(planned(make_step()).plan)
     again = planned(make_step(**{f"{key}_load_file": path}))
     assert saved.diff(again.plan) == ""
-    assert again.parameter_layouts() == saved.parameter_layouts()
+    assert parameter_layouts(again) == parameter_layouts(saved)
 
 
 def test_the_file_wins_over_the_program_and_losses_stay(tmp_path):
@@ -114,7 +115,7 @@ def test_a_message_is_mindspores_byte_for_byte(tmp_path):
     assert b"\x12\x1b\x0a\x09MatMul_up\x12\x0e\x08\x00\x12\x04\x08\x02\x08\x01\x12\x04\x08\x01\x08\x04" in content
     assert b"\x1a\x25\x0a\x02up\x12\x1f\x0a\x04\x08\x02\x08\x04\x12\x0d" + minus_one + b"\x08\x00" + tail in content
     again = planned(make_step(strategy_ckpt_load_file=str(path)))
-    assert again.parameter_layouts()["down"].slice_shape == (8, 8)
+    assert parameter_layouts(again)["down"].slice_shape == (8, 8)
 
 
 def test_a_message_loses_layouts_and_says_so(tmp_path):
@@ -126,7 +127,7 @@ def test_searches_keep_to_a_file(tmp_path):
     path = str(tmp_path / "plan.json")
     planned(make_step(*BY_HAND, op_strategy_save_file=path))
     settings = {"parallel_mode": "auto_parallel", "search_mode": "recursive_programming"}
-    actual = planned(make_step(**settings, op_strategy_load_file=path)).parameter_layouts()
+    actual = parameter_layouts(planned(make_step(**settings, op_strategy_load_file=path)))
     assert (actual["up"].slice_shape, actual["down"].slice_shape) == ((16, 8), (8, 8))
 
 
@@ -149,7 +150,7 @@ def test_auto_parallel_saves_and_loads(tmp_path, monkeypatch):
     net.save_operator_strategy_file(path)
     other.load_operator_strategy_file(path)
     np.testing.assert_allclose(net(Tensor(X)).shape, other(Tensor(X)).shape)
-    layouts = [item.program.planned.parameter_layouts() for item in (net, other)]
+    layouts = [parameter_layouts(item.program.planned) for item in (net, other)]
     assert layouts[0] == layouts[1]
     assert layouts[0]["up"].slice_shape == (16, 8)
 

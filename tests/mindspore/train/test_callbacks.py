@@ -84,6 +84,16 @@ def test_loss_monitor_prints_as_mindspore(make_data: Any, make_model: Any, capsy
     assert float(lines[0].split()[-1]) > 0
 
 
+def test_monitors_are_silent_on_other_ranks(
+    make_data: Any, make_model: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sporax.mindspore.train.callback import _monitors
+
+    monkeypatch.setattr(_monitors, "rank", lambda: 1)
+    make_model().train(1, make_data(), callbacks=[LossMonitor(1), TimeMonitor()])
+    assert capsys.readouterr().out == ""
+
+
 def test_loss_monitor_starts_again_with_each_run(make_data: Any, make_model: Any, capsys: Any) -> None:
     monitor = LossMonitor(3)
     for _ in range(2):

@@ -13,7 +13,7 @@ from sporax.mindspore.dataset import NumpySlicesDataset
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 from sporax.mindspore.train import Callback, History, LossMonitor, Model
 from sporax.mindspore.train._loop import GroupedSteps
-from sporax.runtime.program import program
+from sporax.runtime.program.variant import Variant
 
 MODES = [ms.GRAPH_MODE, ms.PYNATIVE_MODE]
 
@@ -134,8 +134,8 @@ def test_compiled_programs_are_started_once_per_group(
     """Counted where a compiled program is handed to XLA, compiling apart: two epochs of six steps."""
     ms.set_context(mode=ms.GRAPH_MODE)
     started = []
-    run = program._Variant.run
-    monkeypatch.setattr(program._Variant, "run", lambda self, *args: (started.append(self), run(self, *args))[1])
+    run = Variant.run
+    monkeypatch.setattr(Variant, "run", lambda self, *args: (started.append(self), run(self, *args))[1])
     history = History()
     make_model().train(2, make_data(12), callbacks=history, dataset_sink_mode=sink)
     assert len(started) == dispatches

@@ -322,13 +322,14 @@ WRITER = """
     import io, sys, time
     import numpy as np
     from sporax.mindspore import Parameter, Tensor
-    from sporax.mindspore.train import _ckpt_format, _safetensors_format, save_checkpoint
+    from sporax.mindspore.train import _ckpt_format, save_checkpoint
+    from sporax.runtime.storage import safetensors_format
 
     path, where = sys.argv[1:]
     save_checkpoint([Parameter(Tensor(np.ones(1000, np.float32)), name="x")], path)
     stuck = lambda: (print("stuck", flush=True), time.sleep(60))
     if where == "write":
-        kind = _ckpt_format if path.endswith(".ckpt") else _safetensors_format
+        kind = _ckpt_format if path.endswith(".ckpt") else safetensors_format
         write = kind.write
         def halting(file, entries, **options):
             whole = io.BytesIO()
@@ -559,3 +560,11 @@ def test_directories_of_ranks_are_converted(tmp_path: Path) -> None:
         ckpt_to_safetensors(str(tmp_path / "out" / "rank_0"))
     with pytest.raises(ValueError, match="must be a file or a directory"):
         safetensors_to_ckpt(str(tmp_path / "nonsense"))
+
+
+def test_functions_of_distributed_checkpoints_are_here_too_as_in_mindspore():
+    from sporax.mindspore.train import checkpoint, serialization
+
+    assert checkpoint.__all__
+    for name in checkpoint.__all__:
+        assert getattr(serialization, name) is getattr(checkpoint, name)

@@ -9,7 +9,7 @@ from sporax.ir.graph import MARK
 from sporax.ir.marks import GradientMark
 from sporax.ir.plan import Resharding
 from sporax.planner.communication.gradient_terms import TERM, Delay, gradient_terms, term_order
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 
 
 def step(build, name="w"):
@@ -68,7 +68,7 @@ def two_terms(cast=False):
 
 
 def planned(graph, terms, reason):
-    plan = whole_plan(graph, mesh_of(2))
+    plan = replicated_plan(graph, mesh_of(2))
     return replace(plan, reshardings={tensor: Resharding(placement("0 -"), reason) for tensor in terms})
 
 

@@ -7,7 +7,7 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product
 
 from sporax.ir.plan import Resharding
 from sporax.planner.communication.step_events import Timeline
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
 
@@ -23,7 +23,7 @@ def test_without_a_plan_every_operator_is_one_event_and_the_results_are_the_last
 
 def test_a_transfer_comes_before_the_operator_that_asks_for_it():
     graph = product()
-    plan = replace(whole_plan(graph, MESH), inputs=(placement("0 -"), placement("- -")))
+    plan = replace(replicated_plan(graph, MESH), inputs=(placement("0 -"), placement("- -")))
     move, run, end = Timeline(graph, plan).events
     assert move.operator is None
     assert (move.reads, move.writes) == (((0, placement("0 -")),), ((0, placement("- -")),))
@@ -42,5 +42,5 @@ def test_constants_are_no_values():
 def test_the_compiler_combines_only_where_nothing_was_said_about_fusion(fusion, merging):
     graph = product()
     resharding = Resharding(placement("0 -"), fusion=fusion)
-    plan = replace(whole_plan(graph, MESH), reshardings={2: resharding})
+    plan = replace(replicated_plan(graph, MESH), reshardings={2: resharding})
     assert Timeline(graph, plan).merging == merging

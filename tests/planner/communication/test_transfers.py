@@ -7,7 +7,7 @@ from planner_graphs import GraphBuilder, mesh_of, placement
 from sporax.ir.plan import Resharding
 from sporax.planner.communication.moves import MoveKind
 from sporax.planner.communication.transfers import collective_bytes, schedule
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
 WHOLE, ROWS = placement("- -"), placement("0 -")
@@ -22,7 +22,7 @@ def graph(readers=1):
 
 def planned(step, places, **options):
     """The plan in which the argument is sharded by rows and the operators read it at the given placements."""
-    plan = whole_plan(step, MESH)
+    plan = replicated_plan(step, MESH)
     operators = [
         replace(operator, operands=(where,), results=(where,))
         for operator, where in zip(plan.operators, places, strict=True)
@@ -69,7 +69,7 @@ def partial_sums(fusion):
     builder = GraphBuilder()
     first, second = (builder.argument(8, 8) for _ in range(2))
     step = builder.graph(builder.unary("tanh", first), builder.unary("tanh", second))
-    plan = whole_plan(step, MESH)
+    plan = replicated_plan(step, MESH)
     reshardings = {tensor: Resharding(WHOLE, fusion=number) for tensor, number in enumerate(fusion)}
     return schedule(step, replace(plan, inputs=(placement("- - +0"),) * 2, reshardings=reshardings))
 

@@ -8,7 +8,7 @@ from planner_graphs import layers, mesh_of, placement, product, roofline, scan
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.cost import cost_of
 from sporax.planner.rules import rule_for
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
 MODEL = roofline(MESH)
@@ -16,7 +16,7 @@ MODEL = roofline(MESH)
 
 def test_a_plan_without_shards_costs_its_operators():
     graph = layers(2)
-    plan = whole_plan(graph, MESH)
+    plan = replicated_plan(graph, MESH)
     cost = cost_of(graph, plan, MODEL)
     expected = [
         MODEL.seconds(operator.operation, rule_for(operator.operation), planned.assignment, MESH)
@@ -30,7 +30,7 @@ def test_a_plan_without_shards_costs_its_operators():
 
 def test_a_transfer_belongs_to_the_operator_that_asks_for_it():
     graph = product(8, 16, 32)
-    plan = replace(whole_plan(graph, MESH), inputs=(placement("- -"), placement("0 -")))
+    plan = replace(replicated_plan(graph, MESH), inputs=(placement("- -"), placement("0 -")))
     cost = cost_of(graph, plan, MODEL)
     way = redistribute((16, 32), 4, placement("0 -"), placement("- -"), MESH, True, MODEL.links)
     assert cost.transfer_seconds == (way.seconds, 0.0)
@@ -39,6 +39,6 @@ def test_a_transfer_belongs_to_the_operator_that_asks_for_it():
 
 
 def test_what_a_loop_does_counts_once_per_round():
-    few, many = (cost_of(graph, whole_plan(graph, MESH), MODEL) for graph in (scan(2), scan(6)))
+    few, many = (cost_of(graph, replicated_plan(graph, MESH), MODEL) for graph in (scan(2), scan(6)))
     assert len(few.operator_seconds) == 1
     assert many.compute_seconds == pytest.approx(3 * few.compute_seconds)

@@ -10,7 +10,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.cost import Roofline, cost_of, kernel_seconds, link_costs
-from sporax.planner.search import SearchOptions, search, whole_plan
+from sporax.planner.search import SearchOptions, replicated_plan, search
 
 MESH = DeviceMatrix((2, 2, 2))
 PROFILE = replace(load_profile("h200"), launch_seconds=0.0)
@@ -24,10 +24,10 @@ def graph_of(function, *shapes):
 def test_what_is_melted_moves_no_bytes():
     one = graph_of(lambda x: x + 1, (1024, 1024))
     three = graph_of(lambda x: (x + 1) * 2 - 3, (1024, 1024))
-    seconds = kernel_seconds(one, whole_plan(one, MESH), MODEL)
+    seconds = kernel_seconds(one, replicated_plan(one, MESH), MODEL)
 
     assert seconds == pytest.approx(2 * 4 * 1024**2 / PROFILE.bytes_per_second)
-    assert kernel_seconds(three, whole_plan(three, MESH), MODEL) == pytest.approx(seconds)
+    assert kernel_seconds(three, replicated_plan(three, MESH), MODEL) == pytest.approx(seconds)
 
 
 def test_a_large_product_is_bound_by_arithmetic():
@@ -35,7 +35,7 @@ def test_a_large_product_is_bound_by_arithmetic():
     arithmetic = 2 * 4096**3 / PROFILE.flops_per_second("float32")
     cut = search(graph, MESH, MODEL, "dynamic", SearchOptions(fully_use_devices=True)).plan
 
-    assert kernel_seconds(graph, whole_plan(graph, MESH), MODEL) == pytest.approx(arithmetic)
+    assert kernel_seconds(graph, replicated_plan(graph, MESH), MODEL) == pytest.approx(arithmetic)
     communication = cost_of(graph, cut, MODEL).communication_seconds
     assert kernel_seconds(graph, cut, MODEL) - communication == pytest.approx(arithmetic / 8, rel=0.5)
 
@@ -45,6 +45,6 @@ def test_rearranged_operands_move_bytes():
     straight = graph_of(lambda a, b: jnp.einsum("bik,bjk->bij", a, b.transpose(0, 1, 2)), *shapes)
     crossed = graph_of(lambda a, b: jnp.einsum("ibk,jbk->bij", a, b), *shapes)
 
-    assert kernel_seconds(crossed, whole_plan(crossed, MESH), MODEL) > kernel_seconds(
-        straight, whole_plan(straight, MESH), MODEL
+    assert kernel_seconds(crossed, replicated_plan(crossed, MESH), MODEL) > kernel_seconds(
+        straight, replicated_plan(straight, MESH), MODEL
     )

@@ -8,7 +8,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
-from sporax.planner.rules import nothing_cut, rule_for
+from sporax.planner.rules import rule_for, unsharded
 
 MESH = DeviceMatrix((2, 8))
 H200 = load_profile("h200")
@@ -23,7 +23,7 @@ def product(rows, inner, columns, dtype="bfloat16"):
 
 def seconds(operation, *cuts):
     rule = rule_for(operation)
-    assignment = (*cuts, *nothing_cut(rule)[len(cuts) :])
+    assignment = (*cuts, *unsharded(rule)[len(cuts) :])
     return MODEL.seconds(operation, rule, assignment, MESH) - H200.launch_seconds
 
 
@@ -47,9 +47,9 @@ def test_elementwise_operators_cost_what_they_write_and_reshapes_nothing():
     transpose = Operation("transpose", (spec,), (spec,), {"permutation": (1, 0)})
 
     rule = rule_for(tanh)
-    assert MODEL.seconds(tanh, rule, nothing_cut(rule), MESH) == pytest.approx(spec.num_bytes / (0.9 * 4.8e12))
+    assert MODEL.seconds(tanh, rule, unsharded(rule), MESH) == pytest.approx(spec.num_bytes / (0.9 * 4.8e12))
     rule = rule_for(transpose)
-    assert MODEL.seconds(transpose, rule, nothing_cut(rule), MESH) == 0.0
+    assert MODEL.seconds(transpose, rule, unsharded(rule), MESH) == 0.0
 
 
 def test_axes_within_a_node_are_faster():
@@ -69,7 +69,7 @@ def test_ranks_decide_what_is_near():
 def test_communication_only_charges_nothing_for_work():
     operation = product(64, 64, 64)
     rule = rule_for(operation)
-    assert CommunicationOnly(MODEL.links).seconds(operation, rule, nothing_cut(rule), MESH) == 0.0
+    assert CommunicationOnly(MODEL.links).seconds(operation, rule, unsharded(rule), MESH) == 0.0
 
 
 def test_collectives_of_the_backward_pass_hide_as_far_as_the_profile_says():

@@ -5,7 +5,7 @@ from planner_graphs import mesh_of, operation, product, roofline
 
 from sporax.ir.config.search_config import CostModelConfig
 from sporax.planner.cost.symbolic import Symbolic, SymbolicLinks, unit_of
-from sporax.planner.rules import nothing_cut, rule_for
+from sporax.planner.rules import rule_for, unsharded
 
 MESH = mesh_of(2)
 PLAIN = CostModelConfig(
@@ -49,7 +49,7 @@ def test_small_messages_cost_a_constant_and_large_ones_a_bias_more():
 
 def seconds(model, op, *assignment):
     rule = rule_for(op)
-    return model.seconds(op, rule, (*assignment, *nothing_cut(rule)[len(assignment) :]), MESH)
+    return model.seconds(op, rule, (*assignment, *unsharded(rule)[len(assignment) :]), MESH)
 
 
 def test_an_operator_costs_the_bytes_of_its_operands_and_a_reduction_those_of_its_result():

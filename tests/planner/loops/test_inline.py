@@ -9,8 +9,8 @@ from sporax.ir.plan import Resharding
 from sporax.planner.loops.inline import inline_loops, spans
 from sporax.planner.plan_check import check_plan
 from sporax.planner.propagation.propagate import plan_by_propagation
-from sporax.planner.search.limit.message_passing import choose
-from sporax.planner.search.space.plan_assembly import plan_of, whole_plan
+from sporax.planner.search.space.plan_assembly import plan_of, replicated_plan
+from sporax.planner.solver.portfolio.quick_choice import choose
 
 MESH = mesh_of(2)
 
@@ -20,7 +20,7 @@ def test_a_graph_without_loops_is_itself():
     out = inline_loops(graph)
     assert out.graph is graph
     assert out.owners == tuple(range(len(graph.operators)))
-    plan = whole_plan(graph, MESH)
+    plan = replicated_plan(graph, MESH)
     assert out.folded(plan) is out.unfolded(plan) is plan
 
 
@@ -53,7 +53,7 @@ def test_a_plan_unfolded_and_folded_is_the_plan():
 
 def test_the_whole_plan_survives_both_ways():
     graph = scan()
-    out, plan = inline_loops(graph), whole_plan(graph, MESH)
+    out, plan = inline_loops(graph), replicated_plan(graph, MESH)
     unfolded = out.unfolded(plan)
     check_plan(out.graph, unfolded)
     assert out.folded(unfolded).operators == plan.operators
@@ -78,7 +78,7 @@ def test_spans_name_what_a_loop_reads_and_stacks():
 def test_a_resharding_inside_a_body_is_the_same_in_the_inlined_step():
     """Tensor 3 is the activation inside the body; the step itself has a tensor 3, too, the stacked result."""
     graph = scan()
-    plan = whole_plan(graph, MESH)
+    plan = replicated_plan(graph, MESH)
     resharding = Resharding(placement("0 -"), "read there by several")
     (loop,) = plan.operators
     body = replace(loop.bodies[0], reshardings={3: resharding})

@@ -7,13 +7,13 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 
 from sporax.ir.graph import Role
 from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
 
 
 def whole(graph):
-    return memory_of(graph, whole_plan(graph, MESH))
+    return memory_of(graph, replicated_plan(graph, MESH))
 
 
 def test_a_product_needs_its_operands_and_its_result():
@@ -27,7 +27,7 @@ def test_a_product_needs_its_operands_and_its_result():
 def test_shards_need_their_share():
     graph = product(8, 16, 32)
     rows = placement("0 -")
-    plan = whole_plan(graph, MESH)
+    plan = replicated_plan(graph, MESH)
     operator = replace(
         plan.operators[0], assignment=((0,), (), (), (), ()), operands=(rows, placement("- -")), results=(rows,)
     )
@@ -61,7 +61,7 @@ def test_an_updated_weight_takes_the_place_of_the_old_one():
 
     def left(step):
         """Transients when all operators have run."""
-        return memory_over_time(step, whole_plan(step, MESH))[-1][1][Use.TRANSIENTS]
+        return memory_over_time(step, replicated_plan(step, MESH))[-1][1][Use.TRANSIENTS]
 
     assert left(graph) == 4  # the loss alone
     assert left(replace(graph, aliases=())) == 4 + 16 * 32 * 4  # and the new weight next to the old one

@@ -3,7 +3,7 @@
 import pytest
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.planner.memory.recomputation import Level, Outcome, Saving, choose, knapsack
+from sporax.planner.memory.recomputation import Level, RecomputeOutcome, Saving, choose, knapsack
 
 BLOCK = {Level.ATTENTION: Saving(40, 1.0), Level.EVERYTHING: Saving(90, 4.0)}
 KEPT_BYTES, KEPT_SECONDS = 400.0, 10.0
@@ -12,7 +12,7 @@ KEPT_BYTES, KEPT_SECONDS = 400.0, 10.0
 def evaluate(levels, gives_up=False):
     """A step whose peak is what all blocks keep."""
     taken = [BLOCK.get(level, Saving(0, 0)) for level in levels]
-    return Outcome(
+    return RecomputeOutcome(
         KEPT_SECONDS + sum(item.seconds for item in taken), KEPT_BYTES - sum(item.num_bytes for item in taken)
     )
 
@@ -53,7 +53,7 @@ def test_free_layouts_are_compared_though_all_fits():
 
     def faster_with_less(levels, gives_up):
         outcome = evaluate(levels)
-        return Outcome(20.0 - outcome.seconds, outcome.peak_bytes)
+        return RecomputeOutcome(20.0 - outcome.seconds, outcome.peak_bytes)
 
     decision = choose([BLOCK] * 2, faster_with_less, 1000, layout_is_free=True)
     assert decision.levels == (Level.EVERYTHING,) * 2
@@ -64,7 +64,7 @@ def test_where_all_searches_gave_up_one_that_does_not_decides():
 
     def thorough_alone(levels, gives_up):
         asked.append((levels, gives_up))
-        return Outcome(float("inf"), float("inf")) if gives_up else evaluate(levels)
+        return RecomputeOutcome(float("inf"), float("inf")) if gives_up else evaluate(levels)
 
     decision = choose([BLOCK] * 2, thorough_alone, 300, layout_is_free=True)
     assert decision.levels == (Level.EVERYTHING,) * 2

@@ -2,11 +2,12 @@
 
 import pytest
 
+from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK, Operator, OperatorGraph
 from sporax.ir.layout import Layout
-from sporax.ir.marks import LayoutMark, OperatorMark, Side
+from sporax.ir.marks import LayoutMark, Side
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import prime_mesh
 from sporax.planner.pins.axis_order import arranged, arranged_for
@@ -24,7 +25,7 @@ def graph(*marks):
 
 
 def matmul(*cuts):
-    return OperatorMark("MatMul", 0, Side.IN, cuts)
+    return operator_mark("MatMul", 0, Side.IN, cuts)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,15 @@
 
 import pytest
 
+from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ir.marks import OperatorMark, Side
 from sporax.planner.pins.manual_split import check_split, is_split, split_of
 
 SHAPES = ((9, 2), (8, 3))
 
 
 def mark(strategy=((3, 1), (1, 3)), **attributes):
-    return OperatorMark("Gather", 1, Side.IN, strategy, None, tuple(sorted(attributes.items())))
+    return operator_mark("Gather", 1, strategy=strategy, **attributes)
 
 
 def test_parts_start_where_the_part_before_ends():

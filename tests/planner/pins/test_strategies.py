@@ -2,10 +2,10 @@
 
 import pytest
 
+from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
-from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import prime_mesh
 from sporax.planner.pins.strategies import batch_parallel, placements_for, result_placement
@@ -15,7 +15,7 @@ GRID, SMALL, TURNED = DeviceMatrix((2, 4)), DeviceMatrix((2, 2)), DeviceMatrix((
 
 
 def mark(name, strategy=None, **attributes):
-    return OperatorMark(name, 0, Side.IN, strategy, None, tuple(sorted(attributes.items())), "Net.block.op")
+    return operator_mark(name, strategy=strategy, path="Net.block.op", **attributes)
 
 
 def placed(name, shapes, strategy, **attributes):

@@ -18,7 +18,7 @@ def test_it_is_the_best_of_all_cuts(sizes, num_stages, memory):
         starts = (0, *cuts)
         parts = [blocks[a:b] for a, b in zip(starts, (*cuts, len(blocks)), strict=True)]
         peaks = [
-            sum(b.state_bytes + min(4, num_stages - stage) * b.kept_bytes for b in part)
+            sum(b.state_bytes + min(4, num_stages - stage) * b.saved_bytes for b in part)
             for stage, part in enumerate(parts)
         ]
         if max(peaks) <= memory:

@@ -38,9 +38,9 @@ def test_zero_bubble_v_waits_only_for_its_first_micro_batch(stages, micro):
 
 
 def test_memory_of_1f1b_does_not_grow_with_micro_batches():
-    assert [stage.peak_kept for stage in outcome("1f1b", 4, 8).stages] == [4, 3, 2, 1]
-    assert [stage.peak_kept for stage in outcome("1f1b", 4, 16).stages] == [4, 3, 2, 1]
-    assert [stage.peak_kept for stage in outcome("gpipe", 4, 16).stages] == [16] * 4
+    assert [stage.peak_saved for stage in outcome("1f1b", 4, 8).stages] == [4, 3, 2, 1]
+    assert [stage.peak_saved for stage in outcome("1f1b", 4, 16).stages] == [4, 3, 2, 1]
+    assert [stage.peak_saved for stage in outcome("gpipe", 4, 16).stages] == [16] * 4
 
 
 def test_links_take_time_and_are_busy():

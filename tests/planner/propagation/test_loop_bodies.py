@@ -5,7 +5,7 @@ from planner_graphs import GraphBuilder, mesh_of, placement, scan
 from sporax.ir.graph import Role
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.plan_check import check_plan
-from sporax.planner.propagation.loop_bodies import Given
+from sporax.planner.propagation.loop_bodies import Fixed
 from sporax.planner.propagation.propagate import plan_by_propagation
 
 TWO = mesh_of(2)
@@ -72,8 +72,8 @@ def test_the_body_of_a_while_loop_gives_its_results_back_as_it_got_them():
 def test_a_while_loop_that_a_search_has_planned_keeps_the_ends_of_its_rounds():
     graph, x = turning_while()
     searched = planned(graph, {x: placement("0 -")})
-    given = Given(control={0: searched.operators[0]}, bodies={0: (Given(), Given())})
-    again = planned(graph, {x: placement("0 -")}, given=given)
+    fixed = Fixed(control={0: searched.operators[0]}, bodies={0: (Fixed(), Fixed())})
+    again = planned(graph, {x: placement("0 -")}, fixed=fixed)
     assert again.operators[0].bodies[1].outputs == (placement("0 -"),)
     assert again.operators == searched.operators
 
@@ -98,8 +98,8 @@ def test_a_loop_that_a_search_has_planned_keeps_its_edges():
     graph = scan()
     searched = planned(graph, {graph.inputs[0].tensor: placement("- 0")})
     assignments = {n: operator.assignment for n, operator in enumerate(searched.operators[0].bodies[0].operators)}
-    given = Given(control={0: searched.operators[0]}, bodies={0: (Given(assignments),)})
-    again = planned(graph, {graph.inputs[0].tensor: placement("- 0")}, given=given)
+    fixed = Fixed(control={0: searched.operators[0]}, bodies={0: (Fixed(assignments),)})
+    again = planned(graph, {graph.inputs[0].tensor: placement("- 0")}, fixed=fixed)
     assert again.operators[0].operands == searched.operators[0].operands
     assert again.operators[0].bodies[0].operators == searched.operators[0].bodies[0].operators
     assert len(inline_loops(graph).unfolded(again).operators) == 7

@@ -2,7 +2,8 @@
 
 from planner_graphs import placement
 
-from sporax.ir.marks import LayoutMark, OperatorMark, Side
+from operator_marks import operator_mark
+from sporax.ir.marks import LayoutMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.plan import Resharding
 from sporax.planner.propagation.policy import NoPolicy
@@ -12,7 +13,7 @@ ROWS = placement("0 -")
 
 
 def test_marks_mean_nothing():
-    mark = OperatorMark("MatMul", 0, Side.IN, ((2, 1), (1,)))
+    mark = operator_mark("MatMul", 0, Side.IN, ((2, 1), (1,)))
     assert NoPolicy().at_operator(mark, SPECS, [ROWS, None]) == [None, None]
     assert NoPolicy().at_layout(LayoutMark("reshard", 0, ((2, 1), (1,))), SPECS) == [None, None]
 

@@ -6,7 +6,7 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 from sporax.ir.graph import MARK, Role
 from sporax.ir.marks import GradientMark
 from sporax.planner.plan_check import check_plan
-from sporax.planner.propagation.loop_bodies import Given
+from sporax.planner.propagation.loop_bodies import Fixed
 from sporax.planner.propagation.propagate import plan_by_propagation
 
 TWO, FOUR = mesh_of(2), mesh_of(2, 2)
@@ -88,7 +88,7 @@ def test_state_of_the_optimizer_is_stored_like_its_parameter():
 def test_given_assignments_are_taken_and_the_rest_follows():
     graph = layers(1)
     assignment = ((), (), (0,), (), ())
-    plan = plan_by_propagation(graph, TWO, {}, given=Given({0: assignment}))
+    plan = plan_by_propagation(graph, TWO, {}, fixed=Fixed({0: assignment}))
     check_plan(graph, plan)
     assert plan.operators[0].assignment == assignment
     assert plan.operators[1].results == (COLUMNS,)

@@ -3,13 +3,17 @@
 import pytest
 from planner_graphs import GraphBuilder, mesh_of, placement
 
+from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.graph import MARK
-from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark, Side
+from sporax.ir.hardware import load_profile
+from sporax.ir.marks import GradientMark, LayoutMark, Side
 from sporax.ir.operation import TensorSpec
+from sporax.planner import PlanRequest, make_plan
 from sporax.planner.plan_check import check_plan
-from sporax.planner.propagation.semi_auto import SemiAuto, asks_for_results, semi_auto_plan
+from sporax.planner.propagation.semi_auto import SemiAuto, asks_for_results
 
 MESH = mesh_of(2, 2)
 MATRIX = TensorSpec((64, 64))
@@ -23,8 +27,13 @@ def policy(**options):
     return SemiAuto(MESH, config(**options))
 
 
+def planned(graph):
+    rows = {graph.inputs[0].tensor: placement("01 -")}
+    return make_plan(PlanRequest(graph, MESH, PlanSettings(config()), load_profile("cpu"), rows)).plan
+
+
 def mark(name, side=Side.IN, strategy=None, out=None, **attributes):
-    return OperatorMark(name, 7, side, strategy, out, tuple(sorted(attributes.items())), "net.op")
+    return operator_mark(name, 7, side, strategy, out, "net.op", **attributes)
 
 
 def wanted(name, specs, current, strategy=None, rules=None, **attributes):
@@ -120,24 +129,24 @@ def test_users_of_one_parameter_must_shard_it_equally():
     builder = GraphBuilder()
     x, w = builder.argument(64, 64), builder.weight(64, 64, name="w")
     for number, strategy in enumerate((((1, 1), (1, 4)), ((1, 4), (4, 1)))):
-        entry = OperatorMark("MatMul", number, Side.IN, strategy)
+        entry = operator_mark("MatMul", number, Side.IN, strategy)
         inside = builder.add(MARK, [x, w], (64, 64), (64, 64), params={"mark": entry}, path=f"net.fc{number}")
         y = builder.matmul(*inside)
     builder.add(MARK, [y], (64, 64), params={"mark": GradientMark(("w",), (1,))})
     graph = builder.graph(y)
     with pytest.raises(SporaxRuntimeError, match=r"For 'net\.fc1 \(MatMul\)', the parameter 'w' has multiple users"):
-        semi_auto_plan(graph, MESH, config(), {graph.inputs[0].tensor: placement("01 -")})
+        planned(graph)
 
 
 def test_a_strategy_makes_a_plan():
     builder = GraphBuilder()
     x, w = builder.argument(64, 64), builder.weight(64, 64, name="w")
     strategy = ((2, 1), (1, 2))
-    x, w = builder.add(MARK, [x, w], (64, 64), (64, 64), params={"mark": OperatorMark("MatMul", 0, Side.IN, strategy)})
+    x, w = builder.add(MARK, [x, w], (64, 64), (64, 64), params={"mark": operator_mark("MatMul", 0, Side.IN, strategy)})
     y = builder.matmul(x, w)
-    y = builder.add(MARK, [y], (64, 64), params={"mark": OperatorMark("MatMul", 0, Side.OUT, strategy)})
+    y = builder.add(MARK, [y], (64, 64), params={"mark": operator_mark("MatMul", 0, Side.OUT, strategy)})
     graph = builder.graph(y)
-    plan = semi_auto_plan(graph, MESH, config(), {graph.inputs[0].tensor: placement("01 -")})
+    plan = planned(graph)
     check_plan(graph, plan)
     assert plan.operators[1].operands == (placement("0 -"), placement("- 1"))
     assert plan.outputs == (placement("0 1"),)

@@ -12,9 +12,9 @@ from jax.extend import core
 
 from sporax.ir.placement import axes_index, num_parts, ravel
 from sporax.lowering.execute.local_equations import run
-from sporax.lowering.execute.local_task import Task
+from sporax.lowering.execute.local_task import LocalTask
 from sporax.lowering.ingest.describe import describe
-from sporax.planner.rules import Kind, placements, rule_for
+from sporax.planner.rules import FactorKind, placements, rule_for
 
 COMPOSED = ("fill_spare_rows", "gather", "iota", "part_", "random_")
 """How names of primitives begin whose ranks run many operators: one program for all ranks takes less than each by itself."""
@@ -29,7 +29,7 @@ class Example:
 
     def task(self, assignment, mesh):
         operation = describe(self.eqn)
-        return Task(self.eqn.primitive, operation, rule_for(operation), assignment, mesh)
+        return LocalTask(self.eqn.primitive, operation, rule_for(operation), assignment, mesh)
 
     def whole(self):
         outputs = self.eqn.primitive.bind(*self.operands, **self.eqn.params)
@@ -81,7 +81,8 @@ class FixedPosition:
 
 def needs_neighbours(rule, assignment):
     return any(
-        axes and factor.kind in (Kind.HALO, Kind.PERMUTE) for factor, axes in zip(rule.factors, assignment, strict=True)
+        axes and factor.kind in (FactorKind.HALO, FactorKind.PERMUTE)
+        for factor, axes in zip(rule.factors, assignment, strict=True)
     )
 
 

@@ -7,18 +7,18 @@ from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement
 from sporax.planner.rules import (
-    Kind,
+    FactorKind,
     assignments,
     exchanged_bytes,
     is_legal,
     local_bytes,
     local_flops,
     local_operation,
-    nothing_cut,
     placements,
     problem,
     propagate,
     rule_for,
+    unsharded,
 )
 
 MESH = DeviceMatrix((2, 4))
@@ -33,7 +33,7 @@ def test_megatron_cuts_give_partial_sums():
     """Columns of the first weight, rows of the second: the result of the second product is a sum of parts."""
     rule = rule_for(matmul())
     m, k, n, *_ = range(5)
-    first = nothing_cut(rule)[:n] + ((0, 1),) + ((), ())
+    first = unsharded(rule)[:n] + ((0, 1),) + ((), ())
     assert placements(rule, first)[1] == (Placement(((), (0, 1))),)
     second = ((), (0, 1), (), (), ())
     operands, results = placements(rule, second)
@@ -45,7 +45,7 @@ def test_megatron_cuts_give_partial_sums():
 def test_flops_and_bytes():
     op, rule = matmul(), rule_for(matmul())
     cut = ((0,), (1,), (), (), ())
-    assert local_flops(rule, nothing_cut(rule), MESH) == 2 * 8 * 16 * 32
+    assert local_flops(rule, unsharded(rule), MESH) == 2 * 8 * 16 * 32
     assert local_flops(rule, cut, MESH) == 2 * 8 * 16 * 32 / 8
     assert local_bytes(op, rule, cut, MESH) == 4 * (4 * 4 + 4 * 32 + 4 * 32)
 
@@ -76,8 +76,8 @@ def test_a_minor_factor_needs_the_major_ones_cut():
 def test_mixed_reductions_are_refused():
     op = operation("reduce_max", [(4, 8)], [(4,)], axes=(1,))
     kinds = [(factor.kind, factor.reduction) for factor in rule_for(op).factors]
-    assert (Kind.PARTIAL, "max") in kinds
-    assert (Kind.PARTIAL, "sum") not in kinds
+    assert (FactorKind.PARTIAL, "max") in kinds
+    assert (FactorKind.PARTIAL, "sum") not in kinds
 
 
 def test_propagation_through_a_product():

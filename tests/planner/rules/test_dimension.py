@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from planner_graphs import operation
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.planner.rules import Kind, local_operation, rule_for
+from sporax.planner.rules import FactorKind, local_operation, rule_for
 
 MESH = DeviceMatrix((2, 4))
 
@@ -27,7 +27,7 @@ def test_reshape_factors(sizes, cuts):
         if cut + 1 < len(merged):
             merged[cut : cut + 2] = [merged[cut] * merged[cut + 1]]
     rule = rule_for(operation("reshape", [tuple(sizes)], [tuple(merged)], new_sizes=tuple(merged)))
-    assert all(factor.kind is not Kind.BLOCKED for factor in rule.factors), "joining dimensions blocks nothing"
+    assert all(factor.kind is not FactorKind.BLOCKED for factor in rule.factors), "joining dimensions blocks nothing"
 
 
 @pytest.mark.parametrize(("name", "operands", "result", "params", "text"), [
@@ -45,24 +45,24 @@ def test_reshape_factors(sizes, cuts):
 def test_dimensions_keep_their_factors_and_pass_sums_and_maxima(name, operands, result, params, text):
     rule = rule_for(operation(name, operands, [result], **params))
     assert str(rule).startswith(f"{text} (")
-    reductions = [factor.reduction for factor in rule.factors if factor.kind is Kind.PARTIAL]
+    reductions = [factor.reduction for factor in rule.factors if factor.kind is FactorKind.PARTIAL]
     assert reductions == ["sum", "max", "min"]
     assert rule.flops_per_point == 0
 
 
 def test_dimensions_without_a_common_factor_stay_whole():
     rule = rule_for(operation("reshape", [(3, 4)], [(2, 6)], new_sizes=(2, 6)))
-    assert {factor.kind for factor in rule.factors if factor.size} == {Kind.BLOCKED}
+    assert {factor.kind for factor in rule.factors if factor.size} == {FactorKind.BLOCKED}
 
 
 def test_what_is_joined_or_padded_stays_whole():
     joined = rule_for(operation("concatenate", [(4, 6), (2, 6)], [(6, 6)], dimension=0))
-    assert [factor.size for factor in joined.factors if factor.kind is Kind.BLOCKED] == [4, 2, 6]
+    assert [factor.size for factor in joined.factors if factor.kind is FactorKind.BLOCKED] == [4, 2, 6]
 
 
 def test_a_reversed_dimension_changes_ranks():
     rule = rule_for(operation("rev", [(4, 6)], [(4, 6)], dimensions=(1,)))
-    assert [factor.kind for factor in rule.factors[:2]] == [Kind.MAP, Kind.PERMUTE]
+    assert [factor.kind for factor in rule.factors[:2]] == [FactorKind.MAP, FactorKind.PERMUTE]
     assert rule.recipe == "reverse"
 
 

@@ -5,7 +5,7 @@ from planner_graphs import operation
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.planner.rules import Kind, local_operation, rule_for
+from sporax.planner.rules import FactorKind, local_operation, rule_for
 
 MESH = DeviceMatrix((2, 4))
 
@@ -20,7 +20,7 @@ def test_narrowing_does_not_pass_parts():
         op = Operation(
             "convert_element_type", (TensorSpec((4,), source[0], source[1]),), (TensorSpec((4,), target[0], target[1]),)
         )
-        return any(factor.kind is Kind.PARTIAL for factor in rule_for(op).factors)
+        return any(factor.kind is FactorKind.PARTIAL for factor in rule_for(op).factors)
 
     assert convert(("bfloat16", 2), ("float32", 4))
     assert not convert(("float32", 4), ("bfloat16", 2))
@@ -31,7 +31,7 @@ def passed(name, num_operands=1, dtype="float32", **params):
     """Which operands may be partial together, and in which way."""
     spec = TensorSpec((4, 6), dtype)
     rule = rule_for(Operation(name, (spec,) * num_operands, (spec,), params))
-    return {(factor.operands, factor.reduction) for factor in rule.factors if factor.kind is Kind.PARTIAL}
+    return {(factor.operands, factor.reduction) for factor in rule.factors if factor.kind is FactorKind.PARTIAL}
 
 
 @pytest.mark.parametrize(("name", "operands", "expected"), [

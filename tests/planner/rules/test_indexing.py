@@ -6,7 +6,7 @@ import pytest
 from planner_graphs import mesh_of, operation, placement
 
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.planner.rules import Kind, local_operation, placements, rule_for
+from sporax.planner.rules import FactorKind, local_operation, placements, rule_for
 
 READ_ROWS = SimpleNamespace(
     start_index_map=(0,),
@@ -62,7 +62,7 @@ def test_a_lookup_in_sharded_columns_reads_shorter_rows():
 ])  # fmt: skip
 def test_partial_tables_pass_unless_a_filling_would_be_counted_several_times(mode, fill, passes):
     kinds = {factor.kind for factor in rule_for(lookup(mode, fill)).factors}
-    assert (Kind.PARTIAL in kinds) == passes
+    assert (FactorKind.PARTIAL in kinds) == passes
 
 
 def test_booleans_are_looked_up_by_or():
@@ -90,7 +90,7 @@ def test_updates_combine_as_the_primitive_does(name, indices):
     [("scatter-add", ["sum"]), ("scatter-min", ["min"]), ("scatter-mul", []), ("scatter", ["sum", "max", "min"])],
 )
 def test_partial_operand_and_updates_pass_together(name, passes):
-    factors = [factor for factor in rule_for(update(name)).factors if factor.kind is Kind.PARTIAL]
+    factors = [factor for factor in rule_for(update(name)).factors if factor.kind is FactorKind.PARTIAL]
     assert [factor.reduction for factor in factors] == passes
     assert {factor.operands for factor in factors} <= {(0, 2)}
 

@@ -3,12 +3,14 @@
 import pytest
 from planner_graphs import operation
 
-from sporax.planner.rules import Kind, rule_for
+from sporax.planner.rules import FactorKind, rule_for
 from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, ENTER, JOIN, RULES, SLICE, STACK
 
 
 def passes(rule):
-    return [factor.operands for factor in rule.factors if factor.kind is Kind.PARTIAL and factor.reduction == "sum"]
+    return [
+        factor.operands for factor in rule.factors if factor.kind is FactorKind.PARTIAL and factor.reduction == "sum"
+    ]
 
 
 @pytest.mark.parametrize("name", [ENTER, ARGUMENT])

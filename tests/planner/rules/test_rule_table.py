@@ -5,7 +5,17 @@ from planner_graphs import operation
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.planner.rules import TABLE, Behaviour, Kind, assignments, entries, entry_for, register, rule_for, unregister
+from sporax.planner.rules import (
+    TABLE,
+    Behaviour,
+    FactorKind,
+    assignments,
+    entries,
+    entry_for,
+    register,
+    rule_for,
+    unregister,
+)
 
 MESH = DeviceMatrix((2, 4))
 
@@ -29,7 +39,7 @@ def test_a_registered_rule_replaces_the_opaque_one():
     register("my_op", "b i, i -> b", linear=[(0,), (1,)])
     rule = rule_for(op)
     assert not rule.opaque
-    assert [factor.kind for factor in rule.factors].count(Kind.PARTIAL) == 2
+    assert [factor.kind for factor in rule.factors].count(FactorKind.PARTIAL) == 2
     assert entry_for("my_op").behaviour is Behaviour.RULE
 
 

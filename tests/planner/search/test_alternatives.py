@@ -13,13 +13,14 @@ import sporax
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
+from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs, whole_plan
+from sporax.planner.search import SearchOptions, alternatives, dynamic, replicated_plan, trade_offs
 from sporax.planner.search.alternatives import _choice_of, _Subspaces
-from sporax.planner.search.limit.local_search import measured
 from sporax.planner.search.sharding_propagation import heaviest_first
+from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder
 from sporax.planner.solver import solve
 from sporax.report.questions import PlannedGraph
@@ -38,7 +39,7 @@ def reference():
 @pytest.fixture(scope="module")
 def all_trade_offs():
     """Plans from the fastest to the smallest, with as much time as they take."""
-    return trade_offs(GRAPH, MESH, MODEL, count=3, seconds=600.0)
+    return trade_offs(GRAPH, MESH, MODEL, count=3, budget=Budget.of(600.0))
 
 
 def best_of(problem, pinned):
@@ -75,7 +76,7 @@ def test_each_is_another_plan_that_can_run_and_costs_what_it_says():
 
 
 def test_without_time_nothing_is_proven():
-    actual = alternatives(GRAPH, MESH, MODEL, count=3, seconds=0.0)
+    actual = alternatives(GRAPH, MESH, MODEL, count=3, budget=Budget.of(0.0))
 
     assert len(actual) == 3
     assert not any(item.statistics["proven"] or item.optimal for item in actual)
@@ -91,7 +92,7 @@ def test_few_parts_are_decided_and_bounds_keep_the_others_out(monkeypatch):
     exactly, look = _Subspaces._exactly, _Subspaces._looked_at
     monkeypatch.setattr(_Subspaces, "_exactly", lambda *item: solved.append(item) or exactly(*item))
     monkeypatch.setattr(_Subspaces, "_looked_at", lambda *item: looked_at.append(look(*item)) or looked_at[-1])
-    actual = alternatives(graph, MESH, MODEL, count=3, seconds=300.0)
+    actual = alternatives(graph, MESH, MODEL, count=3, budget=Budget.of(300.0))
 
     assert all(item.statistics["proven"] and not item.statistics["cut_short"] for item in actual)
     assert len(solved) < len(looked_at) / 2
@@ -104,7 +105,7 @@ def test_a_plan_says_which_choice_it_was_made_of():
     chosen = _choice_of(problem, actual.plan)
 
     assert measured(problem, chosen).plan == actual.plan
-    whole = whole_plan(GRAPH, MESH)
+    whole = replicated_plan(GRAPH, MESH)
     moved = replace(whole, operators=(replace(whole.operators[0], assignment=((9,), (), ())), *whole.operators[1:]))
     assert _choice_of(problem, moved) is None
 
@@ -117,7 +118,7 @@ def test_a_known_plan_is_the_first_under_a_memory_limit():
 
     assert actual[0].plan == reference.plan
     assert (
-        trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, incumbent=reference.plan)[0].plan
+        trade_offs(GRAPH, MESH, MODEL, options, count=2, budget=Budget.of(0.0), incumbent=reference.plan)[0].plan
         == reference.plan
     )
 
@@ -159,7 +160,7 @@ def test_trade_offs_go_from_the_fastest_to_the_smallest(all_trade_offs, referenc
 
 
 def test_trade_offs_say_what_they_left_out_for_want_of_time(all_trade_offs):
-    (only,) = trade_offs(GRAPH, MESH, MODEL, count=3, seconds=0.0)
+    (only,) = trade_offs(GRAPH, MESH, MODEL, count=3, budget=Budget.of(0.0))
 
     assert only.statistics["cut_short"] > 0
     assert [item.statistics["cut_short"] for item in all_trade_offs] == [0] * len(all_trade_offs)
@@ -177,7 +178,7 @@ def test_trade_offs_of_a_jax_function_can_be_run():
 
 
 def test_a_plan_that_was_not_searched_has_none():
-    unsearched = PlannedGraph(GRAPH, whole_plan(GRAPH, MESH), None, MODEL)
+    unsearched = PlannedGraph(GRAPH, replicated_plan(GRAPH, MESH), None, MODEL)
     with pytest.raises(SporaxValueError, match="'trade_offs', a search must make the plan"):
         unsearched.trade_offs()
     with pytest.raises(SporaxValueError, match="'alternatives', a search must make the plan"):

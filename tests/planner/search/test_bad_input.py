@@ -16,7 +16,7 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search import MODES, SearchOptions, search, whole_plan
+from sporax.planner.search import MODES, SearchOptions, replicated_plan, search
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
@@ -75,7 +75,7 @@ def test_malformed_plans(text, message):
     (("notes",), "none", "'notes' must be a list, but got 'none'"),
 ])  # fmt: skip
 def test_malformed_parts_of_plans_are_told_with_the_way_there(route, value, message):
-    document = json.loads(whole_plan(GRAPH, EIGHT).to_json())
+    document = json.loads(replicated_plan(GRAPH, EIGHT).to_json())
     *above, last = route
     inner = document
     for step in above:
@@ -86,7 +86,7 @@ def test_malformed_parts_of_plans_are_told_with_the_way_there(route, value, mess
 
 
 def test_a_plan_that_was_tampered_with_or_is_of_another_graph():
-    plan = whole_plan(GRAPH, EIGHT)
+    plan = replicated_plan(GRAPH, EIGHT)
     moved = replace(plan, inputs=(Placement(((0,), ())), *plan.inputs[1:]))
     with pytest.raises(SporaxValueError, match="output 0 must have the placement of the input that it replaces, w0"):
         check_plan(GRAPH, Plan.from_json(moved.to_json()))

@@ -15,12 +15,11 @@ from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, recursive, search
 from sporax.planner.search.block_search import repeated
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.limit.block_tying import choose_tied_within
-from sporax.planner.search.limit.local_search import measured
-from sporax.planner.search.limit.memory_limit import fit_quickly, smallest
-from sporax.planner.search.limit.message_passing import choose, lower_bound
+from sporax.planner.search.limit.limit import fit, relaxed, smallest
 from sporax.planner.search.space.candidates import Catalogue
+from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder
+from sporax.planner.solver.portfolio.quick_choice import choose, lower_bound
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
@@ -44,7 +43,7 @@ def work(monkeypatch):
 
     reference = Catalogue._enumerate_bundle
     monkeypatch.setattr(Catalogue, "_enumerate_bundle", worked_out)
-    monkeypatch.setattr("sporax.planner.search.limit.block_tying.choose", noted(choose))
+    monkeypatch.setattr("sporax.planner.search.space.repeated_blocks.choose", noted(choose))
     monkeypatch.setattr("sporax.planner.search.lower_bound.lower_bound", noted(lower_bound))
     return seen
 
@@ -83,7 +82,7 @@ def test_the_price_of_tying_is_small_and_certified(step):
 def test_a_bound_that_comes_up_to_the_cost_says_so():
     """Messages are sent until the bound does, or rises no more; either way no plan is below it."""
     graph, options = networks.mixture(16, 64, 64, 8, 128).graph, SearchOptions(fully_use_devices=True)
-    problem = ProblemBuilder(graph, EIGHT, MODEL, options, hurry=True).build()
+    problem = ProblemBuilder(graph, EIGHT, MODEL, options, approximate=True).build()
     whole = lower_bound(problem.cost_graph())
     actual = repeated(graph, EIGHT, MODEL, options)
 
@@ -135,8 +134,8 @@ def counted(monkeypatch):
 
         return count
 
-    monkeypatch.setattr("sporax.planner.search.limit.block_tying.choose", counting(choose))
-    monkeypatch.setattr("sporax.planner.search.limit.block_tying.measured", counting(measured))
+    monkeypatch.setattr("sporax.planner.search.space.repeated_blocks.choose", counting(choose))
+    monkeypatch.setattr("sporax.planner.search.limit.limit.measured", counting(measured))
     return seen
 
 
@@ -155,34 +154,34 @@ def test_a_price_on_bytes_leaves_blocks_alike(counted):
         graph, fastest, options = limited(layers, 0.9)
         counted.update(choose=0, measured=0)
         problem = ProblemBuilder(graph, EIGHT, MODEL, options).build()
-        actual = choose_tied_within(problem, options.memory_bytes)
+        actual = relaxed(problem, options.memory_bytes, tied=True)
         asked.append(counted["measured"])
 
         check_plan(graph, actual.plan)
         assert memory_of(graph, actual.plan).peak_bytes == actual.peak_bytes <= options.memory_bytes
         assert problem.seconds(actual.chosen) >= fastest.bound_seconds * (1 - 1e-9)
-        assert choose_tied_within(problem, options.memory_bytes) is actual
+        assert relaxed(problem, options.memory_bytes, tied=True) is actual
 
     assert asked[0] == asked[1] == counted["choose"]
 
 
 def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch):
-    monkeypatch.setattr("sporax.planner.search.limit.memory_limit._DECISIONS", 0)
+    monkeypatch.setattr("sporax.planner.search.limit.limit._LARGE", 0)
     problem = ProblemBuilder(
         networks.mlp(5, 64, 256).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)
     ).build()
-    alike, free = choose_tied_within(problem, 1), smallest(problem, 1)
+    alike, free = relaxed(problem, 0, tied=True), smallest(problem)
 
     assert free.peak_bytes < 0.8 * alike.peak_bytes
-    assert fit_quickly(problem, alike.peak_bytes).peak_bytes <= alike.peak_bytes
+    assert fit(problem, alike.peak_bytes).peak_bytes <= alike.peak_bytes
 
 
 @pytest.mark.parametrize("mode", ["recursive", "repeated_blocks"])
 def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, monkeypatch):
     """Messages that look at every decision by itself take minutes where there are thousands."""
-    monkeypatch.setattr("sporax.planner.search.limit.memory_limit._DECISIONS", 0)
-    monkeypatch.setattr("sporax.planner.search.limit.memory_limit.choose_within", None)
-    monkeypatch.setattr("sporax.planner.search.limit.large_neighborhood.resolve", None)
+    monkeypatch.setattr("sporax.planner.search.limit.limit._LARGE", 0)
+    monkeypatch.setattr("sporax.planner.search.limit.limit.reduce_memory", None)
+    monkeypatch.setattr("sporax.planner.search.limit.limit.improved", None)
     graph, _, options = limited(12, 0.9)
     actual = search(graph, EIGHT, MODEL, mode, options)
 

@@ -10,12 +10,12 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.limit.local_search import measured
-from sporax.planner.search.limit.memory_limit import limited_graph
-from sporax.planner.search.limit.message_passing import choose
+from sporax.planner.search.limit.exact import limited_graph
+from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.solver import solve
 from sporax.planner.solver.methods.label_rounds import ByLabels
+from sporax.planner.solver.portfolio.quick_choice import choose
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))

@@ -10,10 +10,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.search import SearchOptions, ilp, whole_plan
+from sporax.planner.search import SearchOptions, ilp, replicated_plan
+from sporax.report.summarize import summarize
 from sporax.report.view.diff import diff
 from sporax.report.view.explain import explain
-from sporax.report.view.summarize import summarize
 
 MESH = DeviceMatrix((2, 4), ("dp", "mp"))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))
@@ -33,7 +33,7 @@ def test_the_cost_of_a_plan_is_what_the_search_says():
     assert cost.seconds == pytest.approx(RESULT.cost_seconds, rel=1e-6)
     assert cost.collectives["all_reduce"][0] >= 2
     assert "all_reduce" in str(cost)
-    assert cost_of(GRAPH, whole_plan(GRAPH, MESH), MODEL).communication_seconds == 0.0
+    assert cost_of(GRAPH, replicated_plan(GRAPH, MESH), MODEL).communication_seconds == 0.0
 
 
 def test_the_summary_names_variables_operators_cost_and_memory():
@@ -65,7 +65,7 @@ def test_alternatives_say_why_they_lost():
 
 def test_the_chosen_way_is_told_even_when_others_look_better():
     """Alone against a plan that cuts nothing, cutting the first product would pay; the plan's way is there all the same."""
-    (answers,) = explain(GRAPH, whole_plan(GRAPH, MESH), MODEL, "#0", most=2)
+    (answers,) = explain(GRAPH, replicated_plan(GRAPH, MESH), MODEL, "#0", most=2)
 
     assert len(answers.alternatives) == 2
     assert not any(answers.chosen.assignment)
@@ -100,7 +100,7 @@ def test_operators_are_found_by_path():
 
 
 def test_differences_of_two_plans():
-    whole = whole_plan(GRAPH, MESH)
+    whole = replicated_plan(GRAPH, MESH)
     text = diff(GRAPH, PLAN, whole)
 
     assert diff(GRAPH, PLAN, PLAN) == ""
@@ -147,7 +147,7 @@ def test_what_does_not_fit_says_so():
 
 def test_cuts_that_are_not_possible_are_told():
     step = networks.mlp(2, 30, 1024)
-    plan = whole_plan(step.graph, MESH)
+    plan = replicated_plan(step.graph, MESH)
     (told,) = explain(step.graph, plan, MODEL, "#0")
 
     assert "a dimension of 30 does not divide into 4 or 8 parts" in told.notes
@@ -170,7 +170,7 @@ def test_layers_that_are_cut_alike_are_explained_once():
         replace(item, path=f"layers.{n}.op" if item.name == "dot_general" and not item.backward else "other")
         for n, item in enumerate(GRAPH.operators)
     )
-    told = explain(replace(GRAPH, operators=operators), whole_plan(GRAPH, MESH), MODEL, "layers")
+    told = explain(replace(GRAPH, operators=operators), replicated_plan(GRAPH, MESH), MODEL, "layers")
     text = str(told)
 
     assert len(told) > 1

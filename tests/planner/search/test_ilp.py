@@ -12,11 +12,12 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
+from sporax.planner.budget import Budget
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.limit import memory_limit
+from sporax.planner.search.limit import limit as limits
 from sporax.planner.search.space import problem
 from sporax.planner.search.space.problem import SearchOptions
 
@@ -192,8 +193,8 @@ def test_units_that_do_not_fit_the_mesh_are_refused(units):
 
 def test_under_a_limit_the_whole_problem_is_built_and_fitted_once(monkeypatch):
     fitted, built = [], []
-    fit, build = memory_limit._fit_quickly, problem.ProblemBuilder.build
-    monkeypatch.setattr(memory_limit, "_fit_quickly", lambda *args: fitted.append(args) or fit(*args))
+    fit, build = limits._fit, problem.ProblemBuilder.build
+    monkeypatch.setattr(limits, "_fit", lambda *args: fitted.append(args) or fit(*args))
     # Rounds of the fast search say which axes they hand out; only the whole problem is built without arguments.
     monkeypatch.setattr(problem.ProblemBuilder, "build", lambda *args: built.append(args) or build(*args))
 
@@ -201,7 +202,7 @@ def test_under_a_limit_the_whole_problem_is_built_and_fitted_once(monkeypatch):
     model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
     limit = ilp(step.graph, mesh, model).statistics["peak_bytes"] // 2
     built.clear()
-    result = ilp(step.graph, mesh, model, SearchOptions(memory_bytes=limit), seconds=8)
+    result = ilp(step.graph, mesh, model, SearchOptions(memory_bytes=limit), budget=Budget.of(8))
 
     assert result.statistics["peak_bytes"] <= limit
     assert not result.optimal, "a proven plan needs no fast search, so this one would show nothing"

@@ -25,7 +25,7 @@ from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search import MODES, SearchOptions, ilp, search, whole_plan
+from sporax.planner.search import MODES, SearchOptions, ilp, replicated_plan, search
 from sporax.report.view.explain import explain
 
 EIGHT = DeviceMatrix((2, 4))
@@ -68,7 +68,7 @@ def test_a_loop_sends_what_its_layers_send_written_out(sizes, again):
         megabytes(materialization[0], materialization[1].plan), rel=0.01
     )
     assert looped[1].cost_seconds <= materialization[1].cost_seconds * 1.01
-    whole = cost_of(looped[0].graph, whole_plan(looped[0].graph, EIGHT), MODEL)
+    whole = cost_of(looped[0].graph, replicated_plan(looped[0].graph, EIGHT), MODEL)
     assert looped[1].cost_seconds < 0.6 * whole.seconds
     check_plan(looped[0].graph, looped[1].plan)
 

@@ -8,12 +8,11 @@ from rows import row_of_blocks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.limit.block_tying import labels
-from sporax.planner.search.limit.message_passing import lower_bound
 from sporax.planner.search.lower_bound import bound_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.space.repeated_blocks import find_repeats
+from sporax.planner.search.space.repeated_blocks import find_repeats, labels
 from sporax.planner.solver import CostGraph, solve
+from sporax.planner.solver.portfolio.quick_choice import lower_bound
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
@@ -58,7 +57,7 @@ def test_forbidden_pairs_leave_numbers():
 ], ids=["wide", "narrow", "transformer"])  # fmt: skip
 def test_one_block_says_as_much_as_all(step):
     options = SearchOptions(fully_use_devices=True)
-    problem = ProblemBuilder(step.graph, EIGHT, MODEL, options, hurry=True).build()
+    problem = ProblemBuilder(step.graph, EIGHT, MODEL, options, approximate=True).build()
     repeats = find_repeats(labels(problem), problem.edges)
 
     assert bound_of(problem.costs, repeats) >= 0.999 * lower_bound(problem.cost_graph())

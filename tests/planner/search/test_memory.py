@@ -8,12 +8,13 @@ from running import arguments_of, assert_same_results, compiled
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
+from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import Use, memory_of
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.sharding_propagation import propagation
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions
 
 MESH = DeviceMatrix((2, 2, 2))
@@ -50,13 +51,13 @@ def compiled_bytes(step, plan):
 )
 def test_prediction_is_near_the_compiled_program(step):
     cut = ilp(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True)).plan
-    for plan in (whole_plan(step.graph, MESH), cut):
+    for plan in (replicated_plan(step.graph, MESH), cut):
         assert memory_of(step.graph, plan).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.1)
 
 
 def test_what_memory_is_used_for():
     step = networks.mlp(4, 1024, 128)
-    used = memory_of(step.graph, whole_plan(step.graph, MESH))
+    used = memory_of(step.graph, replicated_plan(step.graph, MESH))
 
     assert used.by_use[Use.PARAMETERS] == 4 * 128 * 128 * 4
     assert used.by_use[Use.DATA] == 2 * 1024 * 128 * 4
@@ -70,7 +71,7 @@ def test_a_plan_that_fits_is_found_and_runs():
     step = networks.mlp(2, 64, 256)
     free = ilp(step.graph, LINE, LINE_MODEL)
     limit = free.statistics["peak_bytes"] // 2
-    fitting = ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=limit), seconds=8)
+    fitting = ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=limit), budget=Budget.of(8))
 
     check_plan(step.graph, fitting.plan)
     assert memory_of(step.graph, fitting.plan).peak_bytes <= limit
@@ -83,7 +84,7 @@ def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
     with pytest.raises(
         SporaxRuntimeError, match=r"must fit into 0.001 MB per device, but .* MB is the smallest plan"
     ) as caught:
-        ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=1000), seconds=8)
+        ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=1000), budget=Budget.of(8))
     stated = float(str(caught.value).split("but ")[1].split(" MB")[0]) * 1e6
 
     fitting = propagation(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=int(stated) + 1000))

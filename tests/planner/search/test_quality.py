@@ -8,6 +8,7 @@ import pytest
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
+from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.memory.peak import memory_of
@@ -33,7 +34,7 @@ def model(mesh):
 @cache
 def optimum(name, mesh, limit=None):
     options = SearchOptions(fully_use_devices=True, memory_bytes=limit)
-    return ilp(NETWORKS[name].graph, mesh, model(mesh), options, seconds=120)
+    return ilp(NETWORKS[name].graph, mesh, model(mesh), options, budget=Budget.of(120))
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=["8", "2x4"])

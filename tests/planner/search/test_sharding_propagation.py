@@ -43,7 +43,7 @@ def test_the_users_operator_is_the_only_seed():
     problem = problem_of(graph, TWO)
     for candidate in problem.choices[problem.decisions.heavy[0]].steps:
         assignment = candidate[0].assignment
-        result = propagation(graph, TWO, roofline(TWO), SearchOptions(cuts={0: assignment}))
+        result = propagation(graph, TWO, roofline(TWO), SearchOptions(assignments={0: assignment}))
         assert result.plan.operators[0].assignment == assignment
         assert result.statistics["seedings"] == 1
 

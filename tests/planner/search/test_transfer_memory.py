@@ -10,12 +10,12 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.peak import memory_of, memory_over_time
-from sporax.planner.memory.xla_cpu.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.memory.xla_cpu.kernel_fusion import copied_arguments, kernels_of
 from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions
 
 LAYERS, BATCH, WIDTH = 4, 64, 256
@@ -124,7 +124,7 @@ def test_reductions_that_need_each_other_stay_apart():
 
 def test_arguments_that_are_read_beside_their_update_are_copied():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
-    copied = copied_in(step, whole_plan(step.graph, MESH))
+    copied = copied_in(step, replicated_plan(step.graph, MESH))
 
     _, *others = [item.tensor for item in step.graph.inputs][len(step.constants) :][:LAYERS]
     assert copied == {*others}  # nobody needs a gradient of the data, so `first` is read once

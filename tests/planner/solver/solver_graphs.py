@@ -6,13 +6,13 @@ import numpy as np
 
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 
 
 def network_of(graph):
     """The graph as a network over all its memory rows."""
-    return Network.of(graph, Timeline.of(graph.intervals))
+    return Network.of(graph, Moments.of(graph.intervals))
 
 
 def whole(graph):

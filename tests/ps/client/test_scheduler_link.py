@@ -14,10 +14,10 @@ from sporax.ps.protocol.messages import (
     Holders,
     Initialised,
     Options,
-    Register,
+    ProcessAccepted,
+    RegisterProcess,
     View,
     ViewIs,
-    Welcome,
 )
 from sporax.ps.protocol.wire import decode
 from sporax.ps.sockets.transport import Transport, receive, send
@@ -52,8 +52,8 @@ class ForgetfulScheduler:
 
     def _answers(self, message: object) -> Iterator[object]:
         match message:
-            case Register():
-                yield Welcome(message.node, 0, 1, "job", Options(0, "memory", 1, heartbeat_seconds=0.1))
+            case RegisterProcess():
+                yield ProcessAccepted(message.node, 0, 1, "job", Options(0, "memory", 1, heartbeat_seconds=0.1))
                 yield ViewIs(View(1, [], [Holders(0)], []))
             case Heartbeat():
                 yield HeartbeatReply(message.sent, 1)

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sporax.ps.protocol import wire
-from sporax.ps.protocol.messages import Acked, Entry, Pull, Push, Source
+from sporax.ps.protocol.messages import Acked, Pull, Push, Source, VariableValues
 
 
 def push() -> tuple[Push, list[wire.Frame]]:
     ids, values = np.array([1, 5]), np.arange(6, dtype=np.float32)
-    message = Push(3, 2, 7, Source(0, 1, 4, 9), 1.0, [Entry(1, 0.5, 2, 6)])
+    message = Push(3, 2, 7, Source(0, 1, 4, 9), 1.0, [VariableValues(1, 0.5, 2, 6)])
     return message, [*wire.chunks(ids), *wire.chunks(values)]
 
 
@@ -34,7 +34,7 @@ def test_long_arrays_travel_in_chunks() -> None:
     array = np.arange(3 * wire.CHUNK_BYTES // 8 + 5, dtype=np.float32)
     frames = wire.chunks(array)
     assert [len(frame) for frame in frames] == [wire.CHUNK_BYTES, wire.CHUNK_BYTES // 2 + 20]
-    _, back = wire.EntryReader(frames).take(Entry(0, 0.0, -1, array.size))
+    _, back = wire.EntryReader(frames).take(VariableValues(0, 0.0, -1, array.size))
     np.testing.assert_array_equal(back, array)
 
 
@@ -78,17 +78,17 @@ def test_a_struct_of_the_wrong_types_is_refused() -> None:
 
 
 def test_sizes_in_entries_must_fit_the_frames() -> None:
-    for entry in (Entry(0, 0.0, -1, 5), Entry(0, 0.0, -1, -1), Entry(0, 0.0, -5, 1)):
+    for entry in (VariableValues(0, 0.0, -1, 5), VariableValues(0, 0.0, -1, -1), VariableValues(0, 0.0, -5, 1)):
         with pytest.raises(wire.WireError):
             wire.EntryReader([bytes(8)]).take(entry)
     reader = wire.EntryReader([bytes(8), b"more"])
-    reader.take(Entry(0, 0.0, -1, 2))
+    reader.take(VariableValues(0, 0.0, -1, 2))
     with pytest.raises(wire.WireError, match="more array frames"):
         reader.finish()
 
 
 def test_pulls_carry_no_values() -> None:
-    message = Pull(1, 0, 1, 0, -1, [Entry(4, 0.0, 2, 0)])
+    message = Pull(1, 0, 1, 0, -1, [VariableValues(4, 0.0, 2, 0)])
     _, rest = wire.decode(sent(message, wire.chunks(np.array([3, 4]))))
     ids, values = wire.EntryReader(rest).take(message.entries[0])
     assert ids.tolist() == [3, 4]

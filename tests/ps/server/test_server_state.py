@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sporax.ps.protocol.events import Action, Apply, Received, Reply, Store, Stored
+from sporax.ps.protocol.events import Action, Apply, Received, Reply, Stored, StoreRecord
 from sporax.ps.protocol.messages import (
     Accepted,
     Acked,
-    Entry,
     HeartbeatReply,
     Holders,
     Init,
@@ -22,6 +21,7 @@ from sporax.ps.protocol.messages import (
     ServerAddress,
     Source,
     VariableSpec,
+    VariableValues,
     View,
 )
 from sporax.ps.protocol.wire import chunks
@@ -36,7 +36,7 @@ def server(staleness: int, durability: str, ranks: int = 1) -> ServerState:
     view = View(1, [ServerAddress(0, 1, "h", "t", "")], [Holders(0)], [Members(0, list(range(ranks)))])
     machine.handle(Received(b"scheduler", HeartbeatReply(0.0, 1, view)), 0.0)
     spec = VariableSpec(0, "w", SIZE, 0, OptimizerSpec("sgd"))
-    follow(machine, Init(1, 0, 1, [spec], [Entry(0, 0.0, -1, SIZE)]), np.zeros(SIZE, np.float32))
+    follow(machine, Init(1, 0, 1, [spec], [VariableValues(0, 0.0, -1, SIZE)]), np.zeros(SIZE, np.float32))
     return machine
 
 
@@ -47,7 +47,7 @@ def follow(machine: ServerState, message: object, values: np.ndarray | None = No
     while queue:
         action = queue.pop(0)
         done.append(action)
-        if isinstance(action, Store):
+        if isinstance(action, StoreRecord):
             queue += machine.handle(Stored(action.record.slot, action.record.lsn), 0.0)
         elif isinstance(action, Apply):
             machine.validate_state()
@@ -56,16 +56,16 @@ def follow(machine: ServerState, message: object, values: np.ndarray | None = No
 
 
 def push(number: int, rank: int = 0) -> Push:
-    return Push(10 + number, 0, 1, Source(rank, 1, number + 1, number), 1.0, [Entry(0, 1.0, -1, SIZE)])
+    return Push(10 + number, 0, 1, Source(rank, 1, number + 1, number), 1.0, [VariableValues(0, 1.0, -1, SIZE)])
 
 
 @pytest.mark.parametrize("staleness", [0, -1])
 def test_a_push_is_stored_acknowledged_and_applied_in_this_order(staleness: int) -> None:
     machine = server(staleness, "process")
     actions = follow(machine, push(0), np.ones(SIZE, np.float32))
-    assert [type(action) for action in actions] == [Store, Reply, Apply]
+    assert [type(action) for action in actions] == [StoreRecord, Reply, Apply]
     assert actions[1] == Reply(b"worker", Acked(10, 0, 1 if staleness == 0 else 0))
-    (answer,) = follow(machine, Pull(50, 0, 1, 0, -1, [Entry(0, 0.0, -1, 0)]))
+    (answer,) = follow(machine, Pull(50, 0, 1, 0, -1, [VariableValues(0, 0.0, -1, 0)]))
     assert isinstance(answer, Reply)
     assert isinstance(answer.message, Pulled)
     assert np.frombuffer(answer.frames[0], np.float32).tolist() == [-1.0] * SIZE

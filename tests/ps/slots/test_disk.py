@@ -17,11 +17,11 @@ import zmq
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.launch.servers.ps_cluster import background
-from sporax.ps.client.store import Dense, Store
-from sporax.ps.protocol.messages import OptimizerSpec, Options, Record, Register, Stop
+from sporax.ps.client.store import Dense, ServerStore
+from sporax.ps.protocol.messages import OptimizerSpec, Options, Record, RegisterProcess, Stop
 from sporax.ps.protocol.wire import decode, encode
 from sporax.ps.scheduler.journal import Journal, read_journal, write_journal
-from sporax.ps.scheduler.scheduler import Scheduler
+from sporax.ps.scheduler.scheduler import ServerScheduler
 from sporax.ps.slots import record_log as log_module
 from sporax.ps.slots.disk import StorageError
 from sporax.ps.slots.record_log import SlotLog
@@ -97,7 +97,7 @@ def test_a_journal_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkey
         write_journal(path, Journal("second", 1, 1))
     assert read_journal(path).job == "first"
     with pytest.raises(StorageError, match="the scheduler's journal"):  # before any process has joined
-        Scheduler("127.0.0.1:*", Options(), 1, 1, path)
+        ServerScheduler("127.0.0.1:*", Options(), 1, 1, path)
 
 
 @pytest.mark.parametrize("position", range(0, 200, 7))
@@ -120,7 +120,7 @@ def test_a_journal_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 
 
 def test_processes_hear_why_the_scheduler_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = Scheduler("127.0.0.1:*", Options(), 1, 1, tmp_path / "scheduler-1.journal")
+    scheduler = ServerScheduler("127.0.0.1:*", Options(), 1, 1, tmp_path / "scheduler-1.journal")
     address = scheduler._router.last_endpoint.decode()
     monkeypatch.setattr(os, "fsync", full)
     errors: list[str] = []
@@ -135,7 +135,7 @@ def test_processes_hear_why_the_scheduler_ends(tmp_path: Path, monkeypatch: pyte
     thread.start()
     dealer = zmq.Context.instance().socket(zmq.DEALER)
     dealer.connect(address)
-    dealer.send_multipart(encode(Register("worker", "w", 0)))
+    dealer.send_multipart(encode(RegisterProcess("worker", "w", 0)))
     assert dealer.poll(20_000)
     message, _ = decode(dealer.recv_multipart())
     thread.join(20)
@@ -156,8 +156,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-def store_of(address: str, size: int) -> Store:
-    store = Store(address, rank=0, timeout=60.0)
+def store_of(address: str, size: int) -> ServerStore:
+    store = ServerStore(address, rank=0, timeout=60.0)
     store.declare([Dense("w", size, 0)], [OptimizerSpec("sgd")])
     store.initialise([np.zeros(size)])
     return store

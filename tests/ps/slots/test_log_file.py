@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sporax.ps.protocol.messages import Entry, Members, OptimizerSpec, Record, Source, VariableSpec
+from sporax.ps.protocol.messages import Members, OptimizerSpec, Record, Source, VariableSpec, VariableValues
 from sporax.ps.protocol.wire import Frame, chunks
-from sporax.ps.slots.log_file import Damage, LogFile, Whole, pack
+from sporax.ps.slots.log_file import Damage, Intact, LogFile, pack
 from sporax.ps.slots.record_log import SlotLog
 from sporax.ps.slots.recovery import UNKNOWN
 from sporax.ps.slots.slot import SlotState
@@ -28,7 +28,7 @@ def records_of(order: list[int], size: int = 20) -> list[tuple[Record, list[Fram
         values = np.random.default_rng(len(records)).normal(size=size).astype(np.float32)
         specs = [VariableSpec(0, "d", size, 0, SGD)] if lsns[slot] == 1 else []
         sources = [] if specs else [Source(0, 1, lsns[slot], lsns[slot])]
-        entries = [Entry(0, 0.1, -1, size)]
+        entries = [VariableValues(0, 0.1, -1, size)]
         members = [Members(0, [0])] if specs else None
         records.append((Record(slot, lsns[slot], 1, specs, sources, entries, members), chunks(values)))
     return records
@@ -191,7 +191,7 @@ def test_damage_in_flushed_records_is_not_a_torn_group(tmp_path: Path) -> None:
     with LogFile(path) as file:
         items = list(file.read())
     assert items[1] == Damage(path, ends[0], ends[1])
-    assert [isinstance(item, Whole) for item in items] == [True, False, True, True, True, True]
+    assert [isinstance(item, Intact) for item in items] == [True, False, True, True, True, True]
 
 
 def test_damage_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.protocol.messages import Entry, Members, OptimizerSpec, Record, Source, VariableSpec
+from sporax.ps.protocol.messages import Members, OptimizerSpec, Record, Source, VariableSpec, VariableValues
 from sporax.ps.protocol.wire import Frame, chunks, encode
+from sporax.ps.slots import record_log
 from sporax.ps.slots.record_log import SlotLog
 from sporax.ps.slots.slot import SlotState
 
@@ -22,10 +23,10 @@ def history(count: int) -> list[tuple[Record, list[Frame]]]:
     """Creation of two variables, then updates."""
     variables = [VariableSpec(0, "d", 3, 0, ADAM), VariableSpec(1, "t", 0, 2, OptimizerSpec("sgd"))]
     first = np.arange(3, dtype=np.float32)
-    records = [(Record(0, 1, 1, variables, [], [Entry(0, 0, -1, 3)], [Members(0, [0])]), chunks(first))]
+    records = [(Record(0, 1, 1, variables, [], [VariableValues(0, 0, -1, 3)], [Members(0, [0])]), chunks(first))]
     for number in range(count):
         gradient, ids = np.full(3, number, np.float32), np.array([number % 3, 7])
-        entries = [Entry(0, 0.1, -1, 3), Entry(1, 0.1, 2, 4)]
+        entries = [VariableValues(0, 0.1, -1, 3), VariableValues(1, 0.1, 2, 4)]
         frames = [*chunks(gradient), *chunks(ids), *chunks(np.ones(4, np.float32))]
         records.append((Record(0, number + 2, 1, [], [Source(0, 1, number + 1, number)], entries), frames))
     return records
@@ -180,4 +181,21 @@ def test_a_directory_belongs_to_one_server(tmp_path: Path) -> None:
     log = SlotLog(tmp_path, sync=False)
     with pytest.raises(SporaxRuntimeError, match="must belong to one server"):
         SlotLog(tmp_path, sync=False)
+    log.close()
+
+
+def test_pages_are_wanted_again_when_half_of_them_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_log, "_AHEAD_BYTES", 1 << 20)
+    record, _ = history(1)[0]
+    log = SlotLog(tmp_path, sync=False, ahead_bytes=64 << 20)
+    while log.prepare():
+        pass
+    assert not log.wants_pages
+    log.append(record, [bytes(500 << 10)])
+    assert not log.wants_pages
+    log.append(record, [bytes(100 << 10)])
+    assert log.wants_pages
+    monkeypatch.setattr(record_log, "free_bytes", lambda _: 0)
+    assert not log.prepare()
+    assert not log.wants_pages, "a disk without room is not asked again and again"
     log.close()

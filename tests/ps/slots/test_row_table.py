@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from sporax.ps.protocol.hashing import first_rows, slots_of
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
-from sporax.ps.slots.row_table import HashIndex, Table
+from sporax.ps.slots import row_table
+from sporax.ps.slots.row_table import HashIndex, RowTable
 
 
-def table(**options: object) -> Table:
+def table(**options: object) -> RowTable:
     options = {"optimizer": OptimizerSpec("sgd"), "distribution": "zeros", **options}
-    return Table(VariableSpec(3, "t", 0, 2, **options))
+    return RowTable(VariableSpec(3, "t", 0, 2, **options))
 
 
-def add(table: Table, ids: list[int], value: float = 1.0) -> None:
+def add(table: RowTable, ids: list[int], value: float = 1.0) -> None:
     table.update(np.array(ids), np.full((len(ids), 2), -value, np.float32), 1.0, keep_before=True)
 
 
@@ -124,3 +125,29 @@ def test_rows_move_like_a_dense_parameter_that_is_touched_each_time(rule: str) -
         rows.update(np.arange(4), gradient.reshape(4, 2), 0.1, keep_before=False)
         dense.update(gradient, 0.1)
     np.testing.assert_array_equal(rows.read(np.arange(4)).reshape(-1), dense.value)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adagrad"])
+def test_an_update_in_blocks_has_the_bits_of_one_as_a_whole(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = OptimizerSpec(rule, {"accum": 0.1}, decay=0.01)
+    rng = np.random.default_rng(2)
+    updates = [
+        (np.unique(rng.integers(0, 3000, 2000)), rng.standard_normal((3000, 2)).astype(np.float32)) for _ in range(3)
+    ]
+
+    def values(block_bytes: int) -> list[bytes]:
+        monkeypatch.setattr(row_table, "_BLOCK_BYTES", block_bytes)
+        rows = table(optimizer=optimizer, distribution="normal", sigma=1.0)
+        for ids, gradients in updates:
+            rows.update(ids, gradients[: len(ids)], 0.1, keep_before=True)
+        return [array.tobytes() for array in rows.arrays()]
+
+    whole = values(1 << 30)
+    assert values(8 * 100) == whole
+    assert values(1) == whole
+
+
+def test_a_table_without_limits_does_not_look_for_rows_to_evict(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table()
+    monkeypatch.setattr(rows, "_evict", lambda: pytest.fail("looked at all rows"))
+    add(rows, [1, 2, 3])

@@ -13,7 +13,7 @@ import pytest
 from sporax.base.errors import SporaxRuntimeError
 from sporax.launch import cli
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import CheckpointPart, OptimizerSpec, VariableSpec
 from sporax.ps.scheduler.checkpoint_state import CheckpointRound, first_clock
 from sporax.ps.slots import slot_files
@@ -23,21 +23,21 @@ TABLE = VariableSpec(40, "table", 0, 2, OptimizerSpec("adagrad", {"accum": 0.1})
 SIZE, IDS = 60, np.arange(30)
 
 
-def store_of(cluster: BackgroundCluster, rank: int = 0) -> Store:
-    store = Store(cluster.cluster.address, rank=rank, timeout=40.0)
+def store_of(cluster: BackgroundCluster, rank: int = 0) -> ServerStore:
+    store = ServerStore(cluster.cluster.address, rank=rank, timeout=40.0)
     store.declare([Dense("w", SIZE, 0)], [MOMENTUM], [TABLE])
     store.initialise([np.linspace(-1, 1, SIZE)] if rank == 0 else None)
     return store
 
 
-def step(store: Store) -> None:
+def step(store: ServerStore) -> None:
     """One step whose gradients depend on the values and the clock."""
     (value,), rows = store.pull({40: IDS})
     gradient = np.sin(value + store.clock).astype(np.float32)
     store.wait(store.push([gradient], [0.1], {40: (IDS, np.cos(rows[40]), 0.1)}))
 
 
-def values(store: Store) -> bytes:
+def values(store: ServerStore) -> bytes:
     (value,), rows = store.pull({40: IDS})
     return value.tobytes() + rows[40].tobytes()
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
+from sporax.base import update_rules
 from sporax.mindspore import nn
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 from sporax.ps.slots.slot import Segment
@@ -41,3 +42,14 @@ def test_formulas_equal_those_of_nn(name: str) -> None:
         optimizer.construct((ms.Tensor(gradient),))  # operation by operation: a compiled step may fuse
         server.update(gradient, rate)
         np.testing.assert_array_max_ulp(parameter.asnumpy(), server.value, 0 if name != "ftrl" else 16)
+
+
+def test_plain_sgd_has_the_bits_of_its_formula_and_changes_nothing_in_place() -> None:
+    rng = np.random.default_rng(3)
+    first, gradient = rng.standard_normal((2, 1000)).astype(np.float32)
+    segment = Segment(VariableSpec(0, "w", 1000, 0, OptimizerSpec("sgd")), first.copy())
+    before, pushed = segment.value, gradient.copy()
+    segment.update(pushed, 0.1)
+    np.testing.assert_array_equal(segment.value, update_rules.plain_sgd(gradient, first, rate=np.float32(0.1)))
+    np.testing.assert_array_equal(before, first)
+    np.testing.assert_array_equal(pushed, gradient)

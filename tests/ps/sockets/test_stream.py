@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from sporax.launch.servers.ps_cluster import background
-from sporax.ps.client.store import Dense, Store
+from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol import wire
-from sporax.ps.protocol.messages import Acked, Entry, Hello, OptimizerSpec, Pulled, Push, Source
-from sporax.ps.sockets.stream import Stream, Streams
+from sporax.ps.protocol.messages import Acked, OptimizerSpec, PeerHello, Pulled, Push, Source, VariableValues
+from sporax.ps.sockets.stream import Stream, Streams, _Patience
 
 
 def push(number: int, size: int) -> tuple[Push, list[wire.Frame]]:
     values = np.full(size, number, np.float32)
-    return Push(number, 0, 1, Source(0, 1, number, 0), 1.0, [Entry(0, 0.1, -1, size)]), wire.chunks(values)
+    return Push(number, 0, 1, Source(0, 1, number, 0), 1.0, [VariableValues(0, 0.1, -1, size)]), wire.chunks(values)
 
 
 def together(parts: list[wire.Frame]) -> bytes:
@@ -107,7 +107,7 @@ def test_two_processes_that_both_send_much_do_not_wait_for_each_other(hubs: tupl
 
 @pytest.mark.parametrize(
     "data",
-    [b"x" * 40, wire.HEADER.pack(b"SPXP\2\0\0\0", 1 << 30, 0, 0), together(wire.encode(Hello(b"a")))[:-1] + b"?"],
+    [b"x" * 40, wire.HEADER.pack(b"SPXP\2\0\0\0", 1 << 30, 0, 0), together(wire.encode(PeerHello(b"a")))[:-1] + b"?"],
 )
 def test_what_is_no_message_ends_the_connection_and_is_counted(hubs: tuple[Streams, Streams, str], data: bytes) -> None:
     server, client, path = hubs
@@ -172,7 +172,7 @@ def test_arrays_go_to_the_memory_that_waits_for_them(tmp_path: Path) -> None:
 def test_answers_are_received_while_the_caller_does_something_else() -> None:
     size = 1 << 21  # more than the buffers of a socket hold
     with background(1, 1, MS_PS_STALENESS="-1", MS_PS_DURABILITY="memory", MS_PS_SLOTS="2") as cluster:
-        store = Store(cluster.cluster.address, timeout=60.0)
+        store = ServerStore(cluster.cluster.address, timeout=60.0)
         store.declare([Dense("w", size, 0)], [OptimizerSpec("sgd")])
         store.initialise([np.arange(size, dtype=np.float32)])
         plan = store.start_pull()
@@ -197,3 +197,94 @@ def test_messages_that_came_with_others_are_not_left_until_more_come(hubs: tuple
     while len(received) < len(sent) and time.monotonic() < until:
         received += [message for _, message, _ in server.receive(0.01)]
     assert received == sent
+
+
+@pytest.mark.parametrize("pieces", [[1 << 20], [24, 30, 1000, 70000], [1, 60, 4096]], ids=str)
+def test_messages_of_the_sizes_of_the_one_before_and_others_between_them_arrive_whole(
+    pair: tuple[socket.socket, Stream], pieces: list[int]
+) -> None:
+    """Pushes of one size arrive by one system call each; what comes instead of one loses nothing."""
+    raw, stream = pair
+    sent: list[tuple[object, list[wire.Frame]]] = []
+    for number in range(1, 40):
+        sent.append(push(number, 20000 if number % 7 else 19999))
+        if number % 5 == 0:
+            sent.append((Pulled(number, 0, 0, list(range(number * 300)), []), []))
+        if number % 3 == 0:
+            sent += [(Acked(number, 2, 3), []), push(number, 10)]
+    data = b"".join(together(wire.encode(*message)) for message in sent)
+
+    def feed() -> None:
+        position, turn = 0, 0
+        while position < len(data):
+            count = pieces[turn % len(pieces)]
+            raw.sendall(data[position : position + count])
+            position, turn = position + count, turn + 1
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    received = []
+    until = time.monotonic() + 60
+    while len(received) < len(sent) and time.monotonic() < until:
+        incoming = stream.receive()
+        received += [] if incoming is None else [(incoming[0], together(list(incoming[1])))]
+    thread.join()
+    assert received == [(message, together(frames)) for message, frames in sent]
+
+
+def test_a_push_of_the_size_of_the_one_before_is_one_system_call(
+    pair: tuple[socket.socket, Stream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, stream = pair
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    reads: list[str] = []
+
+    class Counted:
+        def __init__(self, inner: socket.socket) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("recv"):
+                reads.append(name)
+            return getattr(self._inner, name)
+
+    monkeypatch.setattr(stream, "_socket", Counted(stream._socket))
+    counts = []
+    for number in range(1, 5):
+        reads.clear()
+        message, frames = push(number, 16384)
+        raw.sendall(together(wire.encode(message, frames)))
+        incoming = stream.receive()
+        assert incoming is not None
+        assert together(list(incoming[1])) == together(frames)
+        counts.append(len(reads))
+    assert counts == [2, 1, 1, 1]
+
+
+def test_a_damaged_struct_in_a_push_of_the_expected_size_ends_the_connection(
+    pair: tuple[socket.socket, Stream],
+) -> None:
+    raw, stream = pair
+    raw.sendall(together(wire.encode(*push(1, 100))))
+    assert stream.receive() is not None
+    damaged = bytearray(together(wire.encode(*push(2, 100))))
+    damaged[30] ^= 1
+    raw.sendall(damaged)
+    with pytest.raises(wire.WireError, match="does not fit its header"):
+        stream.receive()
+    assert not stream.is_open
+
+
+def test_a_reader_that_looks_in_vain_looks_more_and_more_rarely() -> None:
+    """To look keeps the process that would send from running, where both share a core."""
+    patience, looks = _Patience(), []
+    attempts = []
+    for _ in range(1000):
+        attempts.clear()
+        assert patience.look(lambda: attempts.append("in vain")) is None
+        looks.append(bool(attempts))
+    assert looks[0]
+    assert 5 <= sum(looks) <= 15
+    while not patience.look(lambda: "found"):
+        pass
+    assert all(patience.look(lambda: "found") for _ in range(10)), "answers that come soon are looked for again"

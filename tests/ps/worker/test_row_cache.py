@@ -42,7 +42,7 @@ class Servers:
 
 def train(table, servers, *ids):
     """A step that looks up ids, each of which has its number as gradient; gives what is written back, by id."""
-    places, _ = table.places(servers, np.array(ids))
+    places, _ = table.positions(servers, np.array(ids))
     gradient = np.zeros((table.capacity, WIDTH), np.float32)
     gradient[places] = np.array(ids, np.float32)[:, None]
     written = table.take_gradient(gradient, servers.clock, lifetime(servers.options.staleness))
@@ -92,22 +92,22 @@ def test_a_copy_that_is_replaced_by_a_new_one_hands_over_what_it_has_gathered():
 def test_rows_of_the_running_step_make_no_room_until_their_gradients_are_taken():
     table, servers = RowCache("table", WIDTH, 2), Servers()
     for number in (1, 2):
-        table.places(servers, np.array([number]))
+        table.positions(servers, np.array([number]))
     with pytest.raises(SporaxRuntimeError, match="of 'table' must be at least .* but got 2 rows and 3 ids"):
-        table.places(servers, np.array([3]))
+        table.positions(servers, np.array([3]))
     table.take_gradient(np.zeros((2, WIDTH), np.float32), 0, 0)
-    assert table.places(servers, np.array([3]))[0].tolist() == [0]
+    assert table.positions(servers, np.array([3]))[0].tolist() == [0]
 
 
 def test_an_evaluation_of_more_rows_than_there_is_room_reads_past_the_cache():
     table, servers = RowCache("table", WIDTH, 3), Servers(staleness=9)
-    places, _ = table.places(servers, np.array([1, 2]))
+    places, _ = table.positions(servers, np.array([1, 2]))
     few, many = np.array([[4], [4]]), np.array([[7, 8], [9, 7]])
     for ids in (few, many, few):
         rows = table.rows(servers, ids)
         np.testing.assert_array_equal(rows[..., 0], ids)
     assert servers.fetched == [[1, 2], [4], [7, 8, 9]]  # and 4 is there the second time
-    np.testing.assert_array_equal(table.places(servers, np.array([1, 2]))[0], places)
+    np.testing.assert_array_equal(table.positions(servers, np.array([1, 2]))[0], places)
 
 
 def test_rows_of_the_next_step_are_asked_for_while_a_step_runs_where_its_batch_is_known():
@@ -115,7 +115,7 @@ def test_rows_of_the_next_step_are_asked_for_while_a_step_runs_where_its_batch_i
     servers.next_batches.announce([np.array([1, 2])], [np.array([2, 3, 2])])
     train(table, servers, 1, 2)
     assert servers.ahead == [([2, 3], 1)]  # of the next clock, each row once
-    _, rows = table.places(servers, np.array([2, 3, 2]))
+    _, rows = table.positions(servers, np.array([2, 3, 2]))
     np.testing.assert_array_equal(rows, [[2, 1], [3, 1], [2, 1]])
     assert servers.fetched == [[1, 2]]
     assert table.hits == 2
@@ -123,12 +123,12 @@ def test_rows_of_the_next_step_are_asked_for_while_a_step_runs_where_its_batch_i
 
 def test_rows_that_stay_usable_and_clocks_that_are_not_known_are_not_asked_for():
     table, servers = RowCache("table", WIDTH, 6), Servers(staleness=2)
-    table.places(servers, np.array([1, 2]))
+    table.positions(servers, np.array([1, 2]))
     table.prefetch(servers, np.array([2, 3]))
     assert servers.ahead == [([3], 1)]
     two_optimizers = Servers(clocks_per_step=2)
     table = RowCache("table", WIDTH, 6)
-    table.places(two_optimizers, np.array([1]))
+    table.positions(two_optimizers, np.array([1]))
     table.prefetch(two_optimizers, np.array([3]))
     assert two_optimizers.ahead == []
 
@@ -141,7 +141,7 @@ def test_a_request_between_two_steps_waits_for_the_lookup_of_the_present_one():
     assert servers.ahead == []
     train(table, servers, 2)
     assert servers.ahead == [([4, 5], 1)]
-    _, rows = table.places(servers, np.array([4, 5]))
+    _, rows = table.positions(servers, np.array([4, 5]))
     np.testing.assert_array_equal(rows, [[4, 2], [5, 2]])
 
 

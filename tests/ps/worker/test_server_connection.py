@@ -8,7 +8,7 @@ import pytest
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol.messages import OptimizerSpec
 from sporax.ps.worker.row_cache import RowCache
-from sporax.ps.worker.server_connection import FIRST_TABLE_KEY, Part, ServerConnection
+from sporax.ps.worker.server_connection import FIRST_TABLE_KEY, ServedPart, ServerConnection
 
 SGD = OptimizerSpec("sgd")
 
@@ -56,6 +56,9 @@ class Store:
         self.log.append(("wait", ticket))
         return self.is_member
 
+    def give_up(self, plan):
+        pass
+
     def close(self, finished):
         self.log.append(("close", finished))
 
@@ -72,7 +75,7 @@ def cache():
 def step(table, connection, ids):
     """One training step that looks up rows; gives the ids of the rows that it fetched."""
     before = table.misses
-    places, rows = table.places(connection, np.array(ids))
+    places, rows = table.positions(connection, np.array(ids))
     np.testing.assert_array_equal(rows[..., 0], ids)
     table.take_gradient(np.zeros((3, 2), np.float32), connection.store.clock, 0)
     return places.tolist(), table.misses - before
@@ -109,18 +112,18 @@ def test_the_least_recently_used_row_makes_room(cache):
 
 def test_more_ids_in_a_step_than_rows_are_an_error(cache):
     table, connection = cache
-    table.places(connection, np.array([1, 2]))  # two lookups of one step
+    table.positions(connection, np.array([1, 2]))  # two lookups of one step
     with pytest.raises(
         SporaxRuntimeError,
         match=r"^For 'EmbeddingLookup', 'vocab_cache_size' of 'table' must be at least the number of different ids of a step, "
         "but got 3 rows and 4 ids",
     ):
-        table.places(connection, np.array([3, 4]))
+        table.positions(connection, np.array([3, 4]))
 
 
 def test_gradients_belong_to_the_rows_that_the_step_looked_up(cache):
     table, connection = cache
-    places, _ = table.places(connection, np.array([8, 9]))
+    places, _ = table.positions(connection, np.array([8, 9]))
     gradient = np.arange(6, dtype=np.float32).reshape(3, 2)
     ids, values = table.take_gradient(gradient, 0, 0)
     assert sorted(ids) == [8, 9]
@@ -139,7 +142,7 @@ def test_rows_that_were_requested_ahead_are_not_fetched_again(cache):
 
 def train(table, connection, part, ids, gradient=1.0):
     """A step whose rows all have one gradient."""
-    places, _ = table.places(connection, np.array(ids))
+    places, _ = table.positions(connection, np.array(ids))
     full = np.zeros((table.capacity, 2), np.float32)
     np.add.at(full, places.reshape(-1), np.float32(gradient))
     connection.exchange(part, np.array([0.5]), [np.ones((2, 2), np.float32), full])
@@ -162,7 +165,7 @@ def test_the_next_rows_are_asked_for_at_the_next_clock_while_the_step_runs(how):
         if how == "before its lookup" and following is not None and number:
             table.prefetch(connection, following)
         before = table.misses
-        _, rows = table.places(connection, ids)
+        _, rows = table.positions(connection, ids)
         np.testing.assert_array_equal(rows[..., 1], number)  # the rows of this clock, asked for or not
         if how == "during the step" and following is not None:
             table.prefetch(connection, following)
@@ -241,7 +244,7 @@ def exchange(connection, part, count=1):
 
 def test_a_synchronous_step_waits_for_the_values_of_the_next_clock():
     connection = ServerConnection(Store())
-    connection.parts.append(part := Part(0, [(2, 2)], []))
+    connection.parts.append(part := ServedPart(0, [(2, 2)], []))
     assert exchange(connection, part, 2) == [1, 2]
     assert connection.store.log == [
         ("push", 0, 0),
@@ -256,7 +259,7 @@ def test_a_synchronous_step_waits_for_the_values_of_the_next_clock():
 
 def test_with_staleness_a_step_takes_the_values_requested_before_and_leaves_its_own_on_the_way():
     connection = ServerConnection(Store(staleness=1))
-    connection.parts.append(part := Part(0, [(2, 2)], []))
+    connection.parts.append(part := ServedPart(0, [(2, 2)], []))
     assert exchange(connection, part, 4) == [1, 1, 2, 3]
     assert connection.store.log[-3:] == [("push", 0, 3), ("wait", 3), ("ask", 0, 4)]
     connection.close()
@@ -266,7 +269,7 @@ def test_with_staleness_a_step_takes_the_values_requested_before_and_leaves_its_
 
 def test_a_process_that_continues_another_one_skips_the_parts_that_have_made_their_step():
     connection = ServerConnection(Store())
-    connection.parts += [Part(0, [(2, 2)], []), Part(1, [(2, 2)], [])]
+    connection.parts += [ServedPart(0, [(2, 2)], []), ServedPart(1, [(2, 2)], [])]
     connection.store.link.incarnation, connection.store.clock = 2, 1  # part 0 has made its step of this round
     exchange(connection, connection.parts[0])
     assert connection.store.log == [("ask", 0, 1)]
@@ -276,7 +279,7 @@ def test_a_process_that_continues_another_one_skips_the_parts_that_have_made_the
 
 def test_a_worker_that_the_others_went_on_without_goes_on_where_it_is_a_member_again():
     connection = ServerConnection(Store())
-    connection.parts += [Part(0, [(2, 2)], []), Part(1, [(2, 2)], [])]
+    connection.parts += [ServedPart(0, [(2, 2)], []), ServedPart(1, [(2, 2)], [])]
     store = connection.store
 
     def rejoin():
@@ -341,7 +344,7 @@ def test_a_whole_table_is_read_after_the_cache_was_written_back(monkeypatch):
     part = connection.attach(["w"], [np.ones((2, 2), np.float32)], [0], [SGD], [(table, 0)])
     train(table, connection, part, [7])
     assert connection.store.sums == {}
-    np.testing.assert_array_equal(connection.whole_table(table)[:, 0], range(10))
+    np.testing.assert_array_equal(connection.full_table(table)[:, 0], range(10))
     assert list(connection.store.sums) == [7]
 
 
@@ -350,7 +353,37 @@ def test_a_table_moves_at_the_rate_of_its_own_group():
     tables = [RowCache(name, 2, 3) for name in "ab"]
     part = connection.attach(["w"], [np.ones((2, 2), np.float32)], [1], [SGD, SGD], [(tables[0], 1), (tables[1], 0)])
     for table in tables:
-        table.places(connection, np.array([1]))
+        table.positions(connection, np.array([1]))
     zeros = np.zeros((3, 2), np.float32)
     connection.exchange(part, np.array([0.5, 0.25]), [np.ones((2, 2), np.float32), zeros, zeros])
     assert [connection.store.pushed[2][table.key][2] for table in tables] == [0.25, 0.5]
+
+
+def test_a_push_that_does_not_count_is_not_followed_by_a_wait_for_its_next_clock():
+    """The slots may be waiting for this worker at the clock of its push: the members before it have died."""
+
+    class Moved(Store):
+        def __init__(self):
+            super().__init__()
+            self.moved = True
+
+        def wait(self, ticket):
+            self.log.append(("wait", ticket))
+            return not self.moved
+
+        def finish_pull(self, plan):
+            assert not (self.moved and plan[0] == self.clock), "the slots never come to this clock"
+            return super().finish_pull(plan)
+
+        def give_up(self, plan):
+            self.log.append(("give up", plan[0]))
+
+        def rejoin(self):
+            self.moved, self.clock = False, self.clock - 1
+
+    connection = ServerConnection(Moved())
+    part = connection.attach(["w"], [np.zeros(4, np.float32)], [0], [SGD], [])
+    (values,) = connection.exchange(part, np.array([0.1]), [np.ones(4, np.float32)])
+    np.testing.assert_array_equal(values, 0)
+    asked = [entry for entry in connection.store.log if entry[0] != "close"]
+    assert asked == [("push", 0, 0), ("ask", 0, 1), ("wait", 1), ("give up", 1), ("ask", 0, 0)]

@@ -6,7 +6,7 @@ from planner_graphs import GraphBuilder, layers, mesh_of, roofline
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.planner.cost import cost_of
 from sporax.planner.search import search
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.report.view.explain import check_count, explain
 
 MESH = mesh_of(2)
@@ -35,7 +35,7 @@ def test_operators_are_named_by_kind_and_by_variable():
 
 
 def test_what_is_left_out_is_counted_and_the_chosen_one_always_shown():
-    (explanation,) = explain(GRAPH, whole_plan(GRAPH, MESH), MODEL, "#0", most=1)
+    (explanation,) = explain(GRAPH, replicated_plan(GRAPH, MESH), MODEL, "#0", most=1)
     assert [alternative.chosen for alternative in explanation.alternatives] == [True]
     assert "3 more alternatives: most=4 shows them" in explanation.notes
 
@@ -66,5 +66,5 @@ def test_counts_are_whole_numbers_from_one_on():
 def test_operators_that_cannot_be_sharded_say_why():
     builder = GraphBuilder()
     graph = builder.graph(builder.unary("rng_bit_generator", builder.argument(8, 8)))
-    (explanation,) = explain(graph, whole_plan(graph, MESH), MODEL, "#0")
+    (explanation,) = explain(graph, replicated_plan(graph, MESH), MODEL, "#0")
     assert explanation.rule.startswith("cannot be sharded: 'rng_bit_generator'")

@@ -6,7 +6,7 @@ import pytest
 from planner_graphs import layers, mesh_of, operation, placement, product, roofline
 
 from sporax.planner.rules import rule_for
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.report.view.explain import explain
 from sporax.report.view.explanation import Alternative, Explanations, OperandTransfer, alternatives_text, rule_text
 
@@ -49,7 +49,7 @@ def test_rules_are_told_in_capitals_with_sizes():
 
 def test_layers_that_are_sharded_equally_are_shown_once():
     mesh = mesh_of(2)
-    explanations = explain(layers(2), whole_plan(layers(2), mesh), roofline(mesh), "tanh")
+    explanations = explain(layers(2), replicated_plan(layers(2), mesh), roofline(mesh), "tanh")
     assert isinstance(explanations, Explanations)
     assert str(explanations) == alternatives_text(explanations)
     assert str(explanations).startswith("axes a = 2; * marks the plan's choice")

@@ -6,14 +6,14 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 
 from sporax.ir.graph import MARK
 from sporax.ir.marks import GradientMark, OperatorMark, Side
-from sporax.planner.search.space.plan_assembly import whole_plan
-from sporax.report.view.operator_groups import Phase, operator_groups
+from sporax.planner.search.space.plan_assembly import replicated_plan
+from sporax.report.view.operator_groups import StepPhase, operator_groups
 
 MESH = mesh_of(2)
 
 
 def groups_of(graph):
-    return operator_groups(graph, whole_plan(graph, MESH))
+    return operator_groups(graph, replicated_plan(graph, MESH))
 
 
 def marked(builder, tensors, name, number, side, path, strategy=None):
@@ -28,15 +28,15 @@ def test_without_marks_every_heavy_operator_has_the_light_ones_behind_it():
     groups = groups_of(layers(2))
     assert [(group.name, group.operators) for group in groups] == [("dot_general", [0, 1]), ("dot_general", [2, 3])]
     assert [group.path for group in groups] == ["w1", "w2"]  # the variable that each of them reads
-    assert all(group.phase is Phase.FORWARD for group in groups)
+    assert all(group.phase is StepPhase.FORWARD for group in groups)
 
 
 def test_phases_of_a_training_step_are_apart():
     groups = groups_of(training_step())
     phases = {group.phase: group.operators for group in groups if group.name == "dot_general"}
-    assert phases[Phase.FORWARD] == [0, 1, 2]
-    assert 6 in phases[Phase.BACKWARD]
-    assert {number for group in groups if group.phase is Phase.UPDATE for number in group.operators} == {7, 8}
+    assert phases[StepPhase.FORWARD] == [0, 1, 2]
+    assert 6 in phases[StepPhase.BACKWARD]
+    assert {number for group in groups if group.phase is StepPhase.UPDATE for number in group.operators} == {7, 8}
 
 
 def test_arithmetic_of_a_group_is_that_of_its_operators_on_one_device():
@@ -62,7 +62,7 @@ def test_operators_between_the_marks_of_one_call_are_one_group():
         ("net.fc", "MatMul", [0, 1, 2]),
         ("net.act", "", [3]),
     ]
-    assert [group.given for group in groups] == [True, False]
+    assert [group.requested for group in groups] == [True, False]
     assert groups[0].inputs == groups[0].results * 2 == (placement("- -"),) * 2
 
 
@@ -74,13 +74,13 @@ def test_finished_gradients_and_what_combines_them_are_a_group():
     done = builder.add(MARK, [gradient], (16, 32), params={"mark": GradientMark(("w",), (1,))})
     graph = builder.graph(builder.binary("mul", done, 0.1))
     gradients = next(group for group in groups_of(graph) if group.name == "gradients")
-    assert gradients.phase is Phase.UPDATE
+    assert gradients.phase is StepPhase.UPDATE
     assert gradients.operators == [3]
 
 
 def test_transfers_belong_to_the_operator_that_asks_for_them():
     graph = product()
-    plan = replace(whole_plan(graph, MESH), inputs=(placement("0 -"), placement("- -")))
+    plan = replace(replicated_plan(graph, MESH), inputs=(placement("0 -"), placement("- -")))
     (group,) = operator_groups(graph, plan)
     ((transfers, times),) = group.transfers
     assert ([transfer.tensor for transfer in transfers], times) == ([0], 1)

@@ -20,9 +20,9 @@ from sporax.mindspore.common.initializer import Normal
 from sporax.mindspore.communication import init, release
 from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.cost.repetition import late_operators
+from sporax.report.render.text import plain_text
 from sporax.report.view import operator_groups as groups_module
 from sporax.report.view.axis_names import joined_axes
-from sporax.report.view.summary import plain_text
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")

@@ -17,8 +17,8 @@ def test_an_argument_may_be_cut_and_is_on_the_device_unless_said_otherwise():
         "role": Role.DATA,
         "name": "input 0",
         "array": SHAPE,
-        "cuttable": True,
-        "given": False,
+        "shardable": True,
+        "from_values": False,
         "trainable": False,
         "on_host": False,
     }

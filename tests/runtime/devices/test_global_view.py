@@ -11,6 +11,8 @@ from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement
+from sporax.planner.devices import fitting_hardware
+from sporax.planner.pins.data_placement import data_placement
 from sporax.runtime import world
 from sporax.runtime.devices import global_view
 
@@ -23,15 +25,15 @@ def config(strategy="data_parallel", **more):
 
 
 def test_devices_of_a_run_have_axes_of_prime_sizes():
-    assert global_view.mesh_of(config()).shape == (2, 2, 2)
+    assert global_view.devices_here().mesh(config()).shape == (2, 2, 2)
     with pytest.raises(
         SporaxRuntimeError, match=r"'device_num' is 16, but there are 8 devices\. Start the script with"
     ):
-        global_view.mesh_of(ParallelConfig(device_num=16))
+        global_view.devices_here().mesh(ParallelConfig(device_num=16))
     with pytest.raises(
         SporaxRuntimeError, match=r"the number of devices must be 1, 2, 4 or a multiple of 8, but got 6\.$"
     ):
-        global_view.mesh_of(ParallelConfig(device_num=6))
+        global_view.devices_here().mesh(ParallelConfig(device_num=6))
 
 
 def test_a_mesh_of_some_ranks_has_their_devices_in_order():
@@ -64,7 +66,7 @@ def test_placements_and_shardings_say_the_same():
     ],
 )
 def test_data_is_sharded_as_the_dataset_strategy_says(strategy, shape, dims):
-    assert global_view.data_placement(shape, 1, config(strategy), MESH) == P(dims)
+    assert data_placement(shape, 1, config(strategy), MESH) == P(dims)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_data_is_sharded_as_the_dataset_strategy_says(strategy, shape, dims):
 )
 def test_entries_that_do_not_fit_an_input_are_refused(position, shape, words):
     with pytest.raises(SporaxRuntimeError, match=f"^For 'dataset_strategy', {words}"):
-        global_view.data_placement(shape, position, config(((2, 4),)), MESH)
+        data_placement(shape, position, config(((2, 4),)), MESH)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +94,12 @@ def test_entries_that_do_not_fit_an_input_are_refused(position, shape, words):
 def test_the_whole_batch_is_what_all_processes_feed_together(monkeypatch, strategy, stages, whole):
     monkeypatch.setattr(world, "num_feeders", lambda: 4)
     monkeypatch.setattr(world, "drives", lambda device: device.id in (2, 3))
-    assert global_view.whole_shape((6, 5), 0, config(strategy, pipeline_stages=stages)) == whole
-    assert global_view.whole_shape((), 0, config(strategy)) == ()
+    assert global_view.global_shape((6, 5), 0, config(strategy, pipeline_stages=stages)) == whole
+    assert global_view.global_shape((), 0, config(strategy)) == ()
 
 
 def test_one_process_that_feeds_alone_feeds_all():
-    assert global_view.whole_shape((6, 5), 0, config()) == (6, 5)
+    assert global_view.global_shape((6, 5), 0, config()) == (6, 5)
     sharding = global_view.sharding_of(P(((0, 1, 2), ())), MESH)
     rows = np.arange(16.0).reshape(8, 2)
     for shard in global_view.place_data(rows, sharding, config()).addressable_shards:
@@ -105,4 +107,4 @@ def test_one_process_that_feeds_alone_feeds_all():
 
 
 def test_hardware_is_found_by_the_kind_of_devices():
-    assert [global_view.fitting_hardware(kind) for kind in ("cpu", "gpu", "tpu")] == ["cpu", "h100", "tpu-v5e"]
+    assert [fitting_hardware(kind) for kind in ("cpu", "gpu", "tpu")] == ["cpu", "h100", "tpu-v5e"]

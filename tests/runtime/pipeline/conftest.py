@@ -13,6 +13,7 @@ from small_pipelines import ARGUMENTS, MICRO, ingested, training
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.hardware import load_profile
+from sporax.planner import make_plan
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.runner import compile_pipeline
 
@@ -37,18 +38,18 @@ def settings():
 
 @pytest.fixture(scope="session")
 def plan(settings):
-    """``plan(step, **config)``: a planned pipeline; ``agreed`` makes one plan everybody's."""
+    """``plan(step, **config)``: a planned pipeline; ``plan_of`` plans its chunks."""
 
     def make(
         step=None,
         whole=frozenset(),
-        agreed=lambda plan: plan,
+        plan_of=make_plan,
         num_updated=2,
         hosts=lambda pipeline: frozenset(),
         **config,
     ):
         graph = ingested(step or training(), num_updated=num_updated)
-        return plan_pipeline(graph, whole, settings(**config), load_profile("cpu"), agreed, hosts)
+        return plan_pipeline(graph, whole, settings(**config), load_profile("cpu"), plan_of, hosts)
 
     return make
 

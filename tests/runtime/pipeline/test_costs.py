@@ -6,7 +6,7 @@ from small_pipelines import MICRO, ROWS, WIDTH
 from sporax.base.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.pipeline_schedule import Task, TaskKind
-from sporax.planner.auto import price_list
+from sporax.planner import cost_model
 from sporax.planner.pipeline.simulate import simulate
 from sporax.runtime.pipeline import costs
 
@@ -17,14 +17,14 @@ ACTIVATION = ROWS // MICRO * WIDTH * 4 // 2
 
 @pytest.fixture(scope="module")
 def model(planned, settings):
-    return price_list(settings(), planned.chunks[0].plan.mesh, PROFILE)
+    return cost_model(settings(), planned.chunks[0].plan.mesh, PROFILE)
 
 
 def test_bytes_are_those_of_one_devices_slices(planned, model):
     priced = costs.pipeline_costs(planned, model, PROFILE)
     first, second = priced.chunks[0, 0], priced.chunks[1, 0]
     assert (first.sent_bytes, second.sent_bytes) == (ACTIVATION, 0)
-    assert first.kept_bytes >= 2 * ACTIVATION  # the input, and tanh's result; cotangents that arrive come on top
+    assert first.saved_bytes >= 2 * ACTIVATION  # the input, and tanh's result; cotangents that arrive come on top
     weight = WIDTH * WIDTH * 4
     assert priced.base_bytes[0] == 2 * weight  # the weight, and the sum of its gradients
     assert priced.base_bytes[1] == 2 * weight + 4  # and the sum of the losses
@@ -45,7 +45,7 @@ def test_a_step_is_simulated_with_these_costs(planned, model):
     outcome = costs.simulated(planned, model, PROFILE)
     assert outcome.seconds == simulate(planned.schedule, costs.pipeline_costs(planned, model, PROFILE)).seconds
     assert outcome.stages[0].sent_bytes == MICRO * ACTIVATION
-    assert outcome.stages[0].peak_bytes >= outcome.stages[0].peak_kept * ACTIVATION
+    assert outcome.stages[0].peak_bytes >= outcome.stages[0].peak_saved * ACTIVATION
 
 
 def test_measured_tasks_count_with_their_median(planned, model):
@@ -55,7 +55,7 @@ def test_measured_tasks_count_with_their_median(planned, model):
     measured = costs.with_measured(priced, times)
     assert dict(measured.chunks[0, 0].seconds) == {TaskKind.FORWARD: 2.0}
     assert measured.chunks[1, 0] == priced.chunks[1, 0]  # nothing was measured there
-    assert measured.chunks[0, 0].kept_bytes == priced.chunks[0, 0].kept_bytes
+    assert measured.chunks[0, 0].saved_bytes == priced.chunks[0, 0].saved_bytes
 
 
 def test_schedules_are_compared_where_they_have_the_same_chunks(planned, model):

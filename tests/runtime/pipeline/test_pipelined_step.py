@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from small_pipelines import ARGUMENTS, MICRO, ROLES, WIDTH, assert_same
 
-from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.plan_settings import SCHEDULE
 from sporax.ir.pipeline_schedule import Task, TaskKind
+from sporax.runtime.devices.argument import Argument
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, sharding_of_first
-from sporax.runtime.planned.step import Argument
 from sporax.runtime.session import SESSION
 
 
@@ -25,10 +24,11 @@ def step(planned, settings):
 
 def test_variables_are_brought_to_their_stages_and_updated(step, compiled, expected):
     variables = [Variable(np.array(argument)) for argument in ARGUMENTS[:2]]
-    step.bring(variables)
+    step.bring(variables, [])
+    storage = step.stored(variables, [])
     assert [variable.raw.sharding for variable in variables] == [step.storage(0), step.storage(1)]
-    outputs = step.run(compiled, step.values(variables), ARGUMENTS[2:])
-    step.keep(variables, outputs)
+    outputs = step.run(compiled, storage.fetch()[0], ARGUMENTS[2:])
+    storage.store(outputs[:2])
     assert_same([variable.raw for variable in variables], expected[:2])
     assert_same(outputs[2:], expected[2:])
 
@@ -71,12 +71,7 @@ def test_a_page_shows_the_table_and_the_timeline(step, tmp_path):
     assert "Pipeline of 2 stages" in page
 
 
-def test_layouts_of_parameters_are_not_offered(step):
-    with pytest.raises(
-        SporaxRuntimeError,
-        match=r"^For 'parameter_layout_dict', layouts of a network in several pipeline stages are not offered yet",
-    ):
-        step.parameter_layouts()
+def test_a_pipeline_was_not_searched_for(step):
     assert step.search is None
     assert step.lower() is step
     assert step.plan is step.pipeline.chunks[0].plan

@@ -12,7 +12,9 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.marks import GradientMark, LayoutMark
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.placement import Placement
-from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering.marks.numbers import next_number
+from sporax.planner import make_plan
 from sporax.planner.pipeline.generators import generate
 from sporax.runtime.pipeline.planning import stage_mesh
 
@@ -73,17 +75,19 @@ def test_prediction_runs_forward_once(plan):
     assert {task.kind.value for task in pipeline.schedule} == {"F"}
 
 
-def test_only_searched_plans_are_agreed_on(plan):
-    asked = []
+def test_every_chunk_is_planned_by_one_request_and_searched_where_the_mode_says_so(plan):
+    results = []
 
-    def agreed(own):
-        asked.append(own)
-        return own
+    def plan_of(request):
+        results.append(make_plan(request))
+        return results[-1]
 
-    plan(agreed=agreed)
-    assert asked == []
-    pipeline = plan(agreed=agreed, parallel_mode="auto_parallel", search_mode="dynamic_programming")
-    assert [chunk.plan for chunk in pipeline.chunks] == asked
+    plan(plan_of=plan_of)
+    assert [result.request.is_searched for result in results] == [False, False]
+    results.clear()
+    pipeline = plan(plan_of=plan_of, parallel_mode="auto_parallel", search_mode="dynamic_programming")
+    assert [result.request.is_searched for result in results] == [True, True]
+    assert [chunk.plan for chunk in pipeline.chunks] == [result.plan for result in results]
 
 
 def test_optimizer_shards_leave_out_parameters_that_stay_whole(plan):

@@ -13,7 +13,7 @@ from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.graph import Role
 from sporax.runtime.devices.global_view import sharding_of
 from sporax.runtime.pipeline import processes
-from sporax.runtime.pipeline.processes import Broadcast, ManyProcesses
+from sporax.runtime.pipeline.processes import ManyProcesses, ProcessBroadcast
 from sporax.runtime.pipeline.stage_transfer import Line
 from sporax.runtime.session import SESSION
 
@@ -53,7 +53,7 @@ def test_rows_of_a_process_are_placed_on_its_stage(planned):
 
 def test_with_one_process_no_one_is_told(planned):
     home = processes.storage_of(planned, 0)
-    broadcast = Broadcast({("result", 2): (home, jax.ShapeDtypeStruct((), jnp.float32))}, Line())
+    broadcast = ProcessBroadcast({("result", 2): (home, jax.ShapeDtypeStruct((), jnp.float32))}, Line())
     assert broadcast.transfers == {}
     assert broadcast({}) == {}
 
@@ -81,9 +81,9 @@ def test_results_of_other_processes_are_zeros_unless_they_are_told(planned, sett
     many = ManyProcesses(planned, settings().parallel, Line(), {0, 1}, results)
     assert many.elsewhere == {1: "nowhere"}
     assert many.shapes[:4] == [argument.shape for argument in ARGUMENTS]
-    updated, given = many.given({0: "w0"}, {})
+    updated, collected = many.collected({0: "w0"}, {})
     assert updated == {0: "w0", 1: "nowhere"}
-    np.testing.assert_array_equal(given[3], [0, 0, 0])
+    np.testing.assert_array_equal(collected[3], [0, 0, 0])
     broadcast = ManyProcesses(planned, settings(pipeline_result_broadcast=True).parallel, Line(), set(), results)
     assert broadcast.dummies == {}
 

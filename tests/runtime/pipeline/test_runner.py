@@ -5,7 +5,7 @@ import pytest
 from small_pipelines import ARGUMENTS, MICRO, W0, assert_same, on, prediction, tied, training
 
 from sporax.ir.pipeline_schedule import Task, TaskKind
-from sporax.runtime.pipeline.runner import Instruction, _free, compile_pipeline
+from sporax.runtime.pipeline.runner import StageInstruction, _free, compile_pipeline
 
 
 def arguments():
@@ -90,18 +90,18 @@ def test_a_measured_step_has_a_time_for_every_task_and_a_peak_for_every_stage(pl
 
 def test_a_value_is_freed_by_its_last_reader_or_by_its_maker():
     instructions = [
-        Instruction(None, (0,), (1, 2)),  # nobody reads 2
-        Instruction(None, (0, 1), (3,)),
-        Instruction(None, (1, 3), (4,)),
+        StageInstruction(None, (0,), (1, 2)),  # nobody reads 2
+        StageInstruction(None, (0, 1), (3,)),
+        StageInstruction(None, (1, 3), (4,)),
     ]
-    _free(instructions, kept={4})
+    _free(instructions, needed={4})
     assert [set(instruction.frees) for instruction in instructions] == [{2}, {0}, {1, 3}]
 
 
 def test_an_instruction_hands_values_on_and_forgets_them():
     values = [1, 2, None, None]
-    outputs = Instruction(lambda a, b: (a + b, a - b), (0, 1), (2, 3), frees=(0, 3)).execute(values)
+    outputs = StageInstruction(lambda a, b: (a + b, a - b), (0, 1), (2, 3), frees=(0, 3)).execute(values)
     assert outputs == (3, -1)
     assert values == [None, 2, 3, None]
     with pytest.raises(ValueError, match="zip"):
-        Instruction(lambda: (1,), (), (2, 3)).execute(values)
+        StageInstruction(lambda: (1,), (), (2, 3)).execute(values)

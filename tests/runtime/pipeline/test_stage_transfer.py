@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.runtime.pipeline import stage_transfer
-from sporax.runtime.pipeline.stage_transfer import Line, Message, Transfer
+from sporax.runtime.pipeline.stage_transfer import BlockMessage, DeviceTransfer, Line
 
 ARRAY = np.arange(32, dtype=np.float32).reshape(8, 4)
 
@@ -35,7 +35,7 @@ SHARDINGS = {
 @pytest.mark.parametrize("source", ["rows", "both", "one"])
 def test_every_device_gets_its_slice(source, target):
     placed = jax.device_put(ARRAY, SHARDINGS[source])
-    mover = Transfer(placed, SHARDINGS[source], SHARDINGS[target], Line())
+    mover = DeviceTransfer(placed, SHARDINGS[source], SHARDINGS[target], Line())
     assert mover.concerns_me
     assert not mover.exchanges  # one process copies
     (moved,) = mover(placed)
@@ -72,16 +72,16 @@ def test_in_a_round_a_device_takes_part_once_and_shapes_are_equal():
     there = [SimpleNamespace(process_index=1, name=f"b{n}") for n in range(2)]
     small, large = ((0, 1), (0, 4)), ((0, 2), (0, 4))
     remote = [
-        Message(here[0], there[0], small),
-        Message(here[0], there[1], small),  # here[0] sends already
-        Message(here[1], there[1], small),
-        Message(here[1], there[0], large),
-        Message(there[0], here[0], small),
+        BlockMessage(here[0], there[0], small),
+        BlockMessage(here[0], there[1], small),  # here[0] sends already
+        BlockMessage(here[1], there[1], small),
+        BlockMessage(here[1], there[0], large),
+        BlockMessage(there[0], here[0], small),
     ]
     actual = stage_transfer.rounds(remote)
     assert actual == [(remote[0], remote[2]), (remote[1],), (remote[3],), (remote[4],)]
     assert stage_transfer.rounds(remote[::-1])[-1] == (remote[4],)
-    twice = [Message(source, there[0], small) for source in here]  # both send to one device
+    twice = [BlockMessage(source, there[0], small) for source in here]  # both send to one device
     assert stage_transfer.rounds(twice) == [(twice[0],), (twice[1],)]
 
 

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import pytest
 from small_pipelines import opened, training
 
+from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
-from sporax.ir.marks import OperatorMark, Side
-from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.ir.marks import Side
+from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.pipeline.flat import Phase
 from sporax.runtime.pipeline.stages import chosen_stages
 from sporax.runtime.session import SESSION
@@ -22,12 +24,12 @@ def in_cells(work):
     def loss_of(w0, w1, x, y):
         for name, times in work.items():
             with jax.named_scope(name):
-                (x,) = apply_mark([x], OperatorMark("MatMul", next_number(), Side.IN))
+                (x,) = apply_mark([x], operator_mark("MatMul", next_number(), Side.IN))
                 for _ in range(times):
                     x = jnp.tanh(x @ w0)
-                (x,) = apply_mark([x], OperatorMark("MatMul", next_number(), Side.OUT))
+                (x,) = apply_mark([x], operator_mark("MatMul", next_number(), Side.OUT))
         with jax.named_scope("last"):
-            (x,) = apply_mark([x], OperatorMark("MatMul", next_number(), Side.IN))
+            (x,) = apply_mark([x], operator_mark("MatMul", next_number(), Side.IN))
             return ((x @ w1 - y) ** 2).sum()
 
     return loss_of

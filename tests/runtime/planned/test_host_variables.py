@@ -11,9 +11,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import Role
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
-from sporax.lowering.passes.pass_order import KEPT_IN_FILES
+from sporax.lowering.passes.pass_order import SAVED_IN_FILES
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
+from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.runtime.devices.argument import Argument
 from sporax.runtime.planned.host_variables import check_offload, sent_to_hosts
 
@@ -44,11 +45,11 @@ def planned():
 
     traced = jax.make_jaxpr(step)(*(argument.array for argument in ARGUMENTS))
     graph = ingest(traced, [(argument.role, argument.name) for argument in ARGUMENTS]).graph
-    return graph, whole_plan(graph, MESH)
+    return graph, replicated_plan(graph, MESH)
 
 
 def on_hosts(planned, above=0, within=-1, places=REPLICATED, arguments=ARGUMENTS):
-    marked = sent_to_hosts(arguments, {"host", f"offload above {above} within {within}"}, *planned, places)
+    marked = sent_to_hosts(arguments, {"host", f"offload above {above} within {within}"}, *planned, places, XLA_CPU)
     assert [replace(argument, on_host=False) for argument in marked] == [
         replace(argument, on_host=False) for argument in arguments
     ]
@@ -57,7 +58,7 @@ def on_hosts(planned, above=0, within=-1, places=REPLICATED, arguments=ARGUMENTS
 
 def test_all_parameters_with_dimensions_go_to_the_hosts_and_nothing_without_the_setting(planned):
     assert on_hosts(planned) == ["large", "small"]
-    assert sent_to_hosts(ARGUMENTS, {"recompute"}, *planned, REPLICATED) == ARGUMENTS
+    assert sent_to_hosts(ARGUMENTS, {"recompute"}, *planned, REPLICATED, XLA_CPU) == ARGUMENTS
 
 
 def test_the_parameters_of_largest_slices_go_until_what_the_model_predicts_fits(planned):
@@ -88,7 +89,7 @@ def test_what_is_on_the_hosts_already_counts_there_and_is_not_sent_again(planned
         on_hosts(planned, peak, within=1, arguments=marked)
 
 
-@pytest.mark.parametrize("tag", [KEPT_IN_FILES, "files 0 of 4"])
+@pytest.mark.parametrize("tag", [SAVED_IN_FILES, "files 0 of 4"])
 def test_files_are_refused(tag):
     with pytest.raises(
         SporaxNotImplementedError, match=r"^For 'set_offload_context', 'disk' is offered in steps of one"

@@ -9,9 +9,9 @@ import pytest
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.config.plan_settings import PlanSettings
-from sporax.lowering.flat_program import flat
 from sporax.lowering.passes.pass_order import AUTO
 from sporax.lowering.passes.recompute.recompute import PlanFacts
+from sporax.lowering.rewriter import flat
 from sporax.runtime.planned.recompute_auto import chooser_for_one_device, chosen_for_plan, peak_of_one_device
 
 ROWS, WIDTH, BLOCKS = 512, 8, 4

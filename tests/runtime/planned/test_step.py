@@ -1,7 +1,5 @@
 """A step of the global view: planned, lowered, run, and where its variables are between steps."""
 
-from types import SimpleNamespace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +10,7 @@ from sporax.ir.graph import Role
 from sporax.ir.placement import Placement
 from sporax.lowering.marks.host_transfer import is_on_host
 from sporax.runtime.devices.global_view import placement_of
-from sporax.runtime.planned import step as planned
-from sporax.runtime.planned.step import Argument
+from sporax.runtime.planned.planning import plan_program
 from sporax.runtime.session import SESSION
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -43,7 +40,7 @@ def settings(**config):
 
 def plan(weight=None, rate=None, **config):
     weight, rate = weight or Variable("w", jnp.asarray(W)), rate or Variable("rate", jnp.float32(0.5))
-    return planned.plan_program(update, [weight], [rate], [jax.ShapeDtypeStruct(X.shape, X.dtype)], settings(**config))
+    return plan_program(update, [weight], [rate], [jax.ShapeDtypeStruct(X.shape, X.dtype)], settings(**config))
 
 
 def test_a_step_updates_its_variables_and_gives_its_results():
@@ -79,13 +76,14 @@ def test_variables_are_brought_where_the_program_wants_them_and_lazy_ones_made_t
     lazy = Variable("w", unmade=jax.ShapeDtypeStruct(W.shape, W.dtype))
     here = Variable("rate", jnp.float32(0.5))
     step = plan(lazy, here)
-    step.bring([lazy, here])
+    step.bring([lazy], [here])
+    storage = step.stored([lazy], [here])
     assert [variable.raw.sharding for variable in (lazy, here)] == [*step.shardings[:2]]
-    before = step.values([lazy, here])
-    np.testing.assert_array_equal(before[0], np.full((4, 2), 3))
-    step.keep([lazy, here], [before[0] + 1])
+    (before,), (rate,) = storage.fetch()
+    np.testing.assert_array_equal(before, np.full((4, 2), 3))
+    storage.store([before + 1])
     np.testing.assert_array_equal(lazy.raw, np.full((4, 2), 4))
-    assert here.raw is before[1]
+    assert here.raw is rate
 
 
 def test_steps_that_are_only_planned_give_zeros(monkeypatch):
@@ -109,7 +107,7 @@ def test_every_plan_is_announced(monkeypatch):
 def test_a_variable_on_the_host_is_fetched_and_returned_by_the_program():
     weight = Variable("w", jnp.asarray(W), on_host=True)
     step = plan(weight)
-    step.bring([weight])
+    step.bring([weight], [])
     assert is_on_host(weight.raw)
     assert step.plan.notes[-2:] == (
         "host memory of each device: 32 B of w",
@@ -120,20 +118,13 @@ def test_a_variable_on_the_host_is_fetched_and_returned_by_the_program():
     np.testing.assert_allclose(updated, W - 0.5 * X.T @ (X @ W))
 
 
-def test_ranks_with_the_same_slices_are_twins():
+def test_listeners_hear_of_steps_and_sources_have_strategies(monkeypatch):
+    heard, asked = [], []
+    monkeypatch.setattr(SESSION, "step_listeners", [lambda step, keeps: heard.append((step, keeps(None)))])
+    monkeypatch.setattr(SESSION, "strategy_sources", [lambda graph, config: asked.append(config) or {}])
     step = plan()
-    assert step.twins() == [*range(8)]  # the weight is on every device as a whole
-    stand_in = SimpleNamespace(
-        plan=SimpleNamespace(inputs=(Placement(((0,), ())), Placement(((), (1,)))), mesh=step.plan.mesh),
-        step=SimpleNamespace(constants=()),
-        arguments=(
-            Argument(Role.PARAMETER, "w", X, trainable=True),
-            Argument(Role.PARAMETER, "frozen", X, trainable=False),
-        ),
-    )
-    assert planned.PlannedStep.twins(stand_in) == [0, 1, 2, 3]
-
-
-def test_one_process_runs_its_own_plan():
-    step = plan()
-    assert planned._of_first_process(step.plan) is step.plan
+    assert heard == [(step, True)]
+    assert asked == [step.settings.parallel]
+    monkeypatch.setattr(SESSION, "plans_all", True)  # planned for information only
+    plan()
+    assert len(heard) == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sporax.runtime.process.dry_run_report import DryRun, Step
+from sporax.runtime.process.dry_run_report import CompiledStep, DryRun
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +36,24 @@ def test_a_step_is_described_in_files_of_its_rank(lowered, tmp_path, capfd, leve
 
 
 def test_memory_in_place_of_arguments_counts_once():
-    assert Step("step", 1.0, {}, 100, 60, 40, 7).peak_bytes == 127
-    assert Step("step", 1.0, {}).peak_bytes is None
+    assert CompiledStep("step", 1.0, {}, 100, 60, 40, 7).peak_bytes == 127
+    assert CompiledStep("step", 1.0, {}).peak_bytes is None
 
 
 def test_a_step_is_told_in_one_sentence():
-    step = Step(
+    step = CompiledStep(
         "step", 1.256, {"all-reduce": 2, "all-gather": 1}, 3 * 2**20, 2**20, 2**20, 2**19, [0.001, 0.003, 0.002]
     )
     assert str(step) == (
         "step: compiled in 1.26 s, 2 x all-reduce, 1 x all-gather, 3.5 MB on one rank (3 MB arguments, 1 MB results, of which "
         "1 MB in place of arguments, 0.5 MB in between), ran 3 times, 2 ms each"
     )
-    assert str(Step("other", 0.5, {})) == "other: compiled in 0.50 s, no collectives"
+    assert str(CompiledStep("other", 0.5, {})) == "other: compiled in 0.50 s, no collectives"
 
 
 @pytest.mark.parametrize("level", [1, 3])
 def test_the_last_word_says_where_the_files_are_and_times_of_steps_that_ran(tmp_path, capfd, level):
-    run = DryRun(0, 2, level, tmp_path, [Step("step", 1.0, {}, run_seconds=[0.5])])
+    run = DryRun(0, 2, level, tmp_path, [CompiledStep("step", 1.0, {}, run_seconds=[0.5])])
     run.close()
     said = capfd.readouterr().err
     assert ("ran 1 times, 500 ms each" in said) is (level == 3)

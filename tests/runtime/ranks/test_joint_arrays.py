@@ -11,6 +11,7 @@ from sporax.runtime.ranks import exchanges, joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
 from sporax.runtime.ranks.exchanges import Axis
 from sporax.runtime.session import SESSION
+from sporax.runtime.state import frames
 
 ROWS = np.arange(16.0, dtype=np.float32).reshape(8, 2)
 
@@ -45,7 +46,7 @@ class Watchdog:
 
 @pytest.fixture
 def devices(join, monkeypatch):
-    monkeypatch.setattr(joint_arrays._turn, "zero", None)
+    monkeypatch.setattr(SESSION.turn, "zero", None)
     return join().devices
 
 
@@ -61,8 +62,8 @@ def stacked(devices):
 def in_one_process(monkeypatch, devices):
     """The first number of a chain of programs: one process has to give every device its copy."""
     sharding = NamedSharding(joint_arrays.mesh(devices), PartitionSpec())
-    monkeypatch.setattr(joint_arrays._turn, "zero", jax.device_put(np.int32(0), sharding))
-    monkeypatch.setattr(joint_arrays._turn, "devices", devices)
+    monkeypatch.setattr(SESSION.turn, "zero", jax.device_put(np.int32(0), sharding))
+    monkeypatch.setattr(SESSION.turn, "devices", devices)
 
 
 @pytest.mark.usefixtures("in_one_process")
@@ -92,7 +93,7 @@ def test_each_program_takes_the_number_that_the_one_before_gave(devices, monkeyp
     joint_arrays.run(program, "two", devices, 2)
     assert given[0] is first
     assert given[1] is not first
-    joint_arrays.finish()
+    SESSION.turn.finish()
     assert watchdog.heard == [("start", "one", 8), ("end", 0), ("start", "two", 8), ("end", 0)]
 
 
@@ -112,9 +113,9 @@ def test_a_variable_is_in_one_form_at_a_time(join):
     join(size=1)
     variable = Variable(jnp.arange(3.0))
     assert variable.joint.sharding.mesh.axis_names == (AXIS,)
-    assert joint_arrays.slot(variable, "raw") is None
+    assert frames.slot(variable, "raw") is None
     np.testing.assert_array_equal(variable.raw, [0, 1, 2])
-    assert joint_arrays.slot(variable, "joint") is None
+    assert frames.slot(variable, "joint") is None
     with pytest.raises(AttributeError):
         _ = variable.other
 
@@ -124,7 +125,7 @@ def test_whole_arrays_come_to_the_devices_of_a_sharding_and_back(devices):
     placed = joint_arrays.place(ROWS, sharding)
     assert placed.sharding == sharding
     assert joint_arrays.place(placed, sharding) is placed
-    np.testing.assert_array_equal(joint_arrays.whole(placed), ROWS)
+    np.testing.assert_array_equal(joint_arrays.replicated(placed), ROWS)
 
 
 def test_communication_before_init_is_an_error():

@@ -11,8 +11,8 @@ import pytest
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.placement_config import PsConfig
 from sporax.ps.worker.row_cache import RowCache
-from sporax.ps.worker.server_connection import FIRST_TABLE_KEY, Part, ServerConnection
-from sporax.runtime.ranks import server_exchange
+from sporax.ps.worker.server_connection import FIRST_TABLE_KEY, ServedPart, ServerConnection
+from sporax.runtime.ranks import server_exchange, server_start
 from sporax.runtime.ranks.server_exchange import exchange_in_program, lookup_in_program
 from sporax.runtime.session import SESSION
 
@@ -33,7 +33,7 @@ class Servers:
 
 def test_settings_fill_what_the_environment_leaves_open():
     config = PsConfig(ms_role="MS_WORKER", worker_num=3, scheduler_port=7000, staleness=0, durability="disk")
-    filled = server_exchange.with_config(config, {"MS_SCHED_PORT": "8000", "HOME": "/root"})
+    filled = server_start.with_config(config, {"MS_SCHED_PORT": "8000", "HOME": "/root"})
     assert filled == {
         "MS_ROLE": "MS_WORKER",
         "MS_WORKER_NUM": "3",
@@ -47,39 +47,39 @@ def test_settings_fill_what_the_environment_leaves_open():
 
 def test_encryption_without_keys_and_processes_without_role_are_refused():
     with pytest.raises(SporaxRuntimeError, match=r"^For 'set_ps_context', enable_ssl=True needs the keys of the job"):
-        server_exchange.with_config(PsConfig(enable_ssl=True), {})
-    assert server_exchange.with_config(PsConfig(enable_ssl=True), {"MS_PS_KEYS": "/keys"})["MS_PS_KEYS"] == "/keys"
+        server_start.with_config(PsConfig(enable_ssl=True), {})
+    assert server_start.with_config(PsConfig(enable_ssl=True), {"MS_PS_KEYS": "/keys"})["MS_PS_KEYS"] == "/keys"
     with pytest.raises(
         SporaxRuntimeError,
         match=re.escape("For 'init', 'MS_ROLE' must be one of ['MS_SCHED', 'MS_PSERVER', 'MS_SERVER'"),
     ):
-        server_exchange.start(PsConfig(enable_ps=True), {}, with_ranks=False)
+        server_start.start(PsConfig(enable_ps=True), {}, with_ranks=False)
 
 
 def test_a_worker_that_has_started_keeps_its_place(monkeypatch):
     monkeypatch.setattr(SESSION, "servers", SimpleNamespace(store=SimpleNamespace(rank=2)))
     environ = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "4"}
-    assert server_exchange.start(PsConfig(), environ, with_ranks=False) == (2, 4)
-    assert server_exchange.start(PsConfig(), {"MS_ROLE": "MS_WORKER"}, with_ranks=False) == (2, 3)
+    assert server_start.start(PsConfig(), environ, with_ranks=False) == (2, 4)
+    assert server_start.start(PsConfig(), {"MS_ROLE": "MS_WORKER"}, with_ranks=False) == (2, 3)
     assert server_exchange.connection() is SESSION.servers
 
 
 def test_settings_that_differ_from_the_jobs_end_the_connection():
     servers = Servers(staleness=2)
-    server_exchange._check_agrees(PsConfig(staleness=2, durability="memory"), servers.store)
-    server_exchange._check_agrees(PsConfig(), servers.store)
+    server_start._check_agrees(PsConfig(staleness=2, durability="memory"), servers.store)
+    server_start._check_agrees(PsConfig(), servers.store)
     assert servers.closed == []
     with pytest.raises(
         SporaxRuntimeError,
         match=r"^For 'set_ps_context', 'staleness' must be what the job was started with, 2, but got 0\. Start it with "
         "`sporax run --staleness=0` or MS_PS_STALENESS=0",
     ):
-        server_exchange._check_agrees(PsConfig(staleness=0), servers.store)
+        server_start._check_agrees(PsConfig(staleness=0), servers.store)
     assert servers.closed == [False]
 
 
 def test_a_compiled_step_sends_gradients_and_receives_values_in_order():
-    servers, part = Servers(), Part(0, [(2,), ()], [])
+    servers, part = Servers(), ServedPart(0, [(2,), ()], [])
 
     @jax.jit
     def two_steps(gradient):
@@ -100,13 +100,13 @@ def test_a_compiled_step_sends_gradients_and_receives_values_in_order():
     np.testing.assert_array_equal(later_gradients[0], [20, 20])
 
 
-def test_a_lookup_gives_rows_and_its_gradient_goes_to_their_places():
+def test_a_lookup_gives_rows_and_its_gradient_goes_to_their_positions():
     class Cache:
         width, capacity = 2, 4
 
-        def places(self, servers, ids):
-            places = (ids % 4).astype(np.int32)
-            return places, np.stack([ids, -ids], -1).astype(np.float32)
+        def positions(self, servers, ids):
+            positions = (ids % 4).astype(np.int32)
+            return positions, np.stack([ids, -ids], -1).astype(np.float32)
 
     class Lock:
         def __enter__(self):
@@ -125,7 +125,7 @@ def test_a_lookup_gives_rows_and_its_gradient_goes_to_their_places():
 
     gradient, rows = jax.jit(jax.grad(loss, has_aux=True))(jnp.zeros((4, 2)))
     np.testing.assert_array_equal(rows[..., 1], -ids)
-    np.testing.assert_array_equal(gradient, [[0, 0], [3, 30], [1, 10], [0, 0]])  # ids 5, 5 and 9 share a place
+    np.testing.assert_array_equal(gradient, [[0, 0], [3, 30], [1, 10], [0, 0]])  # ids 5, 5 and 9 share a position
     assert held[:2] == [True, False]
 
 
@@ -168,7 +168,7 @@ def compiled_steps(staleness, steps, table=None):
     tables = [] if table is None else [table]
     if table is not None:
         table.key = FIRST_TABLE_KEY
-    part = Part(0, [(2,)], tables, [0] * len(tables))
+    part = ServedPart(0, [(2,)], tables, [0] * len(tables))
     servers.parts.append(part)
 
     @jax.jit

@@ -14,8 +14,8 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.lowering.flat_program import closed_jaxpr
 from sporax.lowering.passes.host.file_values import Reads
+from sporax.lowering.rewriter import JaxprRewriter
 from sporax.runtime.storage.block_files import BlockFiles, DiskSettings
 
 VALUES = np.arange(1000, dtype=np.float32).reshape(10, 100)
@@ -134,14 +134,9 @@ def test_the_next_array_is_read_while_the_present_one_is_used(tmp_path):
     def program(token):
         for name in "abc":
             jaxpr = jax.make_jaxpr(lambda item: item + 1)(token)
-            eqns, array, token_var, constants = reads.read(Noted(name), jaxpr.jaxpr.outvars)
-            whole = closed_jaxpr(
-                [*jaxpr.jaxpr.constvars, *constants],
-                [*jaxpr.consts, *constants.values()],
-                jaxpr.jaxpr.invars,
-                [array, token_var],
-                [*jaxpr.jaxpr.eqns, *eqns],
-            )
+            writer = JaxprRewriter(jaxpr)
+            writer.walk()
+            whole = writer.finish(reads.read(writer, Noted(name), jaxpr.jaxpr.outvars))
             values, token = jaxpr_as_fun(whole)(token)
         return values
 
@@ -152,8 +147,6 @@ def test_the_next_array_is_read_while_the_present_one_is_used(tmp_path):
 _PROGRAM = """
 import os, resource, signal, sys
 import numpy as np
-from sporax.lowering.passes.host.file_values import Reads
-from sporax.lowering.flat_program import closed_jaxpr
 from sporax.runtime.storage.block_files import BlockFiles, DiskSettings
 folder, ending = sys.argv[1:]
 values = np.ones(100_000, np.float32)

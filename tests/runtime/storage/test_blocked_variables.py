@@ -10,6 +10,7 @@ from sporax.ir.uneven import UnevenRows
 from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
+from sporax.runtime.state import frames
 from sporax.runtime.storage import blocked_variables
 
 PARTS = UnevenRows((2, 1, 2, 3, 1, 1, 2, 1))
@@ -56,7 +57,7 @@ def test_whoever_asks_for_the_table_gets_rows_and_the_next_step_blocks_again(row
     assert blocked_variables.stored(variable, HOW, rows_over_devices) is blocks  # nothing moves between steps
     blocked_variables.keep(variable, blocks * 2, HOW)
     np.testing.assert_array_equal(variable.raw, TABLE * 2)
-    assert joint_arrays.slot(variable, "parts") is None
+    assert frames.slot(variable, "parts") is None
     np.testing.assert_array_equal(blocked_variables.stored(variable, HOW, rows_over_devices), blocks * 2)
 
 

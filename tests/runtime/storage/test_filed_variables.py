@@ -4,17 +4,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sporax.runtime.ranks import joint_arrays
+from sporax.runtime.session import SESSION
+from sporax.runtime.state import frames
 from sporax.runtime.storage import filed_variables
 from sporax.runtime.storage.block_files import DiskSettings
 from sporax.runtime.storage.filed_variables import (
+    Filed,
     above_tag,
     bring_to_files,
     files_of,
     files_tag,
-    handed_over,
     place_of,
-    take_back,
 )
 
 
@@ -28,19 +28,19 @@ class Variable:
 
     def __getattr__(self, name):
         if name == "raw":
-            return self.filed.whole()
+            return self.filed.full()
         raise AttributeError(name)
 
 
 @pytest.fixture
-def tags(tmp_path):
+def tags(tmp_path, monkeypatch):
     """``tags(above)``: of a step that sends variables to files."""
 
     def make(above):
         return {files_tag(DiskSettings(str(tmp_path))), above_tag(above)}
 
-    yield make
-    filed_variables._opened.cache_clear()
+    monkeypatch.setattr(SESSION, "files", {})
+    return make
 
 
 def unknown():
@@ -52,7 +52,7 @@ def test_the_largest_variables_are_sent_to_files_until_the_rest_fits(tags):
     bring_to_files([small, large], tags(50), unknown)
     assert place_of(small) is None
     assert place_of(large) is not None
-    assert joint_arrays.slot(large, "raw") is None  # its memory is free
+    assert frames.slot(large, "raw") is None  # its memory is free
     np.testing.assert_array_equal(large.raw, np.arange(100.0))
     assert dict(filed_variables.filed_arrays([small, large])) == {1: place_of(large).array}
 
@@ -72,11 +72,12 @@ def test_steps_of_one_setting_share_their_files(tags):
 def test_a_step_takes_and_returns_a_token_for_a_file_and_an_array_for_others(tags):
     filed, other = Variable("filed", 10), Variable("other", 10)
     bring_to_files([filed], tags(0), unknown)
-    assert handed_over(filed).shape == ()
-    assert handed_over(other) is other.raw
-    take_back(filed, jnp.int32(7))
-    assert int(handed_over(filed)) == 7
-    take_back(other, jnp.ones(10, jnp.float32))
+    storage = Filed([filed, other], [])
+    (token, array), _ = storage.fetch()
+    assert token.shape == ()
+    assert array is other.raw
+    storage.store([jnp.int32(7), jnp.ones(10, jnp.float32)])
+    assert int(storage.fetch()[0][0]) == 7
     np.testing.assert_array_equal(other.raw, np.ones(10))
 
 
@@ -85,8 +86,8 @@ def test_what_is_assigned_goes_to_the_file_when_the_next_step_begins(tags):
     bring_to_files([variable], tags(0), unknown)
     variable.raw = jnp.full(4, 9.0, jnp.float32)
     np.testing.assert_array_equal(place_of(variable).array.read(), np.arange(4.0))
-    handed_over(variable)
-    assert joint_arrays.slot(variable, "raw") is None
+    Filed([variable], []).fetch()
+    assert frames.slot(variable, "raw") is None
     np.testing.assert_array_equal(variable.raw, np.full(4, 9.0))
     bring_to_files([variable], tags(0), unknown)  # it is there already
     np.testing.assert_array_equal(variable.raw, np.full(4, 9.0))

@@ -7,7 +7,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
-from sporax.runtime.ranks.joint_arrays import slot
+from sporax.runtime.state.frames import slot
 
 WIDTH, LAYERS = 8, 5
 

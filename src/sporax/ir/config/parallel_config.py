@@ -31,7 +31,6 @@ class ParallelMode:
     MODE_LIST = [STAND_ALONE, DATA_PARALLEL, HYBRID_PARALLEL, SEMI_AUTO_PARALLEL, AUTO_PARALLEL]
 
 
-SEARCH_MODES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
 PIPELINE_SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 OPTIMIZER_LEVELS = ("level1", "level2", "level3")
 COMMUNI_PARALLEL_MODES = ("all_group_parallel", "same_server_group_parallel", "no_group_parallel")
@@ -111,7 +110,7 @@ class ParallelConfig:
     force_fp32_communication: bool = False
     # Data.
     dataset_strategy: DatasetStrategy = "data_parallel"
-    # Cuts and search.
+    # Shardings and search.
     search_mode: str = "recursive_programming"
     enable_alltoall: bool = False
     # Optimizer parallel; the threshold is in KB of a whole parameter.

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
-from sporax.ir.config.parallel_config import SEARCH_MODES, ParallelConfig, ParallelMode
-from sporax.ir.config.search_config import PRICES, CostModelConfig, SearchConfig
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.search_config import COEFFICIENTS, CostModelConfig, SearchConfig
+from sporax.ir.config.search_names import SEARCH_NAMES, SEARCHES, full_name
+from sporax.ir.hardware import SYMBOLIC, profile_name
 from sporax.ir.variables import read
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
@@ -19,12 +22,24 @@ SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
 """Of pipelines: a schedule (or `all`) to compare with; `auto` to have the stages chosen."""
 
 SEMI_AUTO = "semi_auto"
-SYMBOLIC = "symbolic"
-"""Is in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
-SEARCHES = (*SEARCH_MODES, "ilp", "repeated_blocks")
-"""MindSpore's searches and ours."""
-PLAN_MODES = (SEMI_AUTO, *SEARCHES)
-"""What ``SPORAX_PLAN_MODE`` may be."""
+PLAN_MODES = (SEMI_AUTO, *SEARCH_NAMES)
+"""What ``SPORAX_PLAN_MODE`` may be, in letters of any case."""
+
+
+def plan_mode(text: str, what: str) -> str:
+    """`SEMI_AUTO`, or the full name of a search.
+
+    Args:
+        text: one of `PLAN_MODES`, in letters of any case.
+        what: how a message opens.
+
+    Raises:
+        SporaxValueError: it is none.
+    """
+    mode = SEMI_AUTO if text.lower() == SEMI_AUTO else full_name(text)
+    if mode not in (SEMI_AUTO, *SEARCHES):
+        raise SporaxValueError(f"{what} must be one of {PLAN_MODES}, but got '{text}'.{did_you_mean(text, PLAN_MODES)}")
+    return mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +68,9 @@ class PlanSettings:
 
     @property
     def symbolic(self) -> bool:
-        """Whether MindSpore's cost model prices plans: it was named, or its numbers changed and no hardware was named."""
-        # Changed numbers of the published model would otherwise have no effect, and nobody would notice.
-        return self.hardware == SYMBOLIC or (not self.hardware and bool(self.cost.changed & PRICES))
+        """Whether plans are costed by MindSpore's model: it was named, or its numbers changed and no hardware was named."""
+        # Changed numbers of the published model would otherwise have no effect, and without a message.
+        return self.hardware == SYMBOLIC or (not self.hardware and bool(self.cost.changed & COEFFICIENTS))
 
     @property
     def profile(self) -> str:
@@ -73,13 +88,11 @@ class PlanSettings:
             SporaxValueError: an unknown mode, or a size that cannot be read.
         """
         parallel, cost, asked = self.parallel, self.cost, self.asked_bytes
-        mode = environ.get(MODE, "")
+        mode = plan_mode(environ[MODE], f"For '{MODE}', the mode") if environ.get(MODE) else ""
         if mode == SEMI_AUTO:
             parallel = replace(parallel, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
-        elif mode in SEARCHES:
-            parallel = replace(parallel, parallel_mode=ParallelMode.AUTO_PARALLEL, search_mode=mode)
         elif mode:
-            raise SporaxValueError(f"For '{MODE}', the mode must be one of {PLAN_MODES}, but got '{mode}'.")
+            parallel = replace(parallel, parallel_mode=ParallelMode.AUTO_PARALLEL, search_mode=mode)
         if environ.get(MEMORY):
             asked = parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size")
             cost = replace(cost, device_memory_capacity=float(asked))
@@ -87,5 +100,5 @@ class PlanSettings:
             parallel = replace(parallel, device_num=read(environ, DEVICES))
         if read(environ, STAGES) == "auto":
             parallel = replace(parallel, auto_pipeline=True)
-        hardware = environ.get(HARDWARE, self.hardware)
+        hardware = profile_name(environ.get(HARDWARE, self.hardware))
         return replace(self, parallel=parallel, cost=cost, hardware=hardware, asked_bytes=asked)

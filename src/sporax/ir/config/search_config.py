@@ -47,7 +47,7 @@ class CostModelConfig:
             time model of algorithm 2.
         rp_matmul_mem_coef: what the slice of a product's second operand counts besides in the recursive search.
         is_multi_subgraphs: the step has several graphs.
-        dp_algo_single_loop: dynamic programming cuts layers that look alike in the same way.
+        dp_algo_single_loop: dynamic programming shards layers of equal structure equally.
     """
 
     device_memory_capacity: float = 16.0 * GIB
@@ -78,7 +78,7 @@ class CostModelConfig:
         )
 
 
-PRICES = frozenset(
+COEFFICIENTS = frozenset(
     [
         "costmodel_alpha",
         "costmodel_beta",

@@ -5,8 +5,9 @@ job lets the garbage collector remove it.
 
 A pod keeps the user's template. Added are: labels, a stable host name under the job's headless service, the restart
 policy, and in the container `mindspore` the environment that MindSpore's processes read: MS_ROLE, MS_SCHED_HOST,
-MS_SCHED_PORT, MS_SERVER_NUM, MS_WORKER_NUM, MS_NODE_ID. The counts are those at the pod's creation: which members a job has
-now is known to its scheduler alone. A job without a scheduler is one worker on its own, and gets none of these.
+MS_SCHED_PORT, MS_SERVER_NUM, MS_WORKER_NUM, MS_NODE_ID, and for going on MS_ENABLE_RECOVERY and SPORAX_JOB_ID. The counts are
+those at the pod's creation: which members a job has now is known to its scheduler alone. A job without a scheduler is one
+worker on its own, and gets only the last two.
 """
 
 from __future__ import annotations
@@ -14,25 +15,28 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from sporax.k8s.decide.observed import Gang
+from sporax.k8s.decide.observed import Gang, controller_uid
 from sporax.k8s.resource import names
-from sporax.k8s.resource.spec import Job, RestartPolicy, Role, scheduler_port
+from sporax.k8s.resource.spec import Job, PodRole, RestartPolicy, scheduler_port
 
 Manifest = dict[str, Any]
 
-_MS_ROLES = {Role.SCHEDULER: "MS_SCHED", Role.SERVER: "MS_PSERVER", Role.WORKER: "MS_WORKER"}
+_MS_ROLES = {PodRole.SCHEDULER: "MS_SCHED", PodRole.SERVER: "MS_PSERVER", PodRole.WORKER: "MS_WORKER"}
 _KEYS_PATH = "/etc/sporax/keys"
+_RECOVERY = "MS_ENABLE_RECOVERY"
 _TOKEN_KEY = "token"  # of the Secret that holds a job's token
 # A server writes its log and hands its slots over before it goes.
 _SERVER_GRACE_SECONDS = 60
+# Where a server says that it serves, and for how long one word of it holds; servers say it at each heartbeat, once a second.
+_SERVING_FOLDER, _SERVING_SECONDS = "/var/run/sporax", 5
 
 
 def service_host(job: Job) -> str:
     """Where the scheduler is reached, whichever incarnation of its pod runs."""
-    return f"{names.pod_name(job.name, Role.SCHEDULER.value, 0)}.{job.name}.{job.namespace}.svc"
+    return f"{names.pod_name(job.name, PodRole.SCHEDULER.value, 0)}.{job.name}.{job.namespace}.svc"
 
 
-def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | None) -> Manifest:
+def pod(job: Job, role: PodRole, index: int, sizes: dict[PodRole, int], gang: Gang | None) -> Manifest:
     """One pod of a job."""
     part = job.spec.replica_spec(role)
     assert part is not None  # only pods of roles that the job has are created
@@ -48,14 +52,16 @@ def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | N
     body["hostname"], body["subdomain"] = name, job.name
     container = next(item for item in body["containers"] if item["name"] == names.CONTAINER)
     _add_port(container)
-    # One worker on its own has nobody to find.
-    if job.spec.replica_spec(Role.SCHEDULER) is not None:
+    # One worker on its own has no other to find.
+    if job.spec.replica_spec(PodRole.SCHEDULER) is not None:
         variables = [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job), *_token(job)]
         _add_environment(container, variables)
+    _add_recovery(job, container)
     _add_keys(job, body, container)
-    if role is Role.SERVER:
+    if role is PodRole.SERVER:
         body.setdefault("terminationGracePeriodSeconds", _SERVER_GRACE_SECONDS)
         _add_state_volume(job, name, body, container)
+        _add_readiness(body, container)
     annotations = dict(metadata.get("annotations") or {})
     _join_gang(job, role, gang, body, labels, annotations)
     return {
@@ -68,30 +74,30 @@ def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | N
     }
 
 
-def environment(job: Job, role: Role, sizes: dict[Role, int]) -> list[Manifest]:
+def environment(job: Job, role: PodRole, sizes: dict[PodRole, int]) -> list[Manifest]:
     """The variables that tell a process its place in the job."""
     own_address = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     # The scheduler binds its own address: its name may not be in the DNS before it runs.
-    host = own_address if role is Role.SCHEDULER else {"value": service_host(job)}
+    host = own_address if role is PodRole.SCHEDULER else {"value": service_host(job)}
     return [
         {"name": "MS_ROLE", "value": _MS_ROLES[role]},
         {"name": "MS_SCHED_HOST", **host},
         {"name": "MS_SCHED_PORT", "value": str(scheduler_port(job.spec))},
-        {"name": "MS_SERVER_NUM", "value": str(sizes.get(Role.SERVER, 0))},
-        {"name": "MS_WORKER_NUM", "value": str(sizes.get(Role.WORKER, 0))},
+        {"name": "MS_SERVER_NUM", "value": str(sizes.get(PodRole.SERVER, 0))},
+        {"name": "MS_WORKER_NUM", "value": str(sizes.get(PodRole.WORKER, 0))},
         {"name": "MS_NODE_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
 
 
-def _own_number(role: Role, index: int) -> list[Manifest]:
+def _own_number(role: PodRole, index: int) -> list[Manifest]:
     """A process has the number of its pod, so that worker 0 is rank 0 and the last pod is the last member."""
-    variable = {Role.WORKER: "RANK_ID", Role.SERVER: "MS_PS_INDEX"}.get(role)
+    variable = {PodRole.WORKER: "RANK_ID", PodRole.SERVER: "MS_PS_INDEX"}.get(role)
     return [] if variable is None else [{"name": variable, "value": str(index)}]
 
 
 def _server_settings(job: Job) -> list[Manifest]:
     """What processes of a job with parameter servers need to know."""
-    part = job.spec.replica_spec(Role.SERVER)
+    part = job.spec.replica_spec(PodRole.SERVER)
     if part is None:
         return []
     policy, claim = job.spec.security_policy, part.persistent_volume_claim_template
@@ -103,7 +109,7 @@ def _server_settings(job: Job) -> list[Manifest]:
         settings.append({"name": "MS_PS_INSECURE", "value": "1"})
     if claim is not None:
         settings += [
-            {"name": "MS_ENABLE_RECOVERY", "value": "1"},
+            {"name": _RECOVERY, "value": "1"},
             {"name": "MS_RECOVERY_PATH", "value": claim.mount_path},
         ]
     return settings
@@ -118,19 +124,61 @@ def _token(job: Job) -> list[Manifest]:
     return [{"name": "SPORAX_TOKEN", "valueFrom": {"secretKeyRef": reference}}]
 
 
-def shared(job: Job, budget_version: str) -> list[Manifest]:
+def shared(job: Job, budget_version: str, allowed: bool = False) -> list[Manifest]:
     """What a job's pods share, gang apart.
 
     Args:
         job: the job.
         budget_version: `policy/v1` or, before Kubernetes 1.21, `policy/v1beta1`.
+        allowed: whether a server may be evicted.
     """
     objects = [service(job)]
-    if job.spec.replica_spec(Role.SERVER) is not None:
-        objects.append(disruption_budget(job, budget_version))
+    if job.spec.replica_spec(PodRole.SERVER) is not None:
+        objects.append(disruption_budget(job, budget_version, allowed))
     if job.spec.security_policy is not None and job.spec.security_policy.network_policy:
         objects.append(network_policy(job))
     return objects
+
+
+def is_as_made(manifest: Manifest, body: Manifest) -> bool:
+    """Whether an object still has its owner, labels and all that its manifest gave it; defaults of the server may be added."""
+    return (
+        controller_uid(body["metadata"]) == controller_uid(manifest["metadata"])
+        and _has(body["metadata"].get("labels"), manifest["metadata"]["labels"])
+        and _has(body.get("spec"), manifest["spec"])
+    )
+
+
+def change_back(manifest: Manifest, body: Manifest) -> Manifest:
+    """A merge patch that makes an object what its manifest says; it holds for this edition of the object alone."""
+    metadata = {key: body["metadata"][key] for key in ("uid", "resourceVersion")}
+    spec = {key: _without_others(value, (body.get("spec") or {}).get(key)) for key, value in manifest["spec"].items()}
+    return {"metadata": metadata | {"labels": manifest["metadata"]["labels"]}, "spec": spec}
+
+
+def _has(value: object, part: Manifest) -> bool:
+    """Whether a table has all that another says; it may have more, such as defaults of the API server."""
+    return isinstance(value, dict) and all(key in value and _equals(value[key], part[key]) for key in part)
+
+
+def _equals(value: object, part: object) -> bool:
+    """Whether two values are equal, up to defaults in the members of lists: a selector with one label more is another."""
+    if isinstance(part, list):
+        if not isinstance(value, list) or len(value) != len(part):
+            return False
+        pairs = zip(value, part, strict=True)
+        return all(_has(old, new) if isinstance(new, dict) else old == new for old, new in pairs)
+    if isinstance(part, dict):
+        return isinstance(value, dict) and set(value) == set(part) and _has(value, part)
+    return bool(value == part)
+
+
+def _without_others(value: object, old: object) -> object:
+    """A value as a merge patch of an old one: keys that only that one has become null."""
+    if not isinstance(value, dict) or not isinstance(old, dict):
+        return value
+    nulls = {key: None for key in old if key not in value}
+    return nulls | {key: _without_others(item, old.get(key)) for key, item in value.items()}
 
 
 def service(job: Job) -> Manifest:
@@ -149,14 +197,17 @@ def service(job: Job) -> Manifest:
     }
 
 
-def disruption_budget(job: Job, version: str) -> Manifest:
-    """At most one server may be evicted at a time."""
+def disruption_budget(job: Job, version: str, allowed: bool = False) -> Manifest:
+    """How many servers may be evicted at a time: none until the operator knows that all slots have their copies."""
     return {
         "apiVersion": version,
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(job, budget_name(job.name), names.job_selector(job.name)),
         # Two lost servers at once could be both copies of a slot.
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.job_selector(job.name, Role.SERVER.value)}},
+        "spec": {
+            "maxUnavailable": int(allowed),
+            "selector": {"matchLabels": names.job_selector(job.name, PodRole.SERVER.value)},
+        },
     }
 
 
@@ -184,7 +235,7 @@ def network_policy(job: Job) -> Manifest:
     }
 
 
-def volume_claim(job: Job, role: Role, index: int) -> Manifest | None:
+def volume_claim(job: Job, role: PodRole, index: int) -> Manifest | None:
     """The volume claim of a server; None where it has none."""
     part = job.spec.replica_spec(role)
     template = part.persistent_volume_claim_template if part is not None else None
@@ -201,12 +252,11 @@ def volume_claim(job: Job, role: Role, index: int) -> Manifest | None:
     }
 
 
-def pod_group(job: Job, gang: Gang, total: int) -> Manifest:
+def pod_group(job: Job, gang: Gang, members: int) -> Manifest:
     """The gang of a job, as its scheduler wants it written."""
     policy = job.spec.run_policy.scheduling_policy
     assert policy is not None  # a gang is asked for by it
-    # Without a number the gang is the whole job.
-    spec: Manifest = {"minMember": policy.min_available or total}
+    spec: Manifest = {"minMember": members}
     if policy.min_resources:
         spec["minResources"] = policy.min_resources
     if gang is Gang.VOLCANO:
@@ -222,7 +272,7 @@ def pod_group(job: Job, gang: Gang, total: int) -> Manifest:
 
 
 def _join_gang(
-    job: Job, role: Role, gang: Gang | None, body: Manifest, labels: dict[str, str], annotations: dict[str, str]
+    job: Job, role: PodRole, gang: Gang | None, body: Manifest, labels: dict[str, str], annotations: dict[str, str]
 ) -> None:
     """Put a pod into the job's gang."""
     policy = job.spec.run_policy.scheduling_policy
@@ -248,6 +298,8 @@ def _metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
         "uid": job.uid,
         # "controller" lets the garbage collector delete what the job owns.
         "controller": True,
+        # A deletion in the foreground waits for what the job owns.
+        "blockOwnerDeletion": True,
     }
     return {"name": name, "namespace": job.namespace, "labels": labels, "ownerReferences": [owner]}
 
@@ -269,8 +321,21 @@ def _add_environment(container: Manifest, variables: list[Manifest]) -> None:
     """Set variables; one that the user set to something else is ours, since a wrong place breaks the job."""
     ours = {variable["name"] for variable in variables}
     # A wrong place in the job breaks it, so the user's values of these variables are dropped.
-    kept = [variable for variable in container.get("env") or [] if variable["name"] not in ours]
-    container["env"] = [*variables, *kept]
+    remaining = [variable for variable in container.get("env") or [] if variable["name"] not in ours]
+    container["env"] = [*variables, *remaining]
+
+
+def _add_recovery(job: Job, container: Manifest) -> None:
+    """Let processes go on from what this job, and no other, has saved; in a job that starts its workers again they do so.
+
+    With parameter servers the state is theirs, and a worker finds its place there. A value of the user wins.
+    """
+    is_set = any(variable.get("name") == _RECOVERY for variable in container.get("env") or [])
+    recovers = job.spec.starts_workers_again and job.spec.replica_spec(PodRole.SERVER) is None
+    if recovers and not is_set:
+        _add_environment(container, [{"name": _RECOVERY, "value": "1"}])
+    if recovers or is_set:
+        _add_environment(container, [{"name": "SPORAX_JOB_ID", "value": job.uid}])
 
 
 def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:
@@ -286,9 +351,27 @@ def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:
     container.setdefault("volumeMounts", []).append(mount)
 
 
+def _add_readiness(body: Manifest, container: Manifest) -> None:
+    """Let a server be ready while it serves: while it touches a file. A probe of the user wins."""
+    if "readinessProbe" in container:
+        return
+    file = f"{_SERVING_FOLDER}/serving"
+    # By its age: a process that was started again, or hangs, leaves an old file.
+    test = f"test $(( $(date +%s) - $(stat -c %Y {file}) )) -lt {_SERVING_SECONDS}"
+    container["readinessProbe"] = {
+        "exec": {"command": ["sh", "-c", test]},
+        "periodSeconds": 1,
+        "failureThreshold": 2,
+        "timeoutSeconds": 5,
+    }
+    container["env"] = [*(container.get("env") or []), {"name": "SPORAX_SERVING_FILE", "value": file}]
+    body.setdefault("volumes", []).append({"name": "sporax-serving", "emptyDir": {}})
+    container.setdefault("volumeMounts", []).append({"name": "sporax-serving", "mountPath": _SERVING_FOLDER})
+
+
 def _add_state_volume(job: Job, name: str, body: Manifest, container: Manifest) -> None:
     """Mount a server's own volume where its state is written."""
-    part = job.spec.replica_spec(Role.SERVER)
+    part = job.spec.replica_spec(PodRole.SERVER)
     template = part.persistent_volume_claim_template if part is not None else None
     if template is None:
         return

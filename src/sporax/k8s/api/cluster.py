@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
@@ -10,17 +11,23 @@ from typing import Any
 import httpx2
 from lightkube import AsyncClient
 from lightkube.generic_resource import create_namespaced_resource
-from lightkube.types import CascadeType, PatchType
+from lightkube.types import PatchType
 
 from sporax.k8s.api import children
-from sporax.k8s.decide.observed import Gang
+from sporax.k8s.decide.observed import Gang, controller_uid
 from sporax.k8s.resource import names
-from sporax.k8s.resource.spec import Job, Role
+from sporax.k8s.resource.spec import Job
 
 Body = dict[str, Any]
+Content = Mapping[str, Any]  # a body that is only read
+Resource = Any  # a class of lightkube, which has no type for them
+_log = logging.getLogger(__name__)
 
 # lightkube's ApiError is one of these, for answers in JSON; what a proxy answers is not.
 CONFLICT, NOT_FOUND = 409, 404
+_REFUSALS = {400: "InvalidSpec", 422: "InvalidSpec", 403: "Forbidden"}  # answers that the same call gets again
+_NO_DRY_RUN = "does not support dry run"  # of an admission webhook: it says nothing of the object
+_OLD_BUDGET = "policy/v1beta1"  # of API servers before 1.21
 # Seconds; a scheduler that is installed later is noticed after this time.
 _GANG_MEMORY_SECONDS = 60.0
 
@@ -52,7 +59,19 @@ class ConflictError(Exception):
     """Somebody changed an object since it was read."""
 
 
-class Cluster:
+class RefusedError(Exception):
+    """The API server does not take an object of a job, or one of its name belongs to somebody else.
+
+    Attributes:
+        reason: InvalidSpec, Forbidden, NameTaken, or Leaving where the object of an earlier job is not gone yet.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class KubernetesCluster:
     """The objects of all jobs."""
 
     def __init__(self, client: AsyncClient, namespaces: Collection[str] = ()) -> None:
@@ -99,15 +118,15 @@ class Cluster:
         # The oldest version: both lists are at least as new.
         return jobs, pods, min(versions)
 
-    async def patch_status(self, body: Mapping[str, Any], patch: Body) -> Body:
+    async def patch_status(self, body: Content, patch: Body) -> Body:
         """Change a job's status, if the job is still the one that was read; returns the job as it is then.
 
         Raises:
             ConflictError: it is not.
         """
         metadata = body["metadata"]
-        # The version makes the API server refuse the patch if the job has changed since.
-        change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
+        # Both make the API server refuse the patch if the job has changed since, or is another of its name.
+        change = {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}, "status": patch}
         try:
             changed: Body = await self._client.patch(
                 JOB.Status, metadata["name"], change, namespace=metadata["namespace"], patch_type=PatchType.MERGE
@@ -119,64 +138,154 @@ class Cluster:
         return changed
 
     async def create(self, manifest: Body) -> Body | None:
-        """Create an object; returns it as it is then, None if it was there already."""
+        """Create an object; returns it as it is then, None if it has just gone.
+
+        Raises:
+            RefusedError: the API server does not take it, or an object of its name is not the job's.
+        """
         resource = _KINDS[manifest["apiVersion"], manifest["kind"]]
         try:
             created: Body = await self._client.create(resource(manifest))
         except httpx2.HTTPStatusError as error:
-            # It was there already, from an earlier attempt with the same name.
             if error.response.status_code == CONFLICT:
-                return None
-            raise
+                return await self._existing(resource, manifest)
+            raise _refusal(manifest, error) from error
         return created
 
-    async def create_shared(self, job: Job, gang: Gang | None) -> None:
-        """Create what a job's pods share, where it is missing."""
-        for manifest in children.shared(job, self._budget_version):
-            try:
-                await self.create(manifest)
-            except httpx2.HTTPStatusError as error:
-                # Every cluster has this kind; only its version differs.
-                if manifest["kind"] != "PodDisruptionBudget" or error.response.status_code != NOT_FOUND:
-                    raise
-                self._budget_version = "policy/v1beta1"  # an API server before 1.21
-                await self.create(children.disruption_budget(job, self._budget_version))
-        if gang is not None:
-            total = sum(job.spec.replicas(role) for role in Role)
-            await self.create(children.pod_group(job, gang, total))
+    async def _existing(self, resource: Resource, manifest: Body) -> Body | None:
+        """The object that has a name already: of an earlier attempt to create it, or not ours."""
+        metadata, what = manifest["metadata"], f"{manifest['kind']} '{manifest['metadata']['name']}'"
+        body = await self._read(resource, metadata["namespace"], metadata["name"])
+        wanted = controller_uid(metadata)
+        if body is None or (wanted and controller_uid(body["metadata"]) == wanted):
+            return body
+        owner = metadata["ownerReferences"][0]
+        others = body["metadata"].get("ownerReferences") or []
+        earlier = any(item["kind"] == names.KIND and item["name"] == owner["name"] for item in others)
+        if earlier or body["metadata"].get("deletionTimestamp"):
+            raise RefusedError("Leaving", f"{what} of an earlier job is not gone yet.")
+        raise RefusedError(
+            "NameTaken", f"{what} is there already and does not belong to this job; it is left as it is."
+        )
 
-    async def delete_pod(self, namespace: str, name: str) -> None:
-        """Delete a pod, if it is there."""
-        await self._delete(_POD, namespace, name)
+    async def check_pod(self, manifest: Body) -> str:
+        """Why the API server would not take a pod, whatever room there is; "" if it would. Nothing is created."""
+        metadata = {key: value for key, value in manifest["metadata"].items() if key != "name"}
+        # Under a name of its own: the pod itself may be there already.
+        body = {**manifest, "metadata": {**metadata, "generateName": f"{manifest['metadata']['name']}-"}}
+        # Older API servers know no fieldValidation, and ignore it.
+        options = {"dryRun": "All", "fieldValidation": "Strict"}
+        try:
+            await self._send("post", _POD, metadata["namespace"], None, body, options)
+        except httpx2.HTTPStatusError as error:
+            refusal = _refusal(manifest, error)
+            if not isinstance(refusal, RefusedError):
+                raise
+            return "" if refusal.reason == "Forbidden" or _NO_DRY_RUN in str(refusal) else str(refusal)
+        return ""
 
-    async def delete_job(self, job: Job) -> None:
-        """Delete a job; the garbage collector deletes what it owns."""
-        await self._delete(JOB, job.namespace, job.name)
+    async def restore_shared(
+        self, job: Job, known: list[Body], gang: Gang | None, gang_members: int | None, allowed: bool
+    ) -> list[Body]:
+        """Create what a job's pods share where it is missing, and change back what somebody has changed.
+
+        Args:
+            job: the job.
+            known: what was last seen of it; what is as it was made costs no call.
+            gang: whose pod group to create; None for none.
+            gang_members: how many pods it waits for.
+            allowed: whether a server may be evicted.
+
+        Raises:
+            RefusedError: an object of such a name is not the job's.
+            ConflictError: somebody has just changed or deleted one.
+        """
+        bodies = []
+        for manifest in self._missing(job, known, allowed):
+            is_budget = manifest["kind"] == "PodDisruptionBudget"
+            bodies.append(await (self.limit_evictions(job, allowed) if is_budget else self._restore(manifest)))
+        if gang is not None and gang_members is not None:
+            await self._restore(children.pod_group(job, gang, gang_members))
+        return bodies
+
+    async def _restore(self, manifest: Body) -> Body:
+        """Create an object, or change it back to what its manifest says."""
+        body = await self.create(manifest)
+        if body is None:
+            raise ConflictError
+        if children.is_as_made(manifest, body):
+            return {**body, "kind": manifest["kind"]}
+        change = children.change_back(manifest, body)
+        resource = _KINDS[manifest["apiVersion"], manifest["kind"]]
+        name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
+        try:
+            changed = await self._client.patch(resource, name, change, namespace=namespace, patch_type=PatchType.MERGE)
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code in (CONFLICT, NOT_FOUND):
+                raise ConflictError from error
+            raise _refusal(manifest, error) from error
+        return {**changed, "kind": manifest["kind"]}
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Delete one incarnation of a pod, if it is there."""
+        await self._delete(_POD, namespace, name, uid)
+
+    async def delete_job(self, body: Content) -> None:
+        """Delete a job as it was read; the garbage collector deletes what it owns.
+
+        Raises:
+            ConflictError: it has changed since.
+        """
+        metadata = body["metadata"]
+        is_there = await self._delete(
+            JOB, metadata["namespace"], metadata["name"], metadata["uid"], metadata["resourceVersion"]
+        )
+        if not is_there:
+            raise ConflictError
+
+    async def gang_members(self, job: Job, gang: Gang) -> int | None:
+        """How many pods the job's pod group waits for; None if it has none."""
+        body = await self._read(_GANGS[gang], job.namespace, job.name)
+        is_ours = body is not None and controller_uid(body["metadata"]) == job.uid
+        return int(body["spec"].get("minMember", 0)) if body is not None and is_ours else None
 
     async def delete_pod_group(self, job: Job, gang: Gang) -> None:
-        """Give a gang's reservation back."""
-        await self._delete(_GANGS[gang], job.namespace, job.name)
+        """Give a gang's reservation back, if it is this job's."""
+        body = await self._read(_GANGS[gang], job.namespace, job.name)
+        if body is not None and controller_uid(body["metadata"]) == job.uid:
+            await self._delete(_GANGS[gang], job.namespace, job.name, body["metadata"]["uid"])
 
-    async def limit_evictions(self, job: Job, allowed: bool) -> None:
-        """Set how many of a job's servers may be evicted at once."""
-        resource = _KINDS[self._budget_version, "PodDisruptionBudget"]
-        # 0 or 1: how many servers may be missing.
-        change = {"spec": {"maxUnavailable": int(allowed)}}
+    async def limit_evictions(self, job: Job, allowed: bool) -> Body:
+        """Set how many of a job's servers may be evicted at once: one or none; gives the budget.
+
+        Raises:
+            RefusedError: a budget of that name is not the job's.
+            ConflictError: somebody has changed the budget since it was read.
+        """
         try:
-            await self._client.patch(
-                resource,
-                children.budget_name(job.name),
-                change,
-                namespace=job.namespace,
-                patch_type=PatchType.MERGE,
-            )
+            return await self._restore(children.disruption_budget(job, self._budget_version, allowed))
         except httpx2.HTTPStatusError as error:
-            if error.response.status_code != NOT_FOUND:
+            # Every cluster has this kind; only its version differs.
+            if error.response.status_code != NOT_FOUND or self._budget_version == _OLD_BUDGET:
                 raise
-            # The budget was deleted, or the operator died before it was made.
-            await self.create_shared(job, None)
+        self._budget_version = _OLD_BUDGET
+        return await self._restore(children.disruption_budget(job, self._budget_version, allowed))
 
-    async def report(self, job_body: Mapping[str, Any], kind: str, reason: str, message: str) -> None:
+    def shared_is_complete(self, job: Job, bodies: list[Body], allowed: bool) -> bool:
+        """Whether what a job's pods share is there, as it was made; no call."""
+        return not self._missing(job, bodies, allowed)
+
+    def _missing(self, job: Job, known: list[Body], allowed: bool) -> list[Body]:
+        """Manifests of what a job's pods share and is not there, or not as it was made."""
+        found = {(body["kind"], body["metadata"]["name"]): body for body in known}
+        missing = []
+        for manifest in children.shared(job, self._budget_version, allowed):
+            body = found.get((manifest["kind"], manifest["metadata"]["name"]))
+            if body is None or not children.is_as_made(manifest, body):
+                missing.append(manifest)
+        return missing
+
+    async def report(self, job_body: Content, kind: str, reason: str, message: str) -> None:
         """Write an event about a job."""
         metadata = job_body["metadata"]
         # Kubernetes wants times in UTC with seconds.
@@ -202,7 +311,11 @@ class Cluster:
             "count": 1,
             "source": {"component": "sporax-operator"},
         }
-        await self.create(event)
+        try:
+            await self.create(event)
+        except RefusedError as error:
+            # A job must not wait for its events.
+            _log.warning("%s/%s: an event is not taken: %s", metadata["namespace"], metadata["name"], error)
 
     async def find_gang(self) -> Gang | None:
         """The gang scheduler that the cluster has; Volcano if it has both."""
@@ -225,11 +338,55 @@ class Cluster:
                 raise
             yield gang
 
-    async def _delete(self, resource: Any, namespace: str, name: str) -> None:
-        """Delete an object, if it is there."""
+    async def _read(self, resource: Resource, namespace: str, name: str) -> Body | None:
+        """An object; None if there is none."""
         try:
-            # In the background: the API server answers at once.
-            await self._client.delete(resource, name, namespace=namespace, cascade=CascadeType.BACKGROUND)
+            body: Body = await self._client.get(resource, name, namespace=namespace)
         except httpx2.HTTPStatusError as error:
-            if error.response.status_code != NOT_FOUND:
-                raise
+            if error.response.status_code == NOT_FOUND:
+                return None
+            raise
+        return body
+
+    async def _delete(self, resource: Resource, namespace: str, name: str, uid: str, version: str = "") -> bool:
+        """Delete an object if it is there, has this uid and, where one is given, this version; whether it was so."""
+        conditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
+        # In the background: the API server answers at once.
+        body = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": "Background",
+            "preconditions": conditions,
+        }
+        try:
+            await self._send("delete", resource, namespace, name, body, {})
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code in (NOT_FOUND, CONFLICT):
+                return False
+            raise
+        return True
+
+    async def _send(
+        self, method: str, resource: Resource, namespace: str, name: str | None, body: Body, options: dict[str, str]
+    ) -> None:
+        """A call with a body and options that lightkube's own methods do not take."""
+        generic: Any = self._client._client
+        if method == "post":
+            await generic.request("post", resource, resource(body), namespace=namespace, params=options)
+            return
+        request = generic.prepare_request(method, resource, None, name, namespace, params=options)
+        request.data = body
+        generic.raise_for_status(await generic.send(generic.build_adapter_request(request)))
+
+
+def _refusal(manifest: Body, error: httpx2.HTTPStatusError) -> Exception:
+    """What an answer means: an object that is not taken, or the error itself."""
+    reason = _REFUSALS.get(error.response.status_code)
+    if reason is None:
+        return error
+    what = manifest["metadata"].get("name") or manifest["metadata"].get("generateName", "")
+    try:
+        words = error.response.json()["message"]
+    except (ValueError, KeyError, TypeError):
+        words = error.response.text  # what a proxy answers is no Status
+    return RefusedError(reason, f"The API server does not take {manifest['kind']} '{what}': {words}")

@@ -52,13 +52,16 @@ def rules() -> list[Manifest]:
     return [
         _rule(names.GROUP, [names.PLURAL], "get", "list", "watch", "delete"),
         _rule(names.GROUP, [f"{names.PLURAL}/status"], "patch"),
-        _rule("", ["pods"], "list", "watch", "create", "delete"),
-        _rule("", ["services", "persistentvolumeclaims"], "create"),
+        # Asked for by clusters that check who lets a deletion wait (blockOwnerDeletion); no call uses it.
+        _rule(names.GROUP, [f"{names.PLURAL}/finalizers"], "update"),
+        _rule("", ["pods"], "get", "list", "watch", "create", "delete"),
+        _rule("", ["services"], "get", "list", "watch", "create", "patch"),
+        _rule("", ["persistentvolumeclaims"], "get", "create"),
         _rule("", ["events"], "create"),
-        _rule("policy", ["poddisruptionbudgets"], "create", "patch"),
-        _rule("networking.k8s.io", ["networkpolicies"], "create"),
-        _rule("scheduling.volcano.sh", ["podgroups"], "list", "create", "delete"),
-        _rule("scheduling.x-k8s.io", ["podgroups"], "list", "create", "delete"),
+        _rule("policy", ["poddisruptionbudgets"], "get", "list", "watch", "create", "patch"),
+        _rule("networking.k8s.io", ["networkpolicies"], "get", "list", "watch", "create", "patch"),
+        _rule("scheduling.volcano.sh", ["podgroups"], "get", "list", "create", "patch", "delete"),
+        _rule("scheduling.x-k8s.io", ["podgroups"], "get", "list", "create", "patch", "delete"),
     ]
 
 

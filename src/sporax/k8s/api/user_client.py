@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +19,12 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.k8s.resource import names
 
 Body = dict[str, Any]
+Resource = Any  # a class of lightkube, which has no type for them
+_REPLACED = (names.KIND, "ConfigMap")  # kinds that `submit --replace` deletes first
+_NOT_FOUND = 404
+_POLL_SECONDS = 0.2  # while something is being deleted
 
-_JOB: Any = create_namespaced_resource(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
+_JOB: Resource = create_namespaced_resource(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 
 
 class JobClient:
@@ -59,15 +64,15 @@ class JobClient:
         Raises:
             SporaxValueError: there is none of that name.
         """
+        body = self.find_job(name)
+        if body is None:
+            raise SporaxValueError(f"For 'sporax k8s', there is no job '{name}' in namespace '{self.namespace}'.")
+        return body
+
+    def find_job(self, name: str, namespace: str = "") -> Body | None:
+        """One job, by default of the client's namespace; None if there is none."""
         with _explained(f"reading job '{name}'"):
-            try:
-                return dict(self._client.get(_JOB, name, namespace=self.namespace))
-            except ApiError as error:
-                if error.status.code == 404:
-                    raise SporaxValueError(
-                        f"For 'sporax k8s', there is no job '{name}' in namespace '{self.namespace}'."
-                    ) from None
-                raise
+            return self._find(_JOB, name, namespace or self.namespace)
 
     def jobs(self, everywhere: bool) -> list[Body]:
         """All jobs of the namespace, or of all namespaces."""
@@ -83,11 +88,16 @@ class JobClient:
 
     def pods(self, job_name: str) -> list[str]:
         """Names of a job's pods."""
+        return [body["metadata"]["name"] for body in self.pod_bodies(job_name)]
+
+    def pod_bodies(self, job_name: str) -> list[Body]:
+        """A job's pods, by name."""
         # The label selector does the work in the API server.
-        labels: Any = names.job_selector(job_name)
+        labels: Body = names.job_selector(job_name)
         with _explained(f"listing pods of job '{job_name}'"):
             listed = self._client.list(Pod, namespace=self.namespace, labels=labels)
-            return sorted(str(pod.metadata.name) for pod in listed if pod.metadata is not None)
+            bodies: list[Body] = [pod.to_dict() for pod in listed]
+        return sorted(bodies, key=lambda body: str(body["metadata"]["name"]))
 
     def delete(self, name: str) -> None:
         """Delete a job and all it owns."""
@@ -96,20 +106,63 @@ class JobClient:
         with _explained(f"deleting job '{name}'"):
             self._client.delete(_JOB, name, namespace=self.namespace, cascade=CascadeType.BACKGROUND)
 
+    def remove(self, objects: list[Body], seconds: float = 120.0) -> None:
+        """Delete jobs, and what was submitted with them in ConfigMaps, and wait until they and the jobs' pods are gone.
+
+        Raises:
+            SporaxRuntimeError: something is still there after so many seconds.
+        """
+        wanted = [(item, _resource(item["apiVersion"], item["kind"])) for item in objects if item["kind"] in _REPLACED]
+        for item, resource in wanted:
+            with _explained(f"deleting {item['kind']} '{item['metadata']['name']}'"):
+                try:
+                    # In the foreground: the job is there until its pods are gone.
+                    self._client.delete(
+                        resource, item["metadata"]["name"], namespace=self._place(item), cascade=CascadeType.FOREGROUND
+                    )
+                except ApiError as error:
+                    if error.status.code != _NOT_FOUND:
+                        raise
+        end = time.monotonic() + seconds
+        for item, resource in wanted:
+            name = item["metadata"]["name"]
+            with _explained(f"reading {item['kind']} '{name}'"):
+                while self._find(resource, name, self._place(item)) is not None:
+                    if time.monotonic() > end:
+                        raise SporaxRuntimeError(
+                            f"For 'sporax k8s', {item['kind']} '{name}' must be gone {seconds:g} s after its deletion, but is "
+                            f"not; `sporax k8s status {name}` shows its pods."
+                        )
+                    time.sleep(_POLL_SECONDS)
+
+    def _find(self, resource: Resource, name: str, namespace: str | None) -> Body | None:
+        """An object; None if there is none."""
+        try:
+            found = self._client.get(resource, name, namespace=namespace)
+        except ApiError as error:
+            if error.status.code == _NOT_FOUND:
+                return None
+            raise
+        return dict(found) if isinstance(found, dict) else dict(found.to_dict())
+
+    def _place(self, body: Body) -> str | None:
+        """The namespace of an object."""
+        namespace: str | None = body["metadata"].get("namespace") or self.namespace
+        return namespace
+
     def _apply(self, body: Body) -> str:
         """Create or update one object, by server-side apply."""
         name = body["metadata"]["name"]
         with _explained(f"applying {body['kind']} '{name}'"):
             resource = _resource(body["apiVersion"], body["kind"])
-            namespace = body["metadata"].get("namespace") or self.namespace
             # Cluster-wide objects, such as a namespace, have no namespace themselves.
-            place = {"namespace": namespace} if issubclass(resource, NamespacedResource) else {}
+            place: Body = {"namespace": self._place(body)} if issubclass(resource, NamespacedResource) else {}
             # Fields that another tool has set are taken over.
             self._client.patch(resource, name, body, patch_type=PatchType.APPLY, force=True, **place)
         return f"{body['kind'].lower()}/{name} applied"
 
 
-def _resource(version: str, kind: str) -> Any:
+def _resource(version: str, kind: str) -> Resource:
     """lightkube's class for a kind: our own, or one of Kubernetes itself."""
     return _JOB if (version, kind) == (names.API_VERSION, names.KIND) else resource_registry.load(version, kind)
 

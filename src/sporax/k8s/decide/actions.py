@@ -8,23 +8,24 @@ from typing import Literal
 
 from sporax.k8s.decide.observed import Gang
 from sporax.k8s.resource.job_status import Status
-from sporax.k8s.resource.spec import Role
+from sporax.k8s.resource.spec import PodRole
 
 
 @dataclass(frozen=True, slots=True)
 class EnsureShared:
-    """Create what the job's pods share, where it is missing: services, network policy, disruption budget, pod group."""
+    """Create what the job's pods share where it is missing, and change it back: services, network policy, budget, pod group."""
 
     gang: Gang | None
+    gang_members: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create one pod, and its volume claim if it has one."""
 
-    role: Role
+    role: PodRole
     index: int
-    sizes: tuple[tuple[Role, int], ...]
+    sizes: tuple[tuple[PodRole, int], ...]
     gang: Gang | None
 
 
@@ -74,7 +75,7 @@ Action = EnsureShared | CreatePod | DeletePod | ResizeJob | LimitEvictions | Del
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Actions:
     """What to do, what to remember, when to look again even if nothing happens.
 
     The status must be stored before the actions are carried out: it counts what they make unseen.

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from sporax.k8s.decide.actions import Action, Plan, Report
-from sporax.k8s.decide.observed import Gang, Membership, Pod
+from sporax.k8s.decide.actions import Action, Actions, Report
+from sporax.k8s.decide.observed import Gang, Pod, ReportedMembership
 from sporax.k8s.resource import job_status as facts
 from sporax.k8s.resource import names
 from sporax.k8s.resource.job_status import Condition, PodRecord, Status, Truth
-from sporax.k8s.resource.spec import Job, Role
+from sporax.k8s.resource.spec import Job, PodRole
 
 # Seconds; a pod that lived this long did not fail at once: its next restart is not delayed.
 _SETTLED_SECONDS = 30.0
 # Five minutes, as the kubelet's longest delay between restarts.
-_LONGEST_DELAY_SECONDS = 300.0
+LONGEST_DELAY_SECONDS = 300.0
 
 
-class Draft:
+class JobFailure(NamedTuple):
+    """Why a job has failed, and whether to start the whole job again may help: not where a rule or a limit ends it."""
+
+    reason: str
+    message: str
+    may_restart: bool = False
+
+
+class ActionsDraft:
     """The state of one run of `planning.plan`."""
 
     def __init__(
@@ -30,7 +38,7 @@ class Draft:
         status: Status,
         pods: Iterable[Pod],
         now: datetime,
-        membership: Membership | None,
+        membership: ReportedMembership | None,
         gang: Gang | None,
     ) -> None:
         self.job = job
@@ -44,23 +52,23 @@ class Draft:
         self.actions: list[Action] = []
         self._wake_at: list[datetime] = []
 
-    def finish(self) -> Plan:
+    def finish(self) -> Actions:
         """The finished plan. A status that says nothing new is the old one, so that it is not written again."""
         status = self.status
         # Times alone are no news, so that a quiet job's status is not written at every look.
         if status != self.before:
             status = replace(status, last_reconcile_time=self.now)
-        return Plan(tuple(self.actions), status, min(self._wake_at, default=None))
+        return Actions(tuple(self.actions), status, min(self._wake_at, default=None))
 
-    def name(self, role: Role, index: int) -> str:
+    def name(self, role: PodRole, index: int) -> str:
         """The name of one of the job's pods."""
         return names.pod_name(self.job.name, role.value, index)
 
-    def pods_of(self, role: Role) -> list[Pod]:
+    def pods_of(self, role: PodRole) -> list[Pod]:
         """The pods of a role, by index."""
         return sorted((pod for pod in self.pods.values() if pod.role is role), key=lambda pod: pod.index)
 
-    def target_names(self, role: Role) -> list[str]:
+    def target_names(self, role: PodRole) -> list[str]:
         """Names of the pods that a role is to have."""
         return [self.name(role, index) for index in range(self.status.size(role))]
 
@@ -92,6 +100,8 @@ class Draft:
         """Set a condition; whether that is news. What has just changed goes to the end of the list."""
         old = self.status.condition(kind)
         if old is not None and (old.status, old.reason, old.message) == (truth, reason, message):
+            if old.observed_generation != self.job.generation:
+                self._put(replace(old, observed_generation=self.job.generation), goes_last=False)
             return False
         changed = old is None or old.status != truth
         # The time of the last change of truth, as Kubernetes defines it.
@@ -99,23 +109,32 @@ class Draft:
         new = Condition(
             type=kind,
             status=truth,
+            observed_generation=self.job.generation,
             reason=reason,
             message=message,
             last_update_time=self.now,
             last_transition_time=since,
         )
-        others = [item for item in self.status.conditions if item.type != kind]
-        # These are not the job's state, which the printer column reads from the end.
-        if kind not in facts.STATES:
-            conditions = [new, *others]
-        elif changed and truth == "True":
-            conditions = [*others, new]
-        else:  # a statement that stopped to hold is not the job's state: it goes where it does not stand last
-            # A statement that stopped to hold keeps its place.
-            position = next((i for i, item in enumerate(self.status.conditions) if item.type == kind), 0)
-            conditions = [*others[:position], new, *others[position:]]
-        self.update(conditions=conditions)
+        self._put(new, goes_last=changed and truth == "True" and kind in facts.STATES)
         return True
+
+    def order_conditions(self) -> None:
+        """Put conditions that are no state of the job first: the printer column State reads the last one."""
+        conditions = sorted(self.status.conditions, key=lambda item: item.type in facts.STATES)
+        if conditions != self.status.conditions:
+            self.update(conditions=conditions)
+
+    def _put(self, new: Condition, *, goes_last: bool) -> None:
+        """Enter a condition in the place of the one of its type, or as the last or, without one, as the first."""
+        conditions = list(self.status.conditions)
+        position = next((i for i, item in enumerate(conditions) if item.type == new.type), None)
+        if goes_last:
+            conditions = [*(item for item in conditions if item.type != new.type), new]
+        elif position is None:
+            conditions.insert(0, new)
+        else:  # a statement that stopped to hold keeps its place: it is not the job's state
+            conditions[position] = new
+        self.update(conditions=conditions)
 
     def retract(self, kind: str, reason: str, message: str) -> None:
         """Say that a condition, if the job has it, no longer holds."""
@@ -136,7 +155,7 @@ class Draft:
         lasted = record.since is not None and (self.now - record.since).total_seconds() >= _SETTLED_SECONDS
         quick = 0 if lasted or not failed else record.quick_failures
         # Doubled for each failure in a row, from one second on.
-        delay = min(2.0 ** (quick - 1), _LONGEST_DELAY_SECONDS) if quick else 0.0
+        delay = min(2.0 ** (quick - 1), LONGEST_DELAY_SECONDS) if quick else 0.0
         self.remember(
             name,
             # Noted in the status, so that an operator that dies now does not count it again.

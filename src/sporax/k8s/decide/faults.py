@@ -1,29 +1,28 @@
 """Which pods have ended, how, and what follows: each end is counted once, then replaced, ignored, or the job's end.
 
-These decide what follows, in this order: the job's failure policy, the promise that a server whose process was killed or
-whose node is gone is replaced, the restart policy of the role, and `enableDynamicWorker`.
+These decide what follows, in this order: the job's failure policy, the promise that a server that its scheduler has
+replaced, whose process was killed or whose node is gone comes back, the restart policy of the role, and `enableDynamicWorker`.
 """
 
 from __future__ import annotations
 
-from sporax.k8s.decide.draft import Draft
-from sporax.k8s.decide.observed import Phase, Pod
-from sporax.k8s.resource.spec import FailureAction, RestartPolicy, Role
+from sporax.k8s.decide.draft import ActionsDraft, JobFailure
+from sporax.k8s.decide.observed import Pod, PodPhase
+from sporax.k8s.resource.spec import FailureAction, PodRole, RestartPolicy
+from sporax.ps.environment import REPLACED
 
-Failure = tuple[str, str]  # reason and message of a job that has failed
 
-
-def settle_faults(draft: Draft) -> Failure | None:
+def settle_faults(draft: ActionsDraft) -> JobFailure | None:
     """Bring the records up to date with the pods; why the job has failed, if it has."""
-    failure: Failure | None = None
-    for role in Role:
+    failure: JobFailure | None = None
+    for role in PodRole:
         for name in draft.target_names(role):
             # All pods are brought up to date, even after one has ended the job.
             failure = _settle(draft, name) or failure
     return failure or _too_many_failures(draft) or _too_few_workers(draft)
 
 
-def _settle(draft: Draft, name: str) -> Failure | None:
+def _settle(draft: ActionsDraft, name: str) -> JobFailure | None:
     """Bring the record of one pod up to date."""
     pod, record = draft.pods.get(name), draft.record(name)
     if record.result:
@@ -44,36 +43,45 @@ def _settle(draft: Draft, name: str) -> Failure | None:
         draft.remember(name, container_restarts=pod.restarts)
         draft.update(restarts=draft.status.restarts + again, failures=draft.status.failures + again)
     # A pod that has succeeded is never created again.
-    if pod.phase is Phase.SUCCEEDED:
+    if pod.phase is PodPhase.SUCCEEDED:
         draft.remember(name, result="Succeeded")
-    elif pod.phase is Phase.FAILED and not pod.is_deleting and draft.record(name).settled_uid != pod.uid:
+    elif pod.phase is PodPhase.FAILED and not pod.is_deleting and draft.record(name).settled_uid != pod.uid:
         return _answer(draft, pod)
     return None
 
 
-def _answer(draft: Draft, pod: Pod) -> Failure | None:
+def _answer(draft: ActionsDraft, pod: Pod) -> JobFailure | None:
     """Deal with a pod that has failed."""
-    how = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no word of its process"
+    which = f"container '{pod.failed_container}' ended with " if pod.failed_container else ""
+    how = f"{which}exit code {pod.exit_code}" if pod.exit_code is not None else "no word of its process"
     text = f"Pod {pod.name} failed: {how}{f', {pod.reason}' if pod.reason else ''}."
-    match _verdict(draft, pod):
+    verdict, by_rule = _verdict(draft, pod)
+    match verdict:
         case FailureAction.RESTART:
-            draft.count_restart(pod.name, failed=True)
+            draft.count_restart(pod.name, failed=not _was_replaced(pod))
             draft.report("Warning", "PodRestarted", f"{text} It is replaced.")
         case FailureAction.IGNORE:
             draft.remember(pod.name, result="Failed")
             draft.report("Warning", "PodFailed", f"{text} The job goes on without it.")
         case FailureAction.FAIL:
             draft.remember(pod.name, result="Failed")
-            return "MSJobFailed", text
+            return JobFailure("MSJobFailed", text, may_restart=not by_rule)
     return None
 
 
-def _verdict(draft: Draft, pod: Pod) -> FailureAction:
-    """What follows from a failure."""
+def _verdict(draft: ActionsDraft, pod: Pod) -> tuple[FailureAction, bool]:
+    """What follows from a failure, and whether a rule of the user says so."""
     policy = draft.spec.failure_policy
     for rule in policy.rules if policy is not None else ():
         if rule.matches(pod.role, pod.exit_code, pod.reason):
-            return rule.action
+            return rule.action, True
+    return _default_verdict(draft, pod), False
+
+
+def _default_verdict(draft: ActionsDraft, pod: Pod) -> FailureAction:
+    """What follows from a failure that no rule speaks of."""
+    if _was_replaced(pod):
+        return FailureAction.RESTART
     # Neither is the program's own error.
     was_taken = pod.was_killed or pod.is_lost
     part = draft.spec.replica_spec(pod.role)
@@ -83,29 +91,36 @@ def _verdict(draft: Draft, pod: Pod) -> FailureAction:
             return FailureAction.RESTART
         case RestartPolicy.EXIT_CODE if was_taken:
             return FailureAction.RESTART
-        case _ if was_taken and pod.role is Role.SERVER:
+        case _ if was_taken and pod.role is PodRole.SERVER:
             # The promise of elastic servers: copies of its slots are elsewhere.
             return FailureAction.RESTART
-        case _ if pod.role is Role.WORKER and draft.spec.enable_dynamic_worker:
+        case _ if pod.role is PodRole.WORKER and draft.spec.enable_dynamic_worker:
             return FailureAction.IGNORE
         case _:
             return FailureAction.FAIL
 
 
-def _too_many_failures(draft: Draft) -> Failure | None:
+def _was_replaced(pod: Pod) -> bool:
+    """Whether a server ended since its scheduler has given its place to a new one: no failure."""
+    return pod.role is PodRole.SERVER and pod.exit_code == REPLACED and not pod.failed_container
+
+
+def _too_many_failures(draft: ActionsDraft) -> JobFailure | None:
     """Whether the job has used up its restarts."""
     limit = draft.spec.run_policy.backoff_limit
     if limit is None or draft.status.failures <= limit:
         return None
-    return "BackoffLimitExceeded", f"{draft.status.failures} failures, but spec.runPolicy.backoffLimit is {limit}."
+    message = f"{draft.status.failures} failures, but spec.runPolicy.backoffLimit is {limit}."
+    return JobFailure("BackoffLimitExceeded", message)
 
 
-def _too_few_workers(draft: Draft) -> Failure | None:
+def _too_few_workers(draft: ActionsDraft) -> JobFailure | None:
     """Whether an elastic job has lost more workers than it can do without."""
-    workers, part = draft.target_names(Role.WORKER), draft.spec.replica_spec(Role.WORKER)
+    workers, part = draft.target_names(PodRole.WORKER), draft.spec.replica_spec(PodRole.WORKER)
     left = sum(draft.record(name).result != "Failed" for name in workers)
     least = max(1, (part.min_replicas or 0) if part is not None else 0)
     # As long as enough are left, an elastic job goes on.
     if not workers or left == len(workers) or left >= least:
         return None
-    return "TooFewWorkers", f"{len(workers) - left} of {len(workers)} workers failed for good; {least} must be left."
+    message = f"{len(workers) - left} of {len(workers)} workers failed for good; {least} must be left."
+    return JobFailure("TooFewWorkers", message, may_restart=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from sporax.k8s.resource import names
-from sporax.k8s.resource.spec import Role
+from sporax.k8s.resource.spec import PodRole
 
+Body = Mapping[str, Any]  # an object, or a part of one, as the API server holds it
 # Shells and Kubernetes add 128 to the number of the signal.
 SIGNAL_EXIT_CODES = range(128, 256)
 
 
-class Phase(StrEnum):
+class PodPhase(StrEnum):
     """Where a pod is in its life, in Kubernetes' words."""
 
     PENDING = "Pending"
@@ -29,36 +31,45 @@ class Pod:
     """One pod.
 
     Attributes:
-        exit_code: of the container `mindspore`, once it has ended; None while it runs, or if its node was lost.
+        exit_code: of the container `mindspore`, once it has ended, or of the one that has failed in its place; None while
+            it runs, or if its node was lost.
+        failed_container: the container that has failed, if it is another one: one that prepares the pod, or a sidecar.
         reason: why it ended, in Kubernetes' words (OOMKilled, Evicted, NodeLost, Error …); "" if nothing is said.
-        restarts: how often the kubelet has started that container again.
+        restarts: how often the kubelet has started that container, or one that prepares the pod, again.
         is_deleting: whether it has been asked to end.
+        deleted_by: when it must have ended at the latest after that.
+        is_unreachable: whether its node does not answer: its processes may run or not.
+        node: where it runs; "" before it has a node.
         address: where its processes are reached; "" before it has one.
         owner_uid: the incarnation of the job that it belongs to.
     """
 
     name: str
     uid: str
-    role: Role
+    role: PodRole
     index: int
-    phase: Phase = Phase.PENDING
+    phase: PodPhase = PodPhase.PENDING
     is_ready: bool = False
     exit_code: int | None = None
+    failed_container: str = ""
     reason: str = ""
     restarts: int = 0
     is_deleting: bool = False
+    deleted_by: datetime | None = None
+    is_unreachable: bool = False
+    node: str = ""
     address: str = ""
     owner_uid: str = ""
 
     @property
     def is_active(self) -> bool:
         """Whether it has not ended."""
-        return self.phase in (Phase.PENDING, Phase.RUNNING, Phase.UNKNOWN)
+        return self.phase in (PodPhase.PENDING, PodPhase.RUNNING, PodPhase.UNKNOWN)
 
     @property
     def is_lost(self) -> bool:
         """Whether it failed without a word of its process: evicted, preempted, its node gone."""
-        return self.phase is Phase.FAILED and self.exit_code is None
+        return self.phase is PodPhase.FAILED and self.exit_code is None
 
     @property
     def was_killed(self) -> bool:
@@ -67,7 +78,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class ReportedMembership:
     """What a job's scheduler says of its servers and workers.
 
     Attributes:
@@ -90,33 +101,84 @@ class Gang(StrEnum):
     COSCHEDULING = "scheduler-plugins"
 
 
-def read_pod(body: Mapping[str, Any]) -> Pod | None:
+def read_pod(body: Body) -> Pod | None:
     """One pod as the API server holds it; None if it carries no labels of ours."""
     metadata, status = body["metadata"], body.get("status") or {}
     labels = metadata.get("labels") or {}
-    roles = {role.value.lower(): role for role in Role}
+    roles = {role.value.lower(): role for role in PodRole}
     role = roles.get(labels.get(names.LABEL_ROLE, ""))
     index = labels.get(names.LABEL_INDEX, "")
     # Other pods may carry a label of the same name.
     if role is None or not index.isdigit():
         return None
-    # The container that trains; sidecars do not count.
-    containers: dict[str, Any] = {item["name"]: item for item in status.get("containerStatuses") or []}
-    container = containers.get(names.CONTAINER, {})
-    ended = (container.get("state") or {}).get("terminated") or {}
+    failed, ended = _failed_container(status)
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         role=role,
         index=int(index),
-        phase=Phase(status.get("phase") or "Pending"),
-        is_ready=any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or []),
+        phase=PodPhase(status.get("phase") or "Pending"),
+        is_ready=_is_ready(status),
         exit_code=ended.get("exitCode"),
+        failed_container=failed,
         # The pod's own reason first: an evicted pod's container says nothing of that.
         reason=status.get("reason") or ended.get("reason") or "",
-        restarts=int(container.get("restartCount", 0)),
+        restarts=_restarts(status),
         is_deleting=bool(metadata.get("deletionTimestamp")),
+        deleted_by=_time(metadata.get("deletionTimestamp")),
+        is_unreachable=_is_unreachable(body.get("spec") or {}, status),
+        node=(body.get("spec") or {}).get("nodeName") or "",
         address=status.get("podIP") or "",
-        # The controller is the first owner of pods that the operator has made.
-        owner_uid=str((metadata.get("ownerReferences") or [{}])[0].get("uid", "")),
+        owner_uid=controller_uid(metadata),
     )
+
+
+def controller_uid(metadata: Body) -> str:
+    """The uid of the owner that controls an object; "" if none does. Other owners may stand before it."""
+    owners = metadata.get("ownerReferences") or []
+    return next((str(owner.get("uid", "")) for owner in owners if owner.get("controller")), "")
+
+
+def _failed_container(status: Body) -> tuple[str, Body]:
+    """How the container that trains has ended. Where it has not failed and another one has: that one's name and end."""
+    preparing, running = (status.get(key) or [] for key in ("initContainerStatuses", "containerStatuses"))
+    ends = {item["name"]: (item.get("state") or {}).get("terminated") or {} for item in [*preparing, *running]}
+    ours = ends.pop(names.CONTAINER, {})
+    if not ours.get("exitCode") and status.get("phase") == PodPhase.FAILED:
+        for name, end in ends.items():
+            if end.get("exitCode"):
+                return name, end
+    return "", ours
+
+
+def _restarts(status: Body) -> int:
+    """How often the kubelet has started the container that trains, or one that prepares the pod, again."""
+    ours = [item for item in status.get("containerStatuses") or [] if item["name"] == names.CONTAINER]
+    return sum(int(item.get("restartCount", 0)) for item in [*ours, *(status.get("initContainerStatuses") or [])])
+
+
+def _conditions(status: Body) -> dict[str, str]:
+    """A pod's conditions."""
+    return {item["type"]: item["status"] for item in status.get("conditions") or []}
+
+
+def _is_ready(status: Body) -> bool:
+    """Whether the kubelet says that a pod is ready."""
+    return _conditions(status).get("Ready") == "True"
+
+
+def _is_unreachable(spec: Body, status: Body) -> bool:
+    """Whether a pod's node does not answer.
+
+    The node controller then sets Ready to False and nothing else; a kubelet sets ContainersReady, too, unless the pod has
+    conditions of its own for being ready. Clusters before 1.13 also write the reason NodeLost.
+    """
+    conditions = _conditions(status)
+    by_controller = conditions.get("Ready") == "False" and conditions.get("ContainersReady") == "True"
+    is_up = status.get("phase") in (PodPhase.RUNNING, PodPhase.UNKNOWN)
+    return is_up and ((by_controller and not spec.get("readinessGates")) or status.get("reason") == "NodeLost")
+
+
+def _time(text: str | None) -> datetime | None:
+    """A time as Kubernetes writes it."""
+    return None if text is None else datetime.fromisoformat(text)

@@ -1,7 +1,8 @@
 """What is remembered of a job between two looks, kept in the job's own `status`: nothing lives in the operator alone.
 
 Conditions are those of the original (Created, Running, Restarting, Succeeded, Failed), plus Suspended, Scaled,
-GangScheduled and SpecAccepted. The newest change stands last, where the printer column State looks.
+GangScheduled, SpecAccepted, Admitted and PodsReachable. The newest change stands last, where the printer column State looks.
+Conditions that others have written are kept, and stand first.
 
 A `PodRecord` counts each incarnation of a pod once: `uid` is the last one seen, `settled_uid` the last whose end has been
 counted. So looking twice, or an operator that died between counting and deleting, changes nothing.
@@ -10,21 +11,32 @@ counted. So looking twice, or an operator that died between counting and deletin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
-from sporax.k8s.resource.spec import Role
+from sporax.k8s.resource.spec import PodRole
 
 CREATED, RUNNING, RESTARTING = "Created", "Running", "Restarting"
 SUCCEEDED, FAILED, SUSPENDED = "Succeeded", "Failed", "Suspended"
-SCALED, GANG_SCHEDULED, SPEC_ACCEPTED = "Scaled", "GangScheduled", "SpecAccepted"
+SCALED, GANG_SCHEDULED, SPEC_ACCEPTED, ADMITTED = "Scaled", "GangScheduled", "SpecAccepted", "Admitted"
+REACHABLE = "PodsReachable"
 STATES = frozenset({CREATED, RUNNING, RESTARTING, SUCCEEDED, FAILED, SUSPENDED})
+OWN = STATES | {
+    SCALED,
+    GANG_SCHEDULED,
+    SPEC_ACCEPTED,
+    ADMITTED,
+    REACHABLE,
+}  # conditions that the operator writes; others are kept as they are
 INVALID_SPEC = "InvalidSpec"
 
-Truth = Literal["True", "False"]
+Body = dict[str, Any]  # a status as JSON-like data
+Content = Mapping[str, Any]  # the same, as others wrote it
+Truth = Literal["True", "False", "Unknown"]
 
 
 class _Status(Struct, frozen=True, rename="camel", kw_only=True):
@@ -32,10 +44,11 @@ class _Status(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Condition(_Status, frozen=True):
-    """One statement about a job, and since when it holds."""
+    """One statement about a job, since when it holds, and for which edition of the spec it was made."""
 
     type: str
     status: Truth
+    observed_generation: int = 0
     reason: str = ""
     message: str = ""
     last_update_time: datetime | None = None
@@ -82,8 +95,10 @@ class Status(_Status, frozen=True):
     Attributes:
         restarts: pods and containers that were started again, for whatever reason.
         failures: those of them that had failed; `backoffLimit` is about these.
+        job_restarts: how often the whole job was started again; `maxRestarts` is about these.
         sizes: pods of each role that the job runs with.
         servers_may_be_evicted: what the disruption budget of the servers was last set to.
+        scheduler_answers: whether the job's scheduler has ever said how its servers are.
         selector: labels of the job's workers, for the scale sub-resource.
     """
 
@@ -95,8 +110,10 @@ class Status(_Status, frozen=True):
     observed_generation: int = 0
     restarts: int = 0
     failures: int = 0
+    job_restarts: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
     servers_may_be_evicted: bool | None = None
+    scheduler_answers: bool | None = None
     selector: str = ""
     pods: dict[str, PodRecord] = field(default_factory=dict)
 
@@ -114,30 +131,87 @@ class Status(_Status, frozen=True):
         """Whether the job has succeeded or failed."""
         return self.is_true(SUCCEEDED) or self.is_true(FAILED)
 
-    def size(self, role: Role) -> int:
+    def size(self, role: PodRole) -> int:
         """How many pods of a role the job runs with."""
         return self.sizes.get(role.value, 0)
 
 
-def read_status(raw: Mapping[str, Any] | None) -> Status:
-    """Read a status; what cannot be read counts as nothing remembered, since a status is only our own notes."""
+def read_status(raw: Content | None) -> Status:
+    """Read a status. A part that cannot be read, as another program wrote it, counts as nothing remembered.
+
+    Only that part: a job whose end is noted must not run again because of a note of somebody else.
+    """
+    content = _without_nulls(raw or {})
     try:
-        return msgspec.convert(_without_nulls(raw or {}), Status)
+        return msgspec.convert(content, Status)
     except msgspec.ValidationError:
-        # Notes of another version: the state of the pods is enough to begin again.
-        return Status()
+        return Status(**_readable_fields(content))
 
 
-def write_status(status: Status) -> dict[str, Any]:
-    """A status as JSON-like data."""
-    data: dict[str, Any] = _without_nulls(msgspec.to_builtins(status))
+def _readable_fields(content: Content) -> Body:
+    """The fields of a status that can be read; of lists and tables the members that can."""
+    fields = {}
+    members: dict[str, type[Struct]] = {"conditions": Condition, "pods": PodRecord, "replicaStatuses": ReplicaStatus}
+    for item in structs.fields(Status):
+        value = content.get(item.encode_name)
+        kind: Any = item.type
+        if (member := members.get(item.encode_name)) is not None:
+            value = _readable_members(value, member)
+        with suppress(msgspec.ValidationError):
+            if value is not None:
+                fields[item.name] = msgspec.convert(value, kind)
+    return fields
+
+
+def _readable_members(value: Any, kind: type[Struct]) -> Any:
+    """The members of a list or a table that can be read."""
+
+    def is_readable(member: Any) -> bool:
+        try:
+            msgspec.convert(member, kind)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    if isinstance(value, Mapping):
+        return {key: member for key, member in value.items() if is_readable(member)}
+    return [member for member in value if is_readable(member)] if isinstance(value, list) else None
+
+
+def write_status(status: Status) -> Body:
+    """A status as JSON-like data. Empty texts are left out: some API servers take them for null and refuse them."""
+    data: Body = _without_nulls(msgspec.to_builtins(status), empty=("",))
     return data
 
 
-def status_patch(before: Status, after: Status) -> dict[str, Any]:
-    """A merge patch that turns one status into the other: keys that vanished become null."""
-    patch: dict[str, Any] = _merge_patch(write_status(before), write_status(after))
+def status_patch(before: Status, after: Status, stored: Content | None = None) -> Body:
+    """A merge patch that turns one status into the other: keys that vanished become null.
+
+    Args:
+        before: what was read.
+        after: what is to be.
+        stored: what the API server has, where given: defaults that it has not are written, as `restarts: 0` for people.
+    """
+    old = write_status(before)
+    if stored is not None:
+        old = {key: value for key, value in old.items() if key in stored}
+    patch: Body = _merge_patch(old, write_status(after))
     return patch
+
+
+def is_urgent(before: Status, after: Status) -> bool:
+    """Whether a change says more than counts and which incarnations were seen: such news alone may wait a moment."""
+    seen = {
+        name: structs.replace(record, uid=after.pods[name].uid, since=after.pods[name].since)
+        if name in after.pods
+        else record
+        for name, record in before.pods.items()
+    }
+    seen |= {name: PodRecord(uid=new.uid, since=new.since) for name, new in after.pods.items() if name not in seen}
+    counted = structs.replace(
+        before, pods=seen, replica_statuses=after.replica_statuses, last_reconcile_time=after.last_reconcile_time
+    )
+    return counted != after
 
 
 def _merge_patch(before: Any, after: Any) -> Any:
@@ -155,9 +229,13 @@ def _merge_patch(before: Any, after: Any) -> Any:
     return patch
 
 
-def _without_nulls(value: Any) -> Any:
-    """Data without fields that are null, at any depth."""
+def _without_nulls(value: Any, empty: tuple[str, ...] = ()) -> Any:
+    """Data without fields that are null or one of some texts, at any depth."""
     # null would delete keys of the status that are merely empty.
     if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {
+            key: _without_nulls(item, empty)
+            for key, item in value.items()
+            if item is not None and not (isinstance(item, str) and item in empty)
+        }
+    return [_without_nulls(item, empty) for item in value] if isinstance(value, list) else value

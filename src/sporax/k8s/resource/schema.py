@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from sporax.k8s.resource import names
-from sporax.k8s.resource.spec import CleanPodPolicy, FailureAction, RestartPolicy, Role
+from sporax.k8s.resource.spec import CleanPodPolicy, FailureAction, PodRole, RestartPolicy
 
 Schema = dict[str, Any]
 
@@ -27,8 +27,8 @@ def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
     Args:
         with_expressions: include rules that only API servers from 1.25 on accept.
     """
-    worker = f".spec.msReplicaSpecs.{Role.WORKER.value}.replicas"
-    workers = f".status.replicaStatuses.{Role.WORKER.value}.active"
+    worker = f".spec.msReplicaSpecs.{PodRole.WORKER.value}.replicas"
+    workers = f".status.replicaStatuses.{PodRole.WORKER.value}.active"
     version = {
         "name": names.VERSION,
         "served": True,
@@ -45,7 +45,11 @@ def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
         "additionalPrinterColumns": [
             {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
             {"name": "Workers", "type": "integer", "jsonPath": workers},
-            {"name": "Servers", "type": "integer", "jsonPath": f".status.replicaStatuses.{Role.SERVER.value}.active"},
+            {
+                "name": "Servers",
+                "type": "integer",
+                "jsonPath": f".status.replicaStatuses.{PodRole.SERVER.value}.active",
+            },
             {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         ],
@@ -71,11 +75,11 @@ def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
 
 def expression_rules() -> list[Schema]:
     """Rules across fields, for API servers that know the Common Expression Language."""
-    roles = [role.value.lower() for role in Role]
+    roles = [role.value.lower() for role in PodRole]
     return [
         {
             "rule": f"self.msReplicaSpecs.all(role, role.lowerAscii() in {roles!r})",
-            "message": f"msReplicaSpecs: the roles are {', '.join(role.value for role in Role)}",
+            "message": f"msReplicaSpecs: the roles are {', '.join(role.value for role in PodRole)}",
         },
         {
             "rule": "self.msReplicaSpecs.exists(role, role.lowerAscii() == 'worker')",
@@ -87,6 +91,11 @@ def expression_rules() -> list[Schema]:
 def _object(properties: Schema, *required: str) -> Schema:
     """An object with these properties."""
     return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
+
+
+def _checked(properties: Schema, *required: str) -> Schema:
+    """An object whose misspelled fields reach the operator, which names them; the API server would drop them silently."""
+    return _object(properties, *required) | {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def _integer(minimum: int, maximum: int | None = None) -> Schema:
@@ -102,7 +111,7 @@ def _choice(values: Any, default: str | None = None) -> Schema:
 
 def _job_schema(with_expressions: bool) -> Schema:
     """The whole object."""
-    spec = _object(
+    spec = _checked(
         {
             "msReplicaSpecs": {
                 "type": "object",
@@ -154,10 +163,10 @@ def _replica_schema() -> Schema:
         "required": ["containers"],
         "properties": {"containers": {"type": "array", "minItems": 1, "items": container}},
     }
-    claim = _object(
+    claim = _checked(
         {"metadata": _ANYTHING, "spec": _ANYTHING, "mountPath": {"type": "string", "pattern": "^/"}}, "spec"
     )
-    return _object(
+    return _checked(
         {
             "replicas": _integer(0) | {"default": 1},
             "minReplicas": _integer(0),
@@ -173,15 +182,16 @@ def _replica_schema() -> Schema:
 def _run_policy_schema() -> Schema:
     """How long, how often, and what is left."""
     quantity = {"x-kubernetes-int-or-string": True}
-    return _object(
+    return _checked(
         {
             "cleanPodPolicy": _choice(CleanPodPolicy, CleanPodPolicy.RUNNING.value),
             "ttlSecondsAfterFinished": _integer(0),
             "activeDeadlineSeconds": _integer(1) | {"format": "int64"},
             "backoffLimit": _integer(0),
+            "maxRestarts": _integer(0),
             "suspend": {"type": "boolean"},
             "managedBy": {"type": "string", "maxLength": 63},
-            "schedulingPolicy": _object(
+            "schedulingPolicy": _checked(
                 {
                     "minAvailable": _integer(1),
                     "queue": {"type": "string"},
@@ -196,23 +206,23 @@ def _run_policy_schema() -> Schema:
 
 def _failure_policy_schema() -> Schema:
     """Rules, first match first."""
-    rule = _object(
+    rule = _checked(
         {
             "action": _choice(FailureAction),
-            "roles": {"type": "array", "items": _choice(Role)},
+            "roles": {"type": "array", "items": _choice(PodRole)},
             "exitCodes": {"type": "array", "items": _integer(1, 255)},
             "reasons": {"type": "array", "items": {"type": "string"}},
         },
         "action",
     )
-    return _object({"rules": {"type": "array", "minItems": 1, "maxItems": 20, "items": rule}}, "rules")
+    return _checked({"rules": {"type": "array", "minItems": 1, "maxItems": 20, "items": rule}}, "rules")
 
 
 def _security_policy_schema() -> Schema:
     """Keys from one of two kinds of Secrets, and who may connect."""
-    reference = _object({"name": {"type": "string", "minLength": 1}}, "name")
-    source = _object({"secretRef": reference}, "secretRef")
-    return _object({"curve": source, "token": source, "networkPolicy": {"type": "boolean"}}) | {
+    reference = _checked({"name": {"type": "string", "minLength": 1}}, "name")
+    source = _checked({"secretRef": reference}, "secretRef")
+    return _checked({"curve": source, "token": source, "networkPolicy": {"type": "boolean"}}) | {
         "not": {"required": ["curve", "token"]}
     }
 
@@ -223,6 +233,7 @@ def _status_schema() -> Schema:
         {
             "type": {"type": "string"},
             "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "observedGeneration": {"type": "integer", "format": "int64"},
             "reason": {"type": "string"},
             "message": {"type": "string"},
             "lastUpdateTime": _TIME,
@@ -246,7 +257,12 @@ def _status_schema() -> Schema:
     )
     return _object(
         {
-            "conditions": {"type": "array", "items": condition},
+            "conditions": {
+                "type": "array",
+                "items": condition,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
             "replicaStatuses": {
                 "type": "object",
                 "additionalProperties": _object(counts | {"labelSelector": _ANYTHING}),
@@ -256,9 +272,11 @@ def _status_schema() -> Schema:
             "lastReconcileTime": _TIME,
             "observedGeneration": {"type": "integer", "format": "int64"},
             "restarts": {"type": "integer"},
+            "jobRestarts": {"type": "integer"},
             "failures": {"type": "integer"},
             "sizes": {"type": "object", "additionalProperties": {"type": "integer"}},
             "serversMayBeEvicted": {"type": "boolean"},
+            "schedulerAnswers": {"type": "boolean"},
             "selector": {"type": "string"},
             "pods": {"type": "object", "additionalProperties": record},
         }

@@ -9,6 +9,7 @@ The original's fields and defaults are those of ms-operator's `MSJob`; see docs/
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -29,7 +30,7 @@ class InvalidSpecError(SporaxValueError):
     """A job's spec cannot run; the text starts with the field's path."""
 
 
-class Role(StrEnum):
+class PodRole(StrEnum):
     """What a pod of a job does."""
 
     SCHEDULER = "Scheduler"
@@ -85,12 +86,18 @@ class SchedulingPolicy(_Spec, frozen=True):
 
 
 class RunPolicy(_Spec, frozen=True):
-    """How long a job may run, how often it may fail, and what is left of it."""
+    """How long a job may run, how often it may fail, and what is left of it.
+
+    Attributes:
+        backoff_limit: failures of pods that are forgiven; None: no limit.
+        max_restarts: how often the whole job starts again when a failure of a pod would end it.
+    """
 
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     ttl_seconds_after_finished: Count | None = None
     active_deadline_seconds: Annotated[int, Meta(ge=1)] | None = None
     backoff_limit: Count | None = None
+    max_restarts: Count = 0
     scheduling_policy: SchedulingPolicy | None = None
     suspend: bool = False
     managed_by: str = names.OPERATOR_NAME
@@ -127,11 +134,11 @@ class FailureRule(_Spec, frozen=True):
     """One rule of the failure policy; an empty list matches everything."""
 
     action: FailureAction
-    roles: list[Role] = field(default_factory=list)
+    roles: list[PodRole] = field(default_factory=list)
     exit_codes: list[Annotated[int, Meta(ge=1, le=255)]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
-    def matches(self, role: Role, exit_code: int | None, reason: str) -> bool:
+    def matches(self, role: PodRole, exit_code: int | None, reason: str) -> bool:
         """Whether this rule speaks of a failure."""
         return (
             (not self.roles or role in self.roles)
@@ -183,12 +190,12 @@ class JobSpec(_Spec, frozen=True):
     failure_policy: FailurePolicy | None = None
     security_policy: SecurityPolicy | None = None
 
-    def replica_spec(self, role: Role) -> ReplicaSpec | None:
+    def replica_spec(self, role: PodRole) -> ReplicaSpec | None:
         """The spec of one role; None where the job has none of it."""
         roles = self.ms_replica_specs
-        return {Role.SCHEDULER: roles.scheduler, Role.SERVER: roles.servers, Role.WORKER: roles.workers}[role]
+        return {PodRole.SCHEDULER: roles.scheduler, PodRole.SERVER: roles.servers, PodRole.WORKER: roles.workers}[role]
 
-    def replicas(self, role: Role) -> int:
+    def replicas(self, role: PodRole) -> int:
         """How many pods of a role the user wants."""
         part = self.replica_spec(role)
         return part.replicas if part is not None else 0
@@ -197,11 +204,22 @@ class JobSpec(_Spec, frozen=True):
     def is_encrypted(self) -> bool:
         """Whether the job's servers and their scheduler answer only those who have its keys, which the operator has not."""
         policy = self.security_policy
-        return self.replicas(Role.SERVER) > 0 and policy is not None and (policy.curve or policy.token) is not None
+        return self.replicas(PodRole.SERVER) > 0 and policy is not None and (policy.curve or policy.token) is not None
 
-    def is_elastic(self, role: Role) -> bool:
+    @property
+    def starts_workers_again(self) -> bool:
+        """Whether a worker whose process was killed, or the whole job, is started again."""
+        workers = self.replica_spec(PodRole.WORKER)
+        rules = self.failure_policy.rules if self.failure_policy is not None else ()
+        return (
+            self.run_policy.max_restarts > 0
+            or (workers is not None and workers.restart_policy is not RestartPolicy.NEVER)
+            or any(rule.action is FailureAction.RESTART and PodRole.WORKER in (rule.roles or PodRole) for rule in rules)
+        )
+
+    def is_elastic(self, role: PodRole) -> bool:
         """Whether the number of pods of a role may change while the job runs."""
-        return {Role.WORKER: self.enable_dynamic_worker, Role.SERVER: self.enable_dynamic_server}.get(role, False)
+        return {PodRole.WORKER: self.enable_dynamic_worker, PodRole.SERVER: self.enable_dynamic_server}.get(role, False)
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -250,7 +268,7 @@ def _normalised(spec: Mapping[str, Any]) -> dict[str, Any]:
     roles = spec.get("msReplicaSpecs")
     if not isinstance(roles, Mapping):
         return dict(spec)
-    usual = {role.value.lower(): role.value for role in Role}
+    usual = {role.value.lower(): role.value for role in PodRole}
     renamed: dict[str, Any] = {}
     for key, value in roles.items():
         # The original takes role names in any case.
@@ -290,7 +308,7 @@ def _check_name(name: str, spec: JobSpec) -> None:
             f"metadata.name: the name is a host name too, so it must consist of lower-case letters, digits and '-', "
             f"and start with a letter, but is '{name}'"
         )
-    for role in Role:
+    for role in PodRole:
         # The highest index has the longest name.
         longest = names.pod_name(name, role.value, max(0, spec.replicas(role) - 1))
         if spec.replica_spec(role) is not None and len(longest) > _MAX_NAME_LENGTH:
@@ -303,31 +321,25 @@ def _check_name(name: str, spec: JobSpec) -> None:
 def _check_roles(spec: JobSpec) -> None:
     """Rules that span fields."""
     where = "spec.msReplicaSpecs"
-    if spec.replica_spec(Role.WORKER) is None:
+    if spec.replica_spec(PodRole.WORKER) is None:
         raise InvalidSpecError(f"{where}.Worker: a job must have workers")
-    if spec.replica_spec(Role.SCHEDULER) is not None and spec.replicas(Role.SCHEDULER) != 1:
+    if spec.replica_spec(PodRole.SCHEDULER) is not None and spec.replicas(PodRole.SCHEDULER) != 1:
         raise InvalidSpecError(
-            f"{where}.Scheduler.replicas: a job has 1 scheduler, but {spec.replicas(Role.SCHEDULER)} are asked for"
+            f"{where}.Scheduler.replicas: a job has 1 scheduler, but {spec.replicas(PodRole.SCHEDULER)} are asked for"
         )
     # Servers and workers find each other by the scheduler.
-    if spec.replicas(Role.SERVER) > 0 and spec.replica_spec(Role.SCHEDULER) is None:
+    if spec.replicas(PodRole.SERVER) > 0 and spec.replica_spec(PodRole.SCHEDULER) is None:
         raise InvalidSpecError(f"{where}.Scheduler: a job with parameter servers (PS) must have a scheduler")
-    if spec.replicas(Role.WORKER) == 0 and not spec.enable_dynamic_worker:
+    if spec.replicas(PodRole.WORKER) == 0 and not spec.enable_dynamic_worker:
         raise InvalidSpecError(f"{where}.Worker.replicas: must be at least 1 unless enableDynamicWorker is true")
-    for role in Role:
-        part = spec.replica_spec(role)
-        if part is None:
-            continue
-        _check_bounds(f"{where}.{role.value}", role, part, spec)
-        _check_template(f"{where}.{role.value}", part)
-        if part.persistent_volume_claim_template is not None and role is not Role.SERVER:
-            raise InvalidSpecError(f"{where}.{role.value}.persistentVolumeClaimTemplate: only PS may have one")
+    _check_each_role(spec)
     security = spec.security_policy
     if security is not None and security.curve is not None and security.token is not None:
         raise InvalidSpecError("spec.securityPolicy.token: keys come from curve or from token, but both are given")
+    _check_failure_policy(spec)
     policy = spec.run_policy.scheduling_policy
     # A gang that needs more pods than the job has would never start.
-    total = sum(spec.replicas(role) for role in Role)
+    total = sum(_most_replicas(spec, role) for role in PodRole)
     if policy is not None and policy.min_available is not None and policy.min_available > total:
         raise InvalidSpecError(
             f"spec.runPolicy.schedulingPolicy.minAvailable: must be at most {total}, the job's pods, "
@@ -335,13 +347,48 @@ def _check_roles(spec: JobSpec) -> None:
         )
 
 
-def _check_bounds(where: str, role: Role, part: ReplicaSpec, spec: JobSpec) -> None:
+def _most_replicas(spec: JobSpec, role: PodRole) -> int:
+    """The most pods that a role may be scaled to."""
+    part = spec.replica_spec(role)
+    if part is None:
+        return 0
+    if not spec.is_elastic(role):
+        return part.replicas
+    return sys.maxsize if part.max_replicas is None else part.max_replicas
+
+
+def _check_each_role(spec: JobSpec) -> None:
+    """Bounds, template and volume of each role."""
+    where = "spec.msReplicaSpecs"
+    for role in PodRole:
+        part = spec.replica_spec(role)
+        if part is None:
+            continue
+        _check_bounds(f"{where}.{role.value}", role, part, spec)
+        _check_template(f"{where}.{role.value}", part)
+        if part.persistent_volume_claim_template is not None and role is not PodRole.SERVER:
+            raise InvalidSpecError(f"{where}.{role.value}.persistentVolumeClaimTemplate: only PS may have one")
+
+
+def _check_failure_policy(spec: JobSpec) -> None:
+    """A rule about a role whose containers the kubelet starts again would never be asked."""
+    for index, rule in enumerate(spec.failure_policy.rules if spec.failure_policy is not None else ()):
+        for role in rule.roles or PodRole:
+            part = spec.replica_spec(role)
+            if part is not None and part.restart_policy in (RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE):
+                raise InvalidSpecError(
+                    f"spec.failurePolicy.rules[{index}]: speaks of {role.value}, so its restartPolicy must be Never or "
+                    f"ExitCode, but is {part.restart_policy.value}: the kubelet starts its container again and no rule is asked"
+                )
+
+
+def _check_bounds(where: str, role: PodRole, part: ReplicaSpec, spec: JobSpec) -> None:
     """The least and the most replicas must make sense, and be allowed to matter."""
     # No bounds, so nothing has to fit.
     if part.min_replicas is None and part.max_replicas is None:
         return
     if not spec.is_elastic(role):
-        switch = {Role.WORKER: "enableDynamicWorker", Role.SERVER: "enableDynamicServer"}.get(role)
+        switch = {PodRole.WORKER: "enableDynamicWorker", PodRole.SERVER: "enableDynamicServer"}.get(role)
         why = f"spec.{switch} is not true" if switch else "a scheduler cannot be scaled"
         raise InvalidSpecError(f"{where}.minReplicas: minReplicas and maxReplicas have no effect, since {why}")
     low, high = part.min_replicas or 0, part.max_replicas
@@ -366,21 +413,22 @@ def _check_template(where: str, part: ReplicaSpec) -> None:
         raise InvalidSpecError(
             f"{where}.template.spec.containers: exactly one must be named '{names.CONTAINER}', but the names are {called}"
         )
-    index, container = ours[0]
+    _check_trainer(f"{where}.template.spec.containers[{ours[0][0]}]", ours[0][1])
+
+
+def _check_trainer(where: str, container: Mapping[str, Any]) -> None:
+    """The container that trains must have an image, and ports that exist."""
     if not container.get("image"):
-        raise InvalidSpecError(f"{where}.template.spec.containers[{index}].image: must be given")
+        raise InvalidSpecError(f"{where}.image: must be given")
     for position, port in enumerate(container.get("ports") or []):
         number = port.get("containerPort") if isinstance(port, Mapping) else None
         if not isinstance(number, int) or not 0 < number < 65536:
-            raise InvalidSpecError(
-                f"{where}.template.spec.containers[{index}].ports[{position}].containerPort: "
-                f"must be from 1 to 65535, but is {number}"
-            )
+            raise InvalidSpecError(f"{where}.ports[{position}].containerPort: must be from 1 to 65535, but is {number}")
 
 
 def scheduler_port(spec: JobSpec) -> int:
     """The port that a job's scheduler listens on: the one called `msjob-port`, by default 2222."""
-    part = spec.replica_spec(Role.SCHEDULER)
+    part = spec.replica_spec(PodRole.SCHEDULER)
     if part is None:
         return names.DEFAULT_PORT
     containers = [item for item in part.template["spec"]["containers"] if item["name"] == names.CONTAINER]

@@ -1,6 +1,6 @@
 """What `sporax k8s submit` sends: a job file as it is, or the job that a training script becomes.
 
-A script needs no image of its own: it travels in a ConfigMap and is mounted into every pod, so any image with Sporax
+A script needs no image of its own: it is sent in a ConfigMap and is mounted into every pod, so any image with Sporax
 installed runs it. All roles run the same script; `init` finds out which one a process is.
 """
 
@@ -15,7 +15,7 @@ import yaml
 
 from sporax.base.errors import SporaxValueError
 from sporax.k8s.resource import names
-from sporax.k8s.resource.spec import Role, read_job
+from sporax.k8s.resource.spec import PodRole, read_job
 
 Manifest = dict[str, Any]
 
@@ -103,10 +103,10 @@ def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:
     # Kubernetes allows fewer characters in names than file systems do.
     name = options.name or re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "job"
     metadata: Manifest = {"name": name} | ({"namespace": options.namespace} if options.namespace else {})
-    counts = {Role.SCHEDULER: 1, Role.SERVER: options.servers, Role.WORKER: options.workers}
+    counts = {PodRole.SCHEDULER: 1, PodRole.SERVER: options.servers, PodRole.WORKER: options.workers}
     # One worker alone has no others to find.
     if options.workers == 1 and not options.servers:
-        del counts[Role.SCHEDULER]  # one worker alone has no others to find
+        del counts[PodRole.SCHEDULER]  # one worker alone has no others to find
     roles = {role.value: _replica_spec(path, name, count, options) for role, count in counts.items() if count}
     job = {
         "apiVersion": names.API_VERSION,

@@ -18,15 +18,18 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
+from sporax.base import progress
 from sporax.base.errors import SporaxError, SporaxValueError
 from sporax.base.units import parse_bytes
-from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, SYMBOLIC
-from sporax.ir.hardware import load_profile
+from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, plan_mode
+from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
 from sporax.launch import target
 from sporax.launch.jobs.simulation import simulated_devices
+from sporax.planner.pipeline.generators import SCHEDULES
+from sporax.runtime.session import SESSION
 
 WRONG_INPUT = 2
 """Exit code for arguments, or files that the script names, with a value that they cannot have."""
@@ -36,8 +39,10 @@ NO_PLAN = 3
 _FLAGS = {
     flag: flag[2:]
     for flag in (
+        "--compare",
         "--devices",
         "--json",
+        "--out",
         "--html",
         "--hardware",
         "--mode",
@@ -49,7 +54,11 @@ _FLAGS = {
 }
 _OF_PIPELINES = ("--schedule", "--stages")
 """Flags that are for pipelines only."""
-_NUMBERS = ("--devices", "--steps")
+_OF_SCRIPTS = ("--out",)
+"""Flags that many scripts have, too: behind the name of a script they are the script's."""
+_NUMBERS = ("--steps",)
+_SHARED = ("--mode", "--memory", "--schedule", "--stages")
+"""Flags that all plans of a comparison have."""
 _VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY, "schedule": SCHEDULE, "stages": STAGES}
 
 
@@ -57,9 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add = parser.add_argument
     add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
-    add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
+    add(
+        "--devices",
+        metavar="N,...",
+        help="simulate N devices on the CPU (default: the real ones); a plan for each of several numbers, in one table",
+    )
+    add("--compare", metavar="PROFILE,...", help="a plan for each of these kinds of hardware, in one table")
     add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file; or symbolic")
-    add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
+    add("--mode", metavar="MODE", help=f"whatever the script says, one of {', '.join(PLAN_MODES)}")
     add(
         "--schedule",
         metavar="NAME",
@@ -79,7 +93,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also write the table to this file as JSON; of step 2 with -2 in its name, and so on",
     )
     add("--html", metavar="FILE", help="also write a page for a browser: operators, layouts, costs, memory")
-    add("target", help="script (.py), or module after -m")
+    add(
+        "--out",
+        metavar="FILE",
+        help="as --json or --html, by the end of the name; of several plans the table, with a plot; before the target only",
+    )
+    add("target", help="script (.py), or module after -m; or plans (.json) that were written before")
     add(
         "target_arguments",
         nargs=argparse.REMAINDER,
@@ -96,43 +115,97 @@ def run(arguments: argparse.Namespace) -> int:
             cannot be written.
     """
     words = _take_flags(arguments)
+    out, counts = _out(arguments.out), _counts(arguments.devices)
+    if arguments.target.endswith(".json"):
+        code: int = _plans().show_saved([arguments.target, *words], out)
+        return code
+    if arguments.compare is not None or len(counts) > 1:
+        return _compare(arguments, words, counts, out)
     program = target.resolve(arguments.target, words, as_module=arguments.module)
-    if program.kind is target.Kind.EXECUTABLE:
+    if program.kind is target.TargetKind.EXECUTABLE:
         raise SporaxValueError(
             f"For 'sporax plan', the target must be a Python script or module, but got '{program.name}'."
         )
-    if arguments.devices is not None:
-        if arguments.devices < 2:
-            raise SporaxValueError(
-                f"For 'sporax plan', --devices must be 2 or more for a plan to shard anything, but got {arguments.devices}."
-            )
+    for count in counts:
         # JAX reads the number of devices once, when it starts.
-        os.environ.update(simulated_devices(os.environ, arguments.devices))
-        os.environ[DEVICES] = str(arguments.devices)
+        os.environ.update(simulated_devices(os.environ, count))
+        os.environ[DEVICES] = str(count)
     steps = 1 if arguments.steps is None else arguments.steps
     if steps < 1:
         raise SporaxValueError(f"For 'sporax plan', --steps must be 1 or more, but got {steps}.")
-    show = Show(_file("--json", arguments.json), _file("--html", arguments.html), steps)
+    files = {".json": _file("--json", arguments.json), ".html": _file("--html", arguments.html)}
+    if out is not None:
+        files[out.suffix] = files[out.suffix] or out
+    show = Show(files[".json"], files[".html"], steps, str(program))
     show.of_pipelines = [flag for flag in _OF_PIPELINES if getattr(arguments, _FLAGS[flag]) is not None]
     _say(arguments)
     return _plan(program, show)
 
 
+def _plans() -> ModuleType:
+    """What shows plans."""
+    from sporax.launch.commands import plan_comparison  # here: other commands stay without the planner
+
+    return plan_comparison
+
+
+def _counts(text: str | None) -> tuple[int, ...]:
+    """The numbers of devices that ``--devices`` names."""
+    counts = []
+    for word in () if text is None else text.split(","):
+        if not word.strip().removeprefix("-").isdecimal():
+            raise SporaxValueError(f"For 'sporax plan', --devices must be a number, but got '{word}'.")
+        if int(word) < 2:
+            raise SporaxValueError(
+                f"For 'sporax plan', --devices must be 2 or more for a plan to shard anything, but got {word}."
+            )
+        counts.append(int(word))
+    return tuple(counts)
+
+
+def _out(name: str | None) -> Path | None:
+    """Where ``--out`` writes."""
+    if name is not None and not name.endswith((".json", ".html")):
+        raise SporaxValueError(f"For 'sporax plan', --out must end in .json or .html, but got '{name}'.")
+    return _file("--out", name)
+
+
+def _compare(arguments: argparse.Namespace, words: Sequence[str], counts: Sequence[int], out: Path | None) -> int:
+    """Plans for several kinds or numbers of devices."""
+    one = {"--json": arguments.json, "--html": arguments.html, "--steps": arguments.steps}
+    for flag, value in one.items():
+        if value is not None:
+            raise SporaxValueError(f"For 'sporax plan', {flag} is for one plan; of several, --out writes the table.")
+    if arguments.compare is not None and arguments.hardware is not None:
+        raise SporaxValueError(
+            "For 'sporax plan', --compare and --hardware name the same; only one of them may be set."
+        )
+    named = arguments.compare or arguments.hardware
+    hardware = [] if named is None else [profile_name(name) for name in named.split(",")]
+    for name in hardware:
+        if name != SYMBOLIC:
+            load_profile(name)
+    shared = {flag: getattr(arguments, _FLAGS[flag]) for flag in _SHARED}
+    command = [word for flag, value in shared.items() if value is not None for word in (flag, value)]
+    command += ["-m"] if arguments.module else []
+    code: int = _plans().compare(command, [arguments.target, "--", *words], hardware, counts, out)
+    return code
+
+
 def _say(arguments: argparse.Namespace) -> None:
     """Tell the script's plans what they are made under."""
-    if arguments.mode not in (None, *PLAN_MODES):
-        raise SporaxValueError(f"For 'sporax plan', --mode must be one of {PLAN_MODES}, but got '{arguments.mode}'.")
-    if arguments.schedule is not None:
-        from sporax.planner.pipeline.generators import SCHEDULES  # here: other commands stay without the planner
-
-        if arguments.schedule not in ("all", *SCHEDULES):
-            raise SporaxValueError(
-                f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{arguments.schedule}'."
-            )
+    if arguments.mode is not None:
+        arguments.mode = plan_mode(arguments.mode, "For 'sporax plan', --mode")
+    if arguments.schedule is not None and arguments.schedule not in ("all", *SCHEDULES):
+        raise SporaxValueError(
+            f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{arguments.schedule}'."
+        )
     if arguments.stages not in (None, "auto"):
         raise SporaxValueError(f"For 'sporax plan', --stages must be 'auto', but got '{arguments.stages}'.")
     if arguments.memory is not None:
         parse_bytes(arguments.memory, "For 'sporax plan', --memory")
+    if arguments.hardware is not None:
+        arguments.hardware = profile_name(arguments.hardware)
     if arguments.hardware not in (None, SYMBOLIC):
         load_profile(arguments.hardware)
     # By the environment, since the script's plans are made deep inside of its own calls.
@@ -147,7 +220,7 @@ def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
     while words:
         # Flags may come behind the script's name, where people often type them.
         flag, equals, value = words[0].partition("=")
-        if flag not in _FLAGS:
+        if flag not in _FLAGS or (flag in _OF_SCRIPTS and not arguments.target.endswith(".json")):
             break
         if not equals and len(words) < 2:
             raise SporaxValueError(f"For 'sporax plan', {flag} must have a value, but it is the last word.")
@@ -177,6 +250,7 @@ class Show:
     Args:
         json_file, html_file: also written, if not None; of further steps next to them.
         steps: how many plans are requested.
+        script: what is planned.
 
     Attributes:
         of_pipelines: flags of the command line that only plans of pipelines read.
@@ -184,9 +258,9 @@ class Show:
             script's own cannot catch what goes wrong with its files.
     """
 
-    def __init__(self, json_file: Path | None, html_file: Path | None, steps: int = 1) -> None:
+    def __init__(self, json_file: Path | None, html_file: Path | None, steps: int = 1, script: str = "") -> None:
         self.files = json_file, html_file
-        self.steps = steps
+        self.steps, self.script = steps, script
         self.of_pipelines: list[str] = []
         self.count = 0
         self.last: Any = None
@@ -207,7 +281,7 @@ class Show:
         json_file, html_file = (_numbered(file, self.count) for file in self.files)
         for flag in self.of_pipelines:
             _tell_unread(flag, planned)
-        _show(planned, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
+        _show(planned, self.script, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
 
     def tell(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         """Report what left the script."""
@@ -233,8 +307,6 @@ def _numbered(path: Path | None, number: int) -> Path | None:
 
 
 def _plan(program: target.Target, show: Show) -> int:
-    from sporax.runtime.session import SESSION  # here: other commands stay without the planner
-
     SESSION.plan_listeners.append(show)
     # Steps give zeros, so a script goes on to its next step without computing.
     SESSION.plan_only = SESSION.plans_all = True
@@ -311,29 +383,29 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
         return
     # The user's line, and not one of Sporax or of the standard library.
     ours = str(Path(__file__).parents[2])
-    places = [
+    entries = [
         frame for frame in traceback.extract_tb(frames) if not frame.filename.startswith((ours, sys.base_prefix, "<"))
     ]
-    mine = [place for place in places if "site-packages" not in place.filename]
+    mine = [place for place in entries if "site-packages" not in place.filename]
     where = f"{os.path.relpath(mine[-1].filename)}, line {mine[-1].lineno}: " if mine else ""
     print(f"sporax plan: {where}{error}", file=sys.stderr)
 
 
-def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
-    from sporax.base import progress
-    from sporax.report.console import show_plan
-
-    with progress.shown(), progress.doing("summing up the plan"):
-        summary = planned.summary()
+def _show(planned: Any, script: str, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
+    with progress.reported(), progress.activity("summing up the plan"):
+        summary = planned.summary().of_script(script)
+        # A plan by hand has no search that knows the limit; stages of pipelines have one each.
+        if os.environ.get(MEMORY):
+            summary = summary.under(parse_bytes(os.environ[MEMORY], "For 'sporax plan', --memory"))
     if title:
         print(title)
-    show_plan(summary)
+    _plans().show_plan(summary)
     try:
         if json_file is not None:
             json_file.write_text(f"{summary.to_json()}\n", encoding="utf-8")
         if html_file is not None:
-            with progress.shown(), progress.doing("drawing the plan"):
-                planned.report(html_file)
+            with progress.reported(), progress.activity("drawing the plan"):
+                html_file.write_text(summary.to_html(), encoding="utf-8")
     except OSError as error:
         raise SporaxValueError(
             f"For 'sporax plan', '{error.filename}' must be a file that can be written, but {error.strerror}."

@@ -13,7 +13,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.cluster.token import TOKEN_FILE_VARIABLE
 from sporax.ir.variables import read
 from sporax.launch.jobs.secrets import token_file_of
-from sporax.ps.client.asker import Asker
+from sporax.ps.client.requester import Requester
 from sporax.ps.metrics import expositions
 from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, GetStatus, Scale, StatusIs, Wanted
 from sporax.ps.sockets.security import Keys, keys_for, write_keys
@@ -63,12 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"wrote {arguments.directory}/keys.json; set MS_PS_KEYS={arguments.directory} on every machine")
         return 0
     address = _checked_address(arguments.scheduler) if arguments.scheduler else _address_in_environment()
-    asker = Asker(address, _keys(address))
+    requester = Requester(address, _keys(address))
     try:
         action = {"scale": _scale, "status": _status, "checkpoint": _checkpoint}[arguments.action]
-        return action(asker, arguments, address)
+        return action(requester, arguments, address)
     finally:
-        asker.close()
+        requester.close()
 
 
 def _checked_address(address: str) -> str:
@@ -97,7 +97,7 @@ def _keys(address: str) -> Keys | None:
     return keys_for(address.rsplit(":", 1)[0], environ)
 
 
-def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
+def _scale(requester: Requester, arguments: argparse.Namespace, address: str) -> int:
     wanted = {"workers": arguments.workers, "servers": arguments.servers}
     if wanted == {"workers": None, "servers": None}:
         raise SporaxValueError("For 'sporax ps scale', --workers or --servers must be given, but neither was.")
@@ -105,19 +105,19 @@ def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
         if number is not None and number < 1:
             raise SporaxValueError(f"For 'sporax ps scale', --{name} must be at least 1, but got {number}.")
     numbers = [_AS_NOW if number is None else number for number in wanted.values()]
-    target = asker.ask(Scale(*numbers), Wanted, _ANSWER_SECONDS)
+    target = requester.ask(Scale(*numbers), Wanted, _ANSWER_SECONDS)
     if target is None:
         raise _silent(address)
     print(f"the job will have {target.workers} workers and {target.servers} servers")
     return 0
 
 
-def _checkpoint(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
-    answer = asker.ask(Checkpoint(True), CheckpointIs, _ANSWER_SECONDS)
+def _checkpoint(requester: Requester, arguments: argparse.Namespace, address: str) -> int:
+    answer = requester.ask(Checkpoint(True), CheckpointIs, _ANSWER_SECONDS)
     # Writing goes on in the servers; asking again shows when it is done.
     while answer is not None and answer.running:
         time.sleep(0.1)
-        answer = asker.ask(Checkpoint(False), CheckpointIs, _ANSWER_SECONDS)
+        answer = requester.ask(Checkpoint(False), CheckpointIs, _ANSWER_SECONDS)
     if answer is None:
         raise _silent(address)
     if answer.error:
@@ -126,9 +126,9 @@ def _checkpoint(asker: Asker, arguments: argparse.Namespace, address: str) -> in
     return 0
 
 
-def _status(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
+def _status(requester: Requester, arguments: argparse.Namespace, address: str) -> int:
     while True:
-        answer = asker.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
+        answer = requester.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
         if answer is None:
             raise _silent(address)
         if arguments.json:

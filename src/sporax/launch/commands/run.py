@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from sporax.cluster.environment import NO_CACHE, VERIFY_STEPS
+from sporax.cluster.environment import NO_CACHE, RESUME, VERBOSE, VERIFY_STEPS
 from sporax.launch import options, target
 from sporax.launch.jobs import cores
 from sporax.launch.jobs.allocation import allocation_settings
@@ -30,6 +30,10 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
     """Run the target in this process when no number of workers is given, else launch the job."""
     if chosen.no_cache:
         os.environ[NO_CACHE] = "1"  # ranks inherit it
+    if chosen.verbose:
+        os.environ[VERBOSE] = "1"
+    if chosen.resume:
+        os.environ[RESUME] = "1"
     if chosen.verify_steps:
         os.environ[VERIFY_STEPS] = str(chosen.verify_steps)
     if chosen.server_num:

@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from sporax.cluster import membership
-from sporax.cluster.rendezvous import Cluster, Phase
+from sporax.cluster.rendezvous import Cluster, ClusterPhase
 from sporax.cluster.scheduler import Scheduler
-from sporax.launch.jobs.job import Job
+from sporax.launch.jobs.job import NodeJob
 from sporax.launch.jobs.supervision import ELSEWHERE, ClusterEnded, ClusterFormed, Event, RankJoined
 
 _RETRY_SECONDS = 1.0
 _TICK_SECONDS = 0.2
-_TELLING_SECONDS = 5.0
+_TELLING_SECONDS = 20.0
+"""How long a node whose ranks failed at once waits for the scheduler's, whose Python takes seconds to start on a busy machine."""
+_WORD_SECONDS = 1.0
+"""For which a node whose rank has ended by itself waits for the scheduler, which the rank has told why."""
+_RESTARTING_SECONDS = 60.0
+"""For which a node waits for the scheduler's to start a failed job again: ranks need seconds to end, silence 8 to be heard."""
 
 
 def _local_cause(local_ranks: Mapping[str, int], node_id: str) -> int | None:
@@ -24,7 +29,7 @@ def _local_cause(local_ranks: Mapping[str, int], node_id: str) -> int | None:
     return local_ranks.get(node_id, ELSEWHERE) if node_id else None
 
 
-class Link(Protocol):
+class ClusterLink(Protocol):
     """A supervisor's connection to the scheduler."""
 
     @property
@@ -34,10 +39,16 @@ class Link(Protocol):
     def watched(self) -> int | None:
         """A descriptor that becomes readable when there is something to hear; None while there is none."""
 
-    def events(self) -> Iterator[Event]:
-        """What has happened since the last call."""
+    def events(self, *, is_expected: bool) -> Iterator[Event]:
+        """What has happened since the last call. `is_expected`: a rank here has ended by itself; the scheduler will say why."""
 
-    def tell_failure(self, reason: str) -> None:
+    def ranks(self) -> Mapping[int, int]:
+        """The ranks of local ones that the scheduler numbers, once it has."""
+
+    def is_final(self) -> bool:
+        """Whether another node was told to stop, so that the job is not to be started again."""
+
+    def tell_failure(self, reason: str, *, final: bool) -> None:
         """Let everyone else know that this node's ranks have failed. `reason` continues "the launcher on HOST …"."""
 
     def close(self) -> None:
@@ -47,20 +58,23 @@ class Link(Protocol):
 class SchedulerHere:
     """The scheduler is on this node: it lives in the supervisor's own loop."""
 
-    def __init__(self, job: Job, listener: socket.socket, secret: str, log: Callable[[str], None]) -> None:
+    def __init__(self, job: NodeJob, listener: socket.socket, secret: str, log: Callable[[str], None]) -> None:
         self.port: int = listener.getsockname()[1]
         self._cluster = Cluster(job.worker_num, 0, job.timeout_seconds)
-        self._scheduler = Scheduler(self._cluster, listener, secret=secret, starts_at_first=True, log=log)
+        self._scheduler = Scheduler(
+            self._cluster, listener, secret=secret, starts_at_first=True, log=log, restart=job.restart or 0
+        )
         self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
         self._joined: set[str] = set()
-        self._phase = Phase.GATHERING
+        self._ranks: dict[int, int] = {}
+        self._phase = ClusterPhase.GATHERING
 
     def watched(self) -> int:
         """The scheduler's own selector."""
         return self._scheduler.fileno()
 
-    def events(self) -> Iterator[Event]:
-        """Let the scheduler work; tell what changed."""
+    def events(self, *, is_expected: bool) -> Iterator[Event]:
+        """Let the scheduler work; tell what changed. What a rank has sent before its end is here already."""
         self._scheduler.step()
         present = {member.node_id for member in self._cluster.members.values()}
         # A scheduler on this node also hears of ranks of other nodes, which this supervisor does not watch.
@@ -69,9 +83,11 @@ class SchedulerHere:
                 yield RankJoined(self._local_ranks[node_id])
         self._joined |= present
         before, self._phase = self._phase, self._cluster.phase
-        if before is Phase.GATHERING and self._phase in (Phase.RUNNING, Phase.DONE):
+        if before is ClusterPhase.GATHERING and self._phase in (ClusterPhase.RUNNING, ClusterPhase.DONE):
+            ranks = self._cluster.rank_of()
+            self._ranks = {local: ranks[name] for name, local in self._local_ranks.items() if name in ranks}
             yield ClusterFormed()
-        if before is not self._phase and self._phase in (Phase.DONE, Phase.FAILED):
+        if before is not self._phase and self._phase in (ClusterPhase.DONE, ClusterPhase.FAILED):
             yield ClusterEnded(
                 self._cluster.failure or None,
                 _local_cause(self._local_ranks, self._cluster.cause),
@@ -79,57 +95,100 @@ class SchedulerHere:
                 self._cluster.is_own_word and not self._cluster.is_accused,
             )
 
-    def tell_failure(self, reason: str) -> None:
+    def ranks(self) -> Mapping[int, int]:
+        """As the scheduler here has numbered them."""
+        return self._ranks
+
+    def is_final(self) -> bool:
+        """As a launcher has told."""
+        return self._cluster.is_final
+
+    def tell_failure(self, reason: str, *, final: bool) -> None:
         """Announce it to all members and watchers."""
-        self._phase = Phase.FAILED  # what we say ourselves is no news to us
-        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}")
+        self._phase = ClusterPhase.FAILED  # what we say ourselves is no news to us
+        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", final=final)
 
     def close(self) -> None:
         """End the cluster."""
         self._scheduler.close()
 
 
+def await_scheduler(job: NodeJob, secret: str) -> bool:
+    """Wait until the node of the scheduler has started the job again as often as this one; False where it does not."""
+    host, port = job.scheduler_address
+    assert port is not None
+    end = time.monotonic() + _RESTARTING_SECONDS
+    while time.monotonic() < end:
+        stream = membership.watch_as_launcher((host, port), secret, (), job.restart or 0)
+        if stream is not None:
+            membership.leave_as_launcher(stream, None)
+            return True
+        time.sleep(_TICK_SECONDS)
+    return False
+
+
 class SchedulerElsewhere:
     """The scheduler is on another node: keep a connection to it, as soon as there is one to be had."""
 
-    def __init__(self, job: Job, secret: str) -> None:
+    def __init__(self, job: NodeJob, secret: str) -> None:
         host, port = job.scheduler_address
         assert port is not None  # jobs on several nodes have a fixed port
         self.port: int = port
         self._host = host
         self._secret = secret
+        self._restart = job.restart or 0
         self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
+        # Only what is not known is asked for.
+        self._asked = tuple(plan.variables["MS_NODE_ID"] for plan in job.ranks if plan.rank is None)
+        self._ranks: dict[int, int] = {}
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
         self._untold: str | None = None
+        self._is_final = False
 
     def watched(self) -> int | None:
         """The connection."""
         return self._stream.fileno() if self._stream is not None else None
 
-    def events(self) -> Iterator[Event]:
-        """Connect if not connected; hear the scheduler's word if it has spoken."""
+    def events(self, *, is_expected: bool) -> Iterator[Event]:
+        """Connect if not connected; hear the scheduler's word if it has spoken, or speaks in a moment as expected."""
         if self._next_try is not None and time.monotonic() >= self._next_try:
-            self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
+            self._stream = membership.watch_as_launcher(
+                (self._host, self.port), self._secret, self._asked, self._restart
+            )
             # Nothing to try again once there is a connection.
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
-        if self._stream is not None and select.select([self._stream], [], [], 0)[0]:
-            failure, cause = membership.hear_as_launcher(self._stream)
+        end = time.monotonic() + (_WORD_SECONDS if is_expected else 0)
+        while self._stream is not None and select.select([self._stream], [], [], max(0, end - time.monotonic()))[0]:
+            heard = membership.hear_as_launcher(self._stream, (self._host, self.port))
+            if isinstance(heard, tuple):
+                self._ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, heard, strict=True)}
+                continue
+            self._is_final = heard.final
             # The scheduler has nothing more to say after the end of the job.
             self._leave(None)
-            yield ClusterEnded(failure, _local_cause(self._local_ranks, cause))
+            yield ClusterEnded(None if heard.well else heard.reason, _local_cause(self._local_ranks, heard.node_id))
 
-    def tell_failure(self, reason: str) -> None:
+    def ranks(self) -> Mapping[int, int]:
+        """As the scheduler has told."""
+        return self._ranks
+
+    def is_final(self) -> bool:
+        """As the scheduler has told."""
+        return self._is_final
+
+    def tell_failure(self, reason: str, *, final: bool) -> None:
         """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""
         # Not connected yet: `close` tries again.
         self._untold = reason if self._stream is None and self._next_try is not None else None
+        self._is_final = final
         self._leave(reason)
 
     def close(self) -> None:
         """Leave; a failure that the scheduler has not heard of is worth waiting a little for a scheduler to start."""
         end = time.monotonic() + _TELLING_SECONDS
         while self._untold is not None and self._stream is None and time.monotonic() < end:
-            self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
+            self._stream = membership.watch_as_launcher((self._host, self.port), self._secret, (), self._restart)
             time.sleep(_TICK_SECONDS if self._stream is None else 0)
         self._leave(self._untold)
 
@@ -137,4 +196,4 @@ class SchedulerElsewhere:
         """Leave once."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            membership.leave_as_launcher(stream, failure)
+            membership.leave_as_launcher(stream, failure, final=self._is_final)

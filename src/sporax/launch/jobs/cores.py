@@ -60,7 +60,7 @@ def numa_nodes(cores: Iterable[int]) -> dict[int, tuple[int, ...]]:
 
 
 def split(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """Cut `cores` into `count` runs of neighbours, as equal as possible; one each in turn when there are too few."""
+    """Divide `cores` into `count` runs of neighbours, as equal as possible; one each in turn when there are too few."""
     # More ranks than cores share them in turn.
     if count > len(cores):
         return [(cores[index % len(cores)],) for index in range(count)]

@@ -1,6 +1,6 @@
 """A launch written out as data: which processes are started here, with which variables, cores and log files.
 
-`plan_job` turns checked options into a `Job` without touching anything, so that what will happen can be read and tested
+`plan_job` turns checked options into a `NodeJob` without touching anything, so that what will happen can be read and tested
 before it does.
 """
 
@@ -9,16 +9,22 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster import ports
-from sporax.cluster.environment import DRY_RUN_DIRECTORY, RECOVERY_VARIABLE, RESTART_VARIABLE, SIMULATION_VARIABLE, Role
+from sporax.cluster import addresses, ports
+from sporax.cluster.environment import (
+    DRY_RUN_DIRECTORY,
+    RECOVERY_VARIABLE,
+    RESTART_VARIABLE,
+    SIMULATION_VARIABLE,
+    ProcessRole,
+)
 from sporax.ir.variables import read
 from sporax.launch.jobs import cores
 from sporax.launch.jobs.allocation import allocation_settings
 from sporax.launch.jobs.simulation import simulated_devices
-from sporax.launch.options import DEFAULT_ADDRESS, DEFAULT_PORT, SCHEDULER, DryRun, LaunchOptions
+from sporax.launch.options import DEFAULT_ADDRESS, DEFAULT_PORT, SCHEDULER, DryRunOptions, LaunchOptions
 from sporax.launch.target import Target
 
 
@@ -43,9 +49,21 @@ class RankPlan:
     def __str__(self) -> str:
         return f"rank {self.rank}" if self.rank is not None else f"local rank {self.local_rank}"
 
+    @property
+    def label(self) -> str:
+        """What stands before each line of its output."""
+        return f"[{self.rank}] " if self.rank is not None else f"[{socket.gethostname()} {self.local_rank}] "
+
+    def numbered(self, rank: int) -> RankPlan:
+        """The plan of a process that the scheduler has numbered; its log is named after the rank."""
+        before, _, _ = self.log_path.rpartition(f"{socket.gethostname()}-{self.local_rank}.log")
+        return replace(
+            self, rank=rank, log_path=f"{before}{rank}.log", variables={**self.variables, "RANK_ID": str(rank)}
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class NodeJob:
     """This node's part of a job.
 
     Attributes:
@@ -59,7 +77,7 @@ class Job:
         scheduler_log: file that takes what launcher and scheduler have to say.
         scheduler_cores: cores of the launcher itself, or None.
         token_file: the user's file with the job's token; None where the launcher draws one.
-        shown: local ranks whose output is shown; empty in the background.
+        printed: local ranks whose output is shown; empty in the background.
         restart: how often it was started again; None where it is not.
         exits_gracefully: SIGTERM asks ranks to save and leave, which is no failure (MS_ENABLE_GRACEFUL_EXIT=1).
     """
@@ -73,13 +91,13 @@ class Job:
     timeout_seconds: int
     scheduler_log: str
     scheduler_cores: tuple[int, ...] | None
-    shown: tuple[int, ...]
+    printed: tuple[int, ...]
     token_file: str | None = None
     restart: int | None = None
     exits_gracefully: bool = False
 
 
-def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
+def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> NodeJob:
     """Decide what is started on this node.
 
     Args:
@@ -103,7 +121,7 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
         options.local_worker_num, bind_core, options.bind_numa, cores=available, nodes=cores.numa_nodes(available)
     )
     everyone = tuple(range(options.local_worker_num))
-    return Job(
+    return NodeJob(
         target=options.target,
         ranks=tuple(
             _plan_rank(options, local_rank, share, {**common, **_process_settings(share, environ)})
@@ -114,10 +132,10 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
         serves=_serves(options),
         is_one_node=options.is_one_node,
         timeout_seconds=options.cluster_time_out,
-        scheduler_log=os.path.join(options.log_dir, "scheduler.log"),
+        scheduler_log=_launcher_log(options),
         scheduler_cores=bind_core.get(SCHEDULER) if isinstance(bind_core, Mapping) else None,
         # A job in the background has no terminal to show anything on.
-        shown=(everyone if options.tail_worker_log is None else options.tail_worker_log) if options.join else (),
+        printed=(everyone if options.tail_worker_log is None else options.tail_worker_log) if options.join else (),
         token_file=options.token_file,
         # Recovery is switched on only where the launcher restarts, even before the first failure.
         restart=0 if options.max_restarts else None,
@@ -125,12 +143,12 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
     )
 
 
-def connection_variables(job: Job, port: int) -> dict[str, str]:
+def connection_variables(job: NodeJob, port: int) -> dict[str, str]:
     """The variables that lead every rank to the scheduler, once its port is known."""
     restarts = {} if job.restart is None else {RECOVERY_VARIABLE: "1", RESTART_VARIABLE: str(job.restart)}
     return {
         **restarts,
-        "MS_ROLE": Role.WORKER.value,
+        "MS_ROLE": ProcessRole.WORKER.value,
         "MS_WORKER_NUM": str(job.worker_num),
         "MS_SCHED_HOST": job.scheduler_address[0],
         "MS_SCHED_PORT": str(port),
@@ -163,10 +181,10 @@ def _plan_rank(options: LaunchOptions, local_rank: int, share: cores.Share, sett
         variables["RANK_TABLE_FILE"] = os.path.abspath(options.rank_table_file)
     if options.dry_run is not None:
         variables |= _imitation(options.dry_run, local_rank, options.log_dir)
-    return RankPlan(local_rank, rank, variables, share, _log_path(options, local_rank if rank is None else rank))
+    return RankPlan(local_rank, rank, variables, share, _log_path(options, rank, local_rank))
 
 
-def _imitation(dry_run: DryRun, number: int, log_dir: str) -> dict[str, str]:
+def _imitation(dry_run: DryRunOptions, number: int, log_dir: str) -> dict[str, str]:
     """Variables that make the process `number` imitate its rank."""
     there = str(dry_run.ranks[number] % dry_run.local_size)
     return {
@@ -188,18 +206,28 @@ def _global_rank(options: LaunchOptions, local_rank: int) -> int | None:
     return None if options.node_rank < 0 else options.node_rank * options.local_worker_num + local_rank
 
 
-def _log_path(options: LaunchOptions, number: int) -> str:
-    """The log file of a worker."""
+def _log_path(options: LaunchOptions, rank: int | None, local_rank: int) -> str:
+    """The log file of a worker; without a rank its machine is in the name, so that nodes may share a folder."""
     name = options.worker_log_name or "worker"
     if "{ip}" in name:
         name = name.replace("{ip}", ports.own_address(options.master_addr))
     name = name.replace("{hostname}", socket.gethostname())
+    number = f"{socket.gethostname()}-{local_rank}" if rank is None else str(rank)
     return os.path.join(options.log_dir, f"{name}_{number}.log")
+
+
+def _launcher_log(options: LaunchOptions) -> str:
+    """The log of launcher and scheduler; one without it has a log of its own in a folder that nodes may share."""
+    serves = options.dry_run is not None or _serves(options)
+    return os.path.join(options.log_dir, "scheduler.log" if serves else f"launcher_{socket.gethostname()}.log")
 
 
 def _scheduler_host(options: LaunchOptions) -> str:
     """The scheduler's address; in a dry run it is this machine's own, since no one comes."""
-    return options.master_addr if options.dry_run is None else DEFAULT_ADDRESS
+    if options.dry_run is not None:
+        return DEFAULT_ADDRESS
+    # Ranks of one node may meet at a name that leads every machine to itself.
+    return options.master_addr.strip("[]") if options.is_one_node else addresses.address_for_others(options.master_addr)
 
 
 def _scheduler_port(options: LaunchOptions) -> int | None:

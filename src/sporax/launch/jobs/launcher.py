@@ -13,11 +13,13 @@ from typing import NoReturn, TextIO
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.cluster import ports, private
+from sporax.cluster.environment import join_address
 from sporax.cluster.scheduler import UNPROTECTED
 from sporax.launch.jobs import cores, supervision
-from sporax.launch.jobs.job import Job, plan_job
+from sporax.launch.jobs.cluster_links import await_scheduler
+from sporax.launch.jobs.job import NodeJob, plan_job
 from sporax.launch.jobs.secrets import JobSecrets, make_secrets
-from sporax.launch.jobs.supervisor import Supervisor, listening_to_signals, waits_for_signal
+from sporax.launch.jobs.supervisor import Supervisor, listening_to_signals, stop_signal
 from sporax.launch.options import LaunchOptions
 
 _RESTART_SECONDS = 1.0
@@ -60,7 +62,7 @@ def launch(options: LaunchOptions) -> int:
 
 
 def _supervise(
-    job: Job,
+    job: NodeJob,
     listener: socket.socket | None,
     console: TextIO | None,
     secrets: JobSecrets,
@@ -82,22 +84,32 @@ def _supervise(
         # A job that was told to stop, or has used up its restarts, stays ended.
         if exit_code == 0 or supervisor.was_told_to_stop or job.restart is None or job.restart >= max_restarts:
             return exit_code
-        if waits_for_signal(signals, max(0.0, _RESTART_SECONDS - (time.monotonic() - began))):
+        if stop_signal(signals, max(0.0, _RESTART_SECONDS - (time.monotonic() - began))):
             return exit_code
-        job = replace(job, restart=job.restart + 1)
-        if console is not None:
-            print(f"sporax run: starts all ranks again ({job.restart} of {max_restarts})", file=console, flush=True)
+        job = replace(supervisor.job, restart=job.restart + 1)
+        _tell(console, f"starts all ranks again ({job.restart} of {max_restarts})")
         # The directory of the first start was removed with its supervisor.
         secrets = make_secrets(job.token_file, job.is_one_node, os.environ)
         listener = ports.listen(*job.scheduler_address) if job.serves else None
+        if not job.serves and not await_scheduler(job, secrets.token):
+            private.remove(secrets.directory)
+            where = join_address(job.scheduler_address[0], job.scheduler_address[1] or 0)
+            _tell(console, f"the node of the scheduler at {where} has not started the job again")
+            return exit_code
         started = _nothing
+
+
+def _tell(console: TextIO | None, text: str) -> None:
+    """Say something to the user, where there is a terminal."""
+    if console is not None:
+        print(f"sporax run: {text}", file=console, flush=True)
 
 
 def _nothing() -> None:
     """The second time the launcher does not wait until ranks have started."""
 
 
-def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int) -> int:
+def _in_background(job: NodeJob, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int) -> int:
     """Let a process of its own, without a terminal, supervise the job; returns when all ranks have been started."""
     reader, writer = os.pipe()
     # The child has the listener and its own copies of all options.
@@ -118,7 +130,7 @@ def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets
 
 
 def _supervise_detached(
-    job: Job, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int, started: int
+    job: NodeJob, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int, started: int
 ) -> NoReturn:
     """The life of the background process."""
     exit_code = supervision.FAILED
@@ -144,7 +156,7 @@ def _supervise_detached(
         os._exit(exit_code)
 
 
-def _summary(job: Job) -> str:
+def _summary(job: NodeJob) -> str:
     """One line on what was started."""
     where = os.path.dirname(job.scheduler_log) or "."
     here = f"{len(job.ranks)} ranks" if job.is_one_node else f"{len(job.ranks)} of {job.worker_num} ranks"

@@ -52,7 +52,7 @@ class LogTail:
     def __init__(self, path: str, label: str, start: int = 0) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 (closed by `close`)
         self._file.seek(start)
-        self._label = label
+        self.label = label
         self._partial = b""
         self._without_traces = _WithoutTraces()
 
@@ -71,7 +71,22 @@ class LogTail:
 
     def _labelled(self, lines: list[bytes]) -> Iterator[str]:
         for line in self._without_traces(line.decode(errors="replace") for line in lines):
-            yield f"{self._label}{line}"
+            yield f"{self.label}{line}"
+
+
+def show(lines: Iterable[str]) -> None:
+    """Show ranks' output; when no one reads it any more (``| head``), the job goes on and its logs tell the rest."""
+    try:
+        for line in lines:
+            print(line, flush=True)
+    except BrokenPipeError:
+        # Later writes, and Python's own flush at the end, must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def without_traces(text: str) -> list[str]:
+    """The lines of a log without the C++ stack traces of ranks that JAX has ended."""
+    return list(_WithoutTraces()(text.splitlines()))
 
 
 def last_lines(path: str, count: int) -> list[str]:
@@ -80,7 +95,7 @@ def last_lines(path: str, count: int) -> list[str]:
         with open(path, "rb") as file:
             # The end of a large file is enough.
             file.seek(-min(_QUOTED_BYTES, os.path.getsize(path)), os.SEEK_END)
-            return list(_WithoutTraces()(file.read().decode(errors="replace").splitlines()))[-count:]
+            return without_traces(file.read().decode(errors="replace"))[-count:]
     except OSError:
         return []
 

@@ -20,7 +20,7 @@ import sys
 import threading
 
 from sporax.base.errors import SporaxError
-from sporax.launch.target import Kind, Target, execute
+from sporax.launch.target import Target, TargetKind, execute
 
 _UNBOUND = "-"
 _CANNOT_RUN = 126  # the shell's code for a command that was found and could not be run
@@ -42,8 +42,8 @@ def rank_command(target: Target, watched: int, cores: tuple[int, ...] | None) ->
 def main() -> int:
     """Read the command line that `rank_command` wrote and run the program; returns its exit code."""
     watched, bound, kind, name, *arguments = sys.argv[1:]
-    target = Target(Kind(kind), name, tuple(arguments))
-    end_with_launcher(int(watched), inherit=target.kind is Kind.EXECUTABLE)
+    target = Target(TargetKind(kind), name, tuple(arguments))
+    end_with_launcher(int(watched), inherit=target.kind is TargetKind.EXECUTABLE)
     if bound != _UNBOUND:
         os.sched_setaffinity(0, {int(core) for core in bound.split(",")})
     try:

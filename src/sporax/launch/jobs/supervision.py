@@ -31,7 +31,7 @@ ELSEWHERE = -1
 """Stands for the local rank of a member of another node."""
 
 
-class Phase(Enum):
+class RunPhase(Enum):
     """Where a job is in its life."""
 
     RUNNING = "running"
@@ -166,7 +166,7 @@ class Supervision:
     is_accused: bool = False
     is_own_word: bool = False
     blamed: frozenset[int] = frozenset()
-    phase: Phase = Phase.RUNNING
+    phase: RunPhase = RunPhase.RUNNING
     exit_code: int = 0
     graceful: bool = False
     leaving: bool = False
@@ -202,8 +202,8 @@ class Supervision:
     def validate(self) -> None:
         """Check what must hold between any two events; for tests."""
         assert not self.running & self.ended
-        assert self.phase is not Phase.FINISHED or not self.running
-        assert self.phase is not Phase.STOPPING or self.exit_code != 0
+        assert self.phase is not RunPhase.FINISHED or not self.running
+        assert self.phase is not RunPhase.STOPPING or self.exit_code != 0
         assert not (self.gathering and self.formed)
 
     def _ranks_ended(self, statuses: Mapping[int, int]) -> list[Instruction]:
@@ -213,7 +213,7 @@ class Supervision:
         failed = {local_rank: status for local_rank, status in sorted(statuses.items()) if status != 0}
         # The first failure counts; what follows is mostly a consequence.
         self.all_well = self.all_well and not failed
-        if self.phase is not Phase.RUNNING or not (failed or self.doubtful):
+        if self.phase is not RunPhase.RUNNING or not (failed or self.doubtful):
             return self._stop_if_hopeless() or self._finish_if_complete()
         is_first = not self.doubtful
         self.doubtful |= failed
@@ -252,9 +252,9 @@ class Supervision:
 
     def _stop_if_hopeless(self) -> list[Instruction]:
         """Stop when a rank has ended without joining while others wait for it to join."""
-        # Ranks that never call `init` are no loss while nobody waits for them.
+        # Ranks that never call `init` are no loss while no rank waits for them.
         absent = sorted(self.ended - self.joined)
-        if self.phase is not Phase.RUNNING or not self.gathering or not absent:
+        if self.phase is not RunPhase.RUNNING or not self.gathering or not absent:
             return []
         text = f"local ranks {absent} ended without joining the job, for which local ranks {sorted(self.joined)} wait"
         return [Tell(text), *self._stop(FAILED, signal.SIGTERM)]
@@ -262,7 +262,7 @@ class Supervision:
     def _cluster_ended(self, failure: str | None, cause: int | None) -> list[Instruction]:
         """The scheduler has spoken. A local rank that failed will end in a moment and say more, so it gets that long."""
         self.gathering = self.waits_for_others = False
-        if self.phase is not Phase.RUNNING:
+        if self.phase is not RunPhase.RUNNING:
             return []
         if failure is None:
             return self._finish_if_complete()
@@ -274,33 +274,33 @@ class Supervision:
 
     def _signal_came(self, signum: int) -> list[Instruction]:
         """Pass the signal on and wait for the ranks to end; whoever signals again does not want to wait."""
-        if self.phase is Phase.RUNNING and self.doubtful:
+        if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
-        if self.phase is Phase.RUNNING and self.graceful and signum == signal.SIGTERM and self.running:
+        if self.phase is RunPhase.RUNNING and self.graceful and signum == signal.SIGTERM and self.running:
             # The others must not hear of a failure: ranks still exchange data to agree on the step that they save.
-            self.phase, self.exit_code, self.gathering = Phase.STOPPING, exit_code_of(-signum), False
+            self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code_of(-signum), False
             self.leaving = True
             asked = SignalRanks(self._still_running(), signum)
             return [Tell(f"got {signal_name(signum)}: ranks save and leave"), asked, StartGrace(GRACEFUL_SECONDS)]
-        if self.phase is Phase.RUNNING:
+        if self.phase is RunPhase.RUNNING:
             return [Tell(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
         # The second signal: whoever sends it does not want to wait.
         return [SignalRanks(self._still_running(), signal.SIGKILL)]
 
     def _grace_over(self) -> list[Instruction]:
         """Go one step further in stopping the ranks."""
-        if self.phase is Phase.RUNNING and self.doubtful:
+        if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
-        if self.phase is Phase.RUNNING and self.cluster_failure is not None:
+        if self.phase is RunPhase.RUNNING and self.cluster_failure is not None:
             return [Tell(self.cluster_failure), *self._stop(FAILED, signal.SIGTERM)]
         # They have had their time to end by themselves.
-        if self.phase is Phase.STOPPING and self.running:
+        if self.phase is RunPhase.STOPPING and self.running:
             return [SignalRanks(self._still_running(), signal.SIGKILL)]
         return []
 
     def _stop(self, exit_code: int, signum: int) -> list[Instruction]:
         """Ask the ranks to end, with time to do so, and let the other nodes know."""
-        self.phase, self.exit_code, self.gathering = Phase.STOPPING, exit_code, False
+        self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code, False
         asked: list[Instruction] = []
         if self.running:
             asked = [SignalRanks(self._still_running(), signum), StartGrace(GRACE_SECONDS)]
@@ -309,11 +309,11 @@ class Supervision:
 
     def _finish_if_complete(self) -> list[Instruction]:
         """Finish when nothing runs any more."""
-        if self.running or self.phase is Phase.FINISHED:
+        if self.running or self.phase is RunPhase.FINISHED:
             return []
-        if self.phase is Phase.RUNNING and (self.waits_for_others or self.cluster_failure is not None):
+        if self.phase is RunPhase.RUNNING and (self.waits_for_others or self.cluster_failure is not None):
             return []
-        self.phase = Phase.FINISHED
+        self.phase = RunPhase.FINISHED
         # All ranks have saved and left, as they were asked to.
         if self.leaving and self.all_well:
             self.exit_code = 0

@@ -10,20 +10,20 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from types import TracebackType
 from typing import TextIO
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import private
 from sporax.launch.jobs import cores, supervision
-from sporax.launch.jobs.cluster_links import Link, SchedulerElsewhere, SchedulerHere
-from sporax.launch.jobs.job import Job, RankPlan, connection_variables
-from sporax.launch.jobs.logs import LogTail, last_lines, write_problem
+from sporax.launch.jobs.bound_process import BoundProcess
+from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
+from sporax.launch.jobs.job import NodeJob, RankPlan, connection_variables
+from sporax.launch.jobs.logs import LogTail, last_lines, show, write_problem
 from sporax.launch.jobs.rank import rank_command
 from sporax.launch.jobs.secrets import JobSecrets
 from sporax.launch.jobs.supervision import Supervision
@@ -32,21 +32,6 @@ _QUOTED_LINES = 20
 _TICK_SECONDS = 0.1
 _IDLE_SECONDS = 0.5
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True)
-class _Started:
-    """A rank's process.
-
-    Attributes:
-        plan: what was to be started.
-        process: the leader of the rank's session.
-        held: the writing end of the pipe whose end is the rank's end; never written to.
-    """
-
-    plan: RankPlan
-    process: subprocess.Popen[bytes]
-    held: int
 
 
 class Supervisor:
@@ -59,7 +44,9 @@ class Supervisor:
         console: where the user reads what the launcher has to say; None in the background.
     """
 
-    def __init__(self, job: Job, listener: socket.socket | None, console: TextIO | None, secrets: JobSecrets) -> None:
+    def __init__(
+        self, job: NodeJob, listener: socket.socket | None, console: TextIO | None, secrets: JobSecrets
+    ) -> None:
         self._job = job
         self._secrets = secrets
         # The directory lives as long as this process, also in the background.
@@ -75,15 +62,16 @@ class Supervisor:
                 f"For 'sporax run', log_dir must be a directory that can be written, but '{job.scheduler_log}' got: "
                 f"{error.strerror}."
             ) from error
-        self._link: Link
+        self._link: ClusterLink
         if listener is not None:
             self._link = SchedulerHere(job, listener, secrets.token, self._note)
         else:
             self._link = SchedulerElsewhere(job, secrets.token)
         self._state = Supervision(running={plan.local_rank for plan in job.ranks}, graceful=job.exits_gracefully)
         self.was_told_to_stop = False
-        """Whether a signal ended the job."""
-        self._started: dict[int, _Started] = {}
+        """Whether a signal ended the job, here or on another node."""
+        self._plans = {plan.local_rank: plan for plan in job.ranks}
+        self._processes: dict[int, BoundProcess] = {}
         self._tails: dict[int, LogTail] = {}
         self._began = time.monotonic()
         self._grace_ends: float | None = None
@@ -98,7 +86,7 @@ class Supervisor:
         """
         try:
             for plan in self._job.ranks:
-                self._started[plan.local_rank] = self._start(plan)
+                self._processes[plan.local_rank] = self._start(plan)
         except OSError as error:
             self._clean_up()
             raise SporaxRuntimeError(f"For 'sporax run', every rank must start, but {plan} got: {error}.") from error
@@ -131,12 +119,15 @@ class Supervisor:
             self._show_tails()
             for event in self._events(signals):
                 self._carry_out(self._state.handle(event))
+        self.was_told_to_stop |= self._link.is_final()
         return self._exit_code
 
-    def _start(self, plan: RankPlan) -> _Started:
+    def _start(self, plan: RankPlan) -> BoundProcess:
         """Start one rank."""
-        reader, writer = os.pipe()
-        command = [*cores.memory_prefix(plan.share), *rank_command(self._job.target, reader, plan.share.cores)]
+
+        def command(watched: int) -> list[str]:
+            return [*cores.memory_prefix(plan.share), *rank_command(self._job.target, watched, plan.share.cores)]
+
         # A rank number of the launcher's own environment must not become every rank's.
         inherited = {name: value for name, value in os.environ.items() if name != "RANK_ID"}
         variables = {
@@ -148,29 +139,37 @@ class Supervisor:
         with open(plan.log_path, "ab" if self._job.restart else "wb") as log:
             # Lines of earlier starts are not shown again.
             written = log.tell()
-            process = subprocess.Popen(
-                command,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=[reader],
-            )
-        # The rank has its own copy of the reading end.
-        os.close(reader)
+            process = BoundProcess(command, variables, log)
         self._note(f"{plan} is process {process.pid}, log {plan.log_path}")
-        if plan.local_rank in self._job.shown:
-            label = f"[{plan.local_rank if plan.rank is None else plan.rank}] " if len(self._job.ranks) > 1 else ""
+        if plan.local_rank in self._job.printed:
+            label = plan.label if len(self._job.ranks) > 1 else ""
             self._tails[plan.local_rank] = LogTail(plan.log_path, label, written)
-        return _Started(plan, process, writer)
+        return process
+
+    @property
+    def job(self) -> NodeJob:
+        """The job, with the ranks that the scheduler has given."""
+        return replace(self._job, ranks=tuple(self._plans.values()))
+
+    def _number(self) -> None:
+        """Call ranks that the scheduler has numbered, and their logs, by their numbers from now on."""
+        for local_rank, rank in self._link.ranks().items():
+            plan = self._plans[local_rank]
+            if plan.rank is not None:
+                continue
+            numbered = self._plans[local_rank] = plan.numbered(rank)
+            os.replace(plan.log_path, numbered.log_path)  # the process goes on writing to it
+            self._note(f"{plan} is {numbered}, log {numbered.log_path}")
+            if (tail := self._tails.get(local_rank)) is not None and tail.label:
+                show(tail.new_lines())
+                tail.label = numbered.label
 
     def _show_tails(self) -> None:
         """Show what ranks have written. Of ranks that end because of another one, only the logs have their last words."""
         for local_rank, tail in self._tails.items():
             lines = list(tail.new_lines())
             if not self._state.is_innocent(local_rank):
-                _show(lines)
+                show(lines)
 
     def _wait(self, signals: int) -> None:
         """Sleep until a signal (the end of a rank is one), the scheduler or the clock wants something."""
@@ -191,7 +190,10 @@ class Supervisor:
                 yield supervision.SignalCame(signum)
         # Looked for before the link is asked: the ends of ranks come with what they have said.
         ended = dict(self._newly_ended())
-        yield from self._link.events()  # first: a rank that ends because of another has told the scheduler of which
+        has_failed = any(status > 0 for status in ended.values())
+        # First: a rank that ends because of another has told the scheduler of which.
+        yield from self._link.events(is_expected=has_failed)
+        self._number()
         if ended:
             yield supervision.RanksEnded(ended)
         if self._grace_ends is not None and time.monotonic() >= self._grace_ends:
@@ -201,12 +203,12 @@ class Supervisor:
     def _newly_ended(self) -> Iterator[tuple[int, int]]:
         """Local ranks whose process has ended, with how it ended."""
         for local_rank in sorted(self._state.running):
-            status = self._started[local_rank].process.poll()
+            status = self._processes[local_rank].poll()
             if status is not None:
-                self._note(f"{self._started[local_rank].plan} {_ending(status)}")
+                self._note(f"{self._plans[local_rank]} {_ending(status)}")
                 if status != 0:  # a rank that ends well may leave a process behind on purpose
                     # Children of a failed rank would go on using its cores and ports.
-                    self._signal_group(local_rank, signal.SIGKILL)
+                    self._processes[local_rank].signal_group(signal.SIGKILL)
                 yield local_rank, status
 
     def _carry_out(self, instructions: list[supervision.Instruction]) -> None:
@@ -215,35 +217,31 @@ class Supervisor:
             match instruction:
                 case supervision.SignalRanks(local_ranks, signum):
                     for local_rank in local_ranks:
-                        self._signal_group(local_rank, signum)
+                        self._processes[local_rank].signal_group(signum)
                 case supervision.StartGrace(seconds):
                     self._grace_ends = time.monotonic() + seconds
                 case supervision.BlameRank(local_rank, status):
-                    self._blame(self._started[local_rank], status)
+                    self._blame(self._plans[local_rank], status)
                 case supervision.Tell(text):
                     self._tell(text)
                 case supervision.TellOthers():
-                    self._link.tell_failure(f"ended its ranks: {self._reason}")
+                    self._link.tell_failure(f"ended its ranks: {self._reason}", final=self.was_told_to_stop)
                 case supervision.Finish(exit_code):
                     self._exit_code = exit_code
 
-    def _signal_group(self, local_rank: int, signum: int) -> None:
-        """Send a signal to a rank and the processes it has started."""
-        # A group may be gone already, or belong to another user.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._started[local_rank].process.pid, signum)
-            # A stopped process heeds a signal when it goes on.
-            if signum != signal.SIGKILL:
-                os.killpg(self._started[local_rank].process.pid, signal.SIGCONT)
-
-    def _blame(self, started: _Started, status: int) -> None:
+    def _blame(self, plan: RankPlan, status: int) -> None:
         """Name the rank that failed and quote its log."""
         seconds = time.monotonic() - self._began
-        self._tell(f"{started.plan} (process {started.process.pid}) {_ending(status)} after {seconds:.1f} s")
-        if (problem := write_problem(started.plan.log_path)) is not None:
-            self._say(f"sporax run: its log '{started.plan.log_path}' cannot be written: {problem}")
-        if lines := last_lines(started.plan.log_path, _QUOTED_LINES):
-            for line in (f"last lines of {started.plan.log_path}:", *lines):
+        self._tell(f"{plan} (process {self._processes[plan.local_rank].pid}) {_ending(status)} after {seconds:.1f} s")
+        if (problem := write_problem(plan.log_path)) is not None:
+            self._say(f"sporax run: its log '{plan.log_path}' cannot be written: {problem}")
+        # Where its output is shown, its traceback stands above: once is enough.
+        is_printed = plan.local_rank in self._tails
+        if lines := last_lines(plan.log_path, 1 if is_printed else _QUOTED_LINES):
+            head = (
+                f"last {'line' if is_printed else 'lines'} of {plan.log_path}{', shown above' if is_printed else ''}:"
+            )
+            for line in (head, *lines):
                 self._say(f"  | {line}")
 
     def _tell(self, text: str) -> None:
@@ -270,17 +268,13 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         """Leave no rank running, and close everything."""
-        for local_rank, started in self._started.items():
-            # Nobody watches the ranks after this.
-            if started.process.poll() is None:
-                self._signal_group(local_rank, signal.SIGKILL)
-                started.process.wait()
-            os.close(started.held)
+        for process in self._processes.values():
+            process.end()
         self._show_tails()
         for local_rank, tail in self._tails.items():
             rest = list(tail.close())
             if not self._state.is_innocent(local_rank):
-                _show(rest)
+                show(rest)
         self._link.close()
         self._note(f"the launcher ends with exit code {self._exit_code}")
         with suppress(OSError):
@@ -309,15 +303,16 @@ def listening_to_signals() -> Iterator[int]:
         os.close(writer)
 
 
-def waits_for_signal(signals: int, seconds: float) -> bool:
-    """Wait; whether a signal came meanwhile that ends the job."""
+def stop_signal(signals: int, seconds: float) -> int:
+    """Wait; the signal that came meanwhile and ends the job, 0 without one."""
     deadline = time.monotonic() + seconds
     while True:
-        if any(signum in _STOP_SIGNALS for signum in _pending(signals)):
-            return True
+        for signum in _pending(signals):
+            if signum in _STOP_SIGNALS:
+                return signum
         left = deadline - time.monotonic()
         if left <= 0:
-            return False
+            return 0
         select.select([signals], [], [], left)
 
 
@@ -327,16 +322,6 @@ def _pending(signals: int) -> bytes:
         return os.read(signals, 4096)
     except BlockingIOError:
         return b""
-
-
-def _show(lines: Iterable[str]) -> None:
-    """Show ranks' output; when no one reads it any more (``| head``), the job goes on and its logs tell the rest."""
-    try:
-        for line in lines:
-            print(line, flush=True)
-    except BrokenPipeError:
-        # Later writes, and Python's own flush at the end, must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _ending(status: int) -> str:

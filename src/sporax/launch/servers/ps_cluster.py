@@ -6,6 +6,7 @@ lease. Deaths are backed off per process: 0, 0.1, 0.2, 0.4 ... s.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -21,11 +22,12 @@ from typing import IO
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports, private
+from sporax.launch.jobs.bound_process import BoundProcess
 from sporax.launch.jobs.rank import rank_command
 from sporax.launch.target import Target
-from sporax.ps.client.asker import Asker
-from sporax.ps.process import KEPT_VARIABLE, REPLACED
-from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
+from sporax.ps.client.requester import Requester
+from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
+from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, LauncherFailed, Scale, StatusIs, Wanted
 from sporax.ps.scheduler.journal import journal_path, read_journal
 from sporax.ps.sockets.security import Keys, keys_for
 
@@ -45,12 +47,33 @@ class Child:
     node: str
     environ: dict[str, str]
     log: Path | None = None
-    process: subprocess.Popen[bytes] | None = None
+    process: BoundProcess | None = None
     starts: int = 0
     start_at: float = 0.0
     started: float = 0.0
-    held: int = -1
     exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What one of several machines runs of a job: its workers in a row, every `num_nodes`-th server, and the first the scheduler.
+
+    Attributes:
+        node_rank: number of the machine.
+        num_nodes: machines of the job.
+        local_workers: workers of each machine at the start.
+    """
+
+    node_rank: int = 0
+    num_nodes: int = 1
+    local_workers: int = 1
+
+    def owns(self, role: str, index: int) -> bool:
+        """Whether a process runs here; workers that are added later are dealt out one by one, as servers are."""
+        first = self.num_nodes * self.local_workers
+        if role == "worker" and index < first:
+            return index // self.local_workers == self.node_rank
+        return (index - first if role == "worker" else index) % self.num_nodes == self.node_rank
 
 
 class LocalCluster:
@@ -63,6 +86,7 @@ class LocalCluster:
         log_dir: where outputs go, None for nowhere.
         servers, workers: numbers at the start.
         max_restarts: of one process, before the job fails.
+        share: what this machine runs, where it is one of several.
     """
 
     def __init__(
@@ -76,8 +100,10 @@ class LocalCluster:
         log_dir: Path | None = None,
         max_restarts: int = 100,
         keys: Keys | None = None,
+        share: NodeShare | None = None,
     ) -> None:
         self.directory = directory
+        self._share = share or NodeShare(local_workers=max(workers, 1))
         self._environ = {**environ, "MS_RECOVERY_PATH": str(directory), "MS_PS_RECOVERY": "1"}
         self._environ |= {
             "MS_SERVER_NUM": str(servers),
@@ -85,26 +111,25 @@ class LocalCluster:
         }
         # A private directory ends with the job.
         if log_dir is not None and "MS_RECOVERY_PATH" not in environ:
-            self._environ[KEPT_VARIABLE] = str(log_dir.resolve())
+            self._environ[DAMAGED_LOGS_VARIABLE] = str(log_dir.resolve())
         self._log_dir = log_dir
         self._worker = worker
         self._max_restarts = max_restarts
         self._job = uuid.uuid4().hex[:8]
         # The store listens one port above the scheduler of ranks.
         self._address = f"{environ.get('MS_SCHED_HOST', '127.0.0.1')}:{int(environ['MS_SCHED_PORT']) + 1}"
-        self._asker = Asker(self._address, keys)
+        self._requester = Requester(self._address, keys)
         self.children: dict[tuple[str, int], Child] = {}
         self.wanted: Wanted | None = None
         self.failure = ""
         self._num_notices = 0
         self._asked = 0.0
         self._over_since: float | None = None
-        self._add("scheduler", 0)
         self._parting_until = 0.0
-        for index in range(servers):
-            self._add("server", index)
-        for rank in range(workers):
-            self._add("worker", rank)
+        for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
+            for index in range(count):
+                if self._share.owns(role, index):
+                    self._add(role, index)
 
     @property
     def address(self) -> str:
@@ -133,8 +158,9 @@ class LocalCluster:
         # The scheduler is not asked at every turn: 50 questions a second would disturb it.
         if now >= self._asked:
             self._asked = now + _ASK_SECONDS
-            self._follow(self._asker.ask(GetWanted(), Wanted, 0.05))
-        if self.wanted is not None and (self.wanted.finished or self.children[("scheduler", 0)].exit_code == 0):
+            self._follow(self._requester.ask(GetWanted(), Wanted, 0.05))
+        scheduler = self.children.get(("scheduler", 0))
+        if self.wanted is not None and (self.wanted.finished or (scheduler is not None and scheduler.exit_code == 0)):
             self._end_latecomers(self.wanted)
         return not self.failure and not self._is_over(now)
 
@@ -150,12 +176,6 @@ class LocalCluster:
             return now > self._parting_until
         return not running
 
-    def run(self) -> int:
-        """Run until the job is over; gives the exit code."""
-        while self.step():
-            time.sleep(_POLL_SECONDS)
-        return 1 if self.failure else 0
-
     def _look_after(self, child: Child, now: float) -> None:
         if child.exit_code is not None:
             return
@@ -166,30 +186,36 @@ class LocalCluster:
         status = child.process.poll()
         if status is None:
             return
+        child.process.release()
         child.process = None
-        # The pipe has done its work; a new process gets a new one.
-        os.close(child.held)
         if child.role == "server":
-            self._asker.tell(Exited(child.role, child.node))
+            self._requester.tell(Exited(child.role, child.node))
+        self._after_exit(child, status, now)
+
+    def _after_exit(self, child: Child, status: int, now: float) -> None:
+        """End the job, start the child again later, or neither, by the exit code of its process."""
         if status == 0 or self._is_retired(child):
             child.exit_code = 0
         elif child.role == "scheduler" and (error := self._error_of_job()):
             # An error of the job as a whole is named by the scheduler.
-            self._fail(error)
-        # A server that fails again and again right after its start would never get further.
-        elif child.starts > self._max_restarts or (
-            status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS and child.starts > 3
-        ):
-            self._fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
+            self.fail(error)
+        elif child.starts > self._max_restarts or self._fails_at_start(child, status, now):
+            self.fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
         elif status > 0 and child.role in ("worker", "scheduler"):
             # A positive status is the program's own error, which a restart would repeat.
-            self._fail(f"{child.role} {child.index} ended with exit code {status}")
+            self.fail(f"{child.role} {child.index} ended with exit code {status}")
         else:
             # Twice as long after each start, so that a broken process does not fill the machine.
             child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
 
+    @staticmethod
+    def _fails_at_start(child: Child, status: int, now: float) -> bool:
+        """Whether a child fails again and again right after its start: it would never get further."""
+        is_early = now - child.started < _QUIET_SECONDS
+        return status > 0 and status != REPLACED and is_early and child.starts > 3
+
     def _error_of_job(self) -> str:
-        """Why the scheduler has ended the job, as it said, or as it wrote down where nobody heard it."""
+        """Why the scheduler has ended the job, as it said, or as it wrote down where no process heard it."""
         if self.wanted is not None and self.wanted.error:
             return self.wanted.error
         with suppress(OSError, SporaxRuntimeError):
@@ -211,22 +237,11 @@ class LocalCluster:
                 child.log.parent.mkdir(parents=True, exist_ok=True)
                 output = open(child.log, "ab")  # noqa: SIM115 (closed below)
             except OSError as error:
-                self._fail(
+                self.fail(
                     f"the output of {child.role} {child.index} must go to '{child.log}', but got: {error.strerror}"
                 )
                 return
-        # However this process ends, the kernel closes its end of the pipe, and that ends the child (launch.jobs.rank).
-        watched, child.held = os.pipe()
-        child.process = subprocess.Popen(
-            self._command(child, watched),
-            env=child.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=[watched],
-        )
-        os.close(watched)
+        child.process = BoundProcess(functools.partial(self._command, child), child.environ, output)
         if not isinstance(output, int):
             output.close()
 
@@ -246,7 +261,7 @@ class LocalCluster:
         self._num_notices = len(target.notices)
         self.wanted = target
         if target.error:
-            self._fail(target.error)
+            self.fail(target.error)
         if target.finished:
             return
         for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):
@@ -254,7 +269,8 @@ class LocalCluster:
                 # Numbers may grow while the job runs.
                 child = self.children.get((role, index))
                 if child is None:
-                    self._add(role, index)
+                    if self._share.owns(role, index):
+                        self._add(role, index)
                 elif child.exit_code is not None and child.node in target.retired:
                     # A retired process is replaced by one with a new name, as the scheduler never takes an old name back.
                     generation = child.node
@@ -269,7 +285,8 @@ class LocalCluster:
                 self._end(child)
                 child.exit_code = 0
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """End the job for a reason; the first one counts."""
         self.failure = self.failure or reason
 
     # ---------------------------------------------------------------------------------------------------- for commands
@@ -284,33 +301,38 @@ class LocalCluster:
 
     def status(self) -> StatusIs | None:
         """State of the job."""
-        answer: StatusIs | None = self._asker.ask(GetStatus(), StatusIs, 1.0)
+        answer: StatusIs | None = self._requester.ask(GetStatus(), StatusIs, 1.0)
         return answer
 
     def scale(self, workers: int = -1, servers: int = -1) -> None:
         """Change the numbers of processes."""
-        self._follow(self._asker.ask(Scale(workers, servers), Wanted, 2.0))
+        self._follow(self._requester.ask(Scale(workers, servers), Wanted, 2.0))
+
+    def tell_others(self, reason: str) -> None:
+        """Let the launchers of other machines know that this one ends its processes; waits a little until they have heard it."""
+        if self._share.num_nodes == 1:
+            return
+        self._requester.tell(LauncherFailed(reason))
+        # The scheduler passes it on and ends, or is on another machine, to which the message has to get.
+        ends = time.monotonic() + _PARTING_SECONDS
+        scheduler = self.children.get(("scheduler", 0))
+        while scheduler is not None and scheduler.process is not None and time.monotonic() < ends:
+            if scheduler.process.poll() is not None:
+                break
+            time.sleep(_POLL_SECONDS)
+        self._requester.ask(GetWanted(), Wanted, _POLL_SECONDS if scheduler is not None else _PARTING_SECONDS)
 
     def close(self) -> None:
         """End everything that still runs."""
         for child in self.children.values():
             self._end(child)
-        self._asker.close()
+        self._requester.close()
 
     def _end(self, child: Child) -> None:
         """End a process, if it runs."""
-        if child.process is None:
-            return
-        if child.process.poll() is None:
-            # A stopped process must be continued before it can be ended.
-            for signum in (signal.SIGCONT, signal.SIGKILL):
-                try:
-                    os.killpg(child.process.pid, signum)
-                except ProcessLookupError:
-                    break
-            child.process.wait()
-        os.close(child.held)
-        child.process = None
+        if child.process is not None:
+            child.process.end()
+            child.process = None
 
 
 @dataclass(slots=True)

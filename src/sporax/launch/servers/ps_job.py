@@ -7,18 +7,22 @@ lines. The ranks' rendezvous for collectives between workers lives in the launch
 from __future__ import annotations
 
 import os
-import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster import ports, private
-from sporax.launch.jobs.logs import LogTail, last_lines
+from sporax.cluster import addresses, ports, private
+from sporax.launch.jobs import supervision
+from sporax.launch.jobs.logs import LogTail, last_lines, show
 from sporax.launch.jobs.secrets import JobSecrets, make_secrets, note_scheduler
-from sporax.launch.options import LaunchOptions
-from sporax.launch.servers.ps_cluster import LocalCluster
+from sporax.launch.jobs.supervisor import listening_to_signals, stop_signal
+from sporax.launch.options import DEFAULT_PORT, LaunchOptions
+from sporax.launch.servers.launcher_links import FirstLauncher, LauncherLink, OtherLauncher
+from sporax.launch.servers.ps_cluster import LocalCluster, NodeShare
 from sporax.ps.mixed_mode import serve_ranks
 from sporax.ps.sockets.security import keys_for
 
@@ -32,21 +36,22 @@ def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> 
     Raises:
         SporaxValueError: flags of the launcher that do not go together with servers.
     """
-    # The launcher supervises processes of this machine only.
-    if not options.is_one_node or options.dry_run is not None or not options.join:
+    if options.dry_run is not None or not options.join:
         raise SporaxValueError(
-            "For 'sporax run', --server_num starts a job on one machine and waits for it. For several machines start the "
-            "processes yourself: MS_ROLE=MS_SCHED, MS_PSERVER or MS_WORKER, with MS_SCHED_HOST and MS_SCHED_PORT."
+            "For 'sporax run', --server_num starts a job and waits for it: it must be given without --sim_level and "
+            "--join False."
         )
     workers = options.worker_num or 1
-    secrets = make_secrets(options.token_file, True, environ)
+    host, port = _scheduler_address(options)
+    secrets = make_secrets(options.token_file, options.is_one_node, environ)
     variables = {
         **environ,
         **secrets.variables,
-        "MS_SCHED_HOST": options.master_addr,
-        "MS_SCHED_PORT": str(options.master_port or ports.two_free_ports()),
+        "MS_SCHED_HOST": host,
+        "MS_SCHED_PORT": str(port),
         "MS_WORKER_NUM": str(workers),
         "MS_SERVER_NUM": str(options.server_num),
+        "MS_TOPO_TIMEOUT": str(options.cluster_time_out),
         **({"MS_PS_STALENESS": str(options.staleness)} if options.staleness is not None else {}),
         **({"MS_PS_DURABILITY": options.durability} if options.durability else {}),
     }
@@ -56,11 +61,55 @@ def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> 
         private.remove(secrets.directory)
 
 
+def _scheduler_address(options: LaunchOptions) -> tuple[str, int]:
+    """Where the ranks of the job meet; the store's scheduler has the next port.
+
+    Raises:
+        SporaxValueError: the address is not one of the first node, or the node has no number.
+    """
+    if ":" in options.master_addr:
+        raise SporaxValueError(
+            "For 'sporax run', master_addr must be a name or an IPv4 address where --server_num is given, but got "
+            f"'{options.master_addr}'."
+        )
+    if options.is_one_node:
+        return options.master_addr, options.master_port or ports.two_free_ports()
+    if options.node_rank < 0:
+        raise SporaxValueError(
+            "For 'sporax run', --node_rank must be given together with --server_num on several nodes, as servers are dealt out "
+            "by it, but got none."
+        )
+    host = addresses.address_for_others(options.master_addr)
+    if options.node_rank == 0 and not ports.is_local(host):
+        raise SporaxValueError(
+            f"For 'sporax run', master_addr must be an address of the node with node_rank 0, but got '{options.master_addr}', "
+            "which is not an address of this machine."
+        )
+    return host, options.master_port or DEFAULT_PORT
+
+
+def _share(options: LaunchOptions) -> NodeShare:
+    """What this node runs."""
+    if options.is_one_node:
+        return NodeShare(local_workers=options.local_worker_num)
+    return NodeShare(
+        options.node_rank, -(-(options.worker_num or 1) // options.local_worker_num), options.local_worker_num
+    )
+
+
 def _run(options: LaunchOptions, variables: Mapping[str, str], secrets: JobSecrets) -> int:
     """Run the job with the variables of all its processes."""
     workers, log_dir = options.worker_num or 1, Path(options.log_dir or ".")
+    _own_log(log_dir).unlink(missing_ok=True)  # what an earlier job has left
+    share = _share(options)
+    link: LauncherLink | None = None
     # In the launcher, so that ranks still find each other after the scheduler was started again.
-    serve_ranks(variables)
+    if share.num_nodes == 1:
+        serve_ranks(variables)
+    elif share.node_rank == 0:
+        link = FirstLauncher(variables, share.num_nodes - 1, options.cluster_time_out)
+    else:
+        link = OtherLauncher(variables, options.cluster_time_out)
     cluster = LocalCluster(
         variables,
         Path(variables.get("MS_RECOVERY_PATH", "") or secrets.directory),
@@ -69,50 +118,66 @@ def _run(options: LaunchOptions, variables: Mapping[str, str], secrets: JobSecre
         worker=options.target,
         log_dir=log_dir,
         max_restarts=options.max_restarts,
-        keys=keys_for(options.master_addr, variables),
+        keys=keys_for(variables["MS_SCHED_HOST"], variables),
+        share=share,
     )
     note_scheduler(secrets, cluster.address)
+    here = {role: sum(child.role == role for child in cluster.children.values()) for role in ("server", "worker")}
+    of = (f" of {options.server_num}", f" of {workers}") if share.num_nodes > 1 else ("", "")
     print(
-        f"sporax run: {options.server_num} servers and {workers} workers of `{options.target}`, scheduler at "
+        f"sporax run: {here['server']}{of[0]} servers and {here['worker']}{of[1]} workers of `{options.target}`, scheduler at "
         f"{cluster.address}, logs in {log_dir}",
         file=sys.stderr,
         flush=True,
     )
-    return _watch(cluster, log_dir)
+    return _watch(cluster, log_dir, link)
 
 
-def _watch(cluster: LocalCluster, log_dir: Path) -> int:
+def _watch(cluster: LocalCluster, log_dir: Path, link: LauncherLink | None) -> int:
     """Show the workers' output until the job is over; gives the exit code."""
     tails: dict[int, LogTail] = {}
-    signals: list[int] = []
-    # A handler only notes the signal: ending processes inside of it could interrupt `step`.
-    before = {number: signal.signal(number, lambda got, _: signals.append(got)) for number in _STOP_SIGNALS}
-    try:
-        running = True
-        while running and not signals:
-            running = cluster.step()
+    signum = 0
+    with listening_to_signals() as signals:
+        try:
+            running = True
+            while running and not signum:
+                running = cluster.step()
+                if running and link is not None and (lost := link.failure()):
+                    cluster.fail(lost)
+                _show(cluster, log_dir, tails)
+                signum = stop_signal(signals, _PAUSE_SECONDS)
+        finally:
+            if cluster.failure or signum:
+                reason = cluster.failure or f"got {supervision.signal_name(signum)}"
+                cluster.tell_others(f"the launcher on {socket.gethostname()} has ended its processes: {reason}")
+            cluster.close()
+            if link is not None:
+                link.close()
+            # Once more, for the last lines of processes that have just ended.
             _show(cluster, log_dir, tails)
-            time.sleep(_PAUSE_SECONDS)
-    finally:
-        cluster.close()
-        # Once more, for the last lines of processes that have just ended.
-        _show(cluster, log_dir, tails)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if signals:
-        return 128 + signals[0]
+    if signum:
+        return 128 + signum
     if cluster.failure:
-        print(f"sporax run: {cluster.failure}", file=sys.stderr)
-        for child in cluster.children.values():
-            # The message names the process, and its log says why it failed.
-            if child.log is not None and f"{child.role} {child.index} " in cluster.failure:
-                print(f"last lines of {child.log}:", file=sys.stderr)
-                for line in last_lines(str(child.log), _QUOTED_LINES):
-                    print(f"  | {line}", file=sys.stderr)
+        _tell(cluster, log_dir)
     return 1 if cluster.failure else 0
 
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+def _tell(cluster: LocalCluster, log_dir: Path) -> None:
+    """Say why the job has failed, with the last lines of the process that has."""
+    print(f"sporax run: {cluster.failure}", file=sys.stderr)
+    with suppress(OSError):  # the terminal has it, too
+        _own_log(log_dir).write_text(f"{time.strftime('%H:%M:%S')} sporax run: {cluster.failure}\n", encoding="utf-8")
+    for child in cluster.children.values():
+        # The message names the process, and its log says why it failed.
+        if child.log is not None and f"{child.role} {child.index} " in cluster.failure:
+            print(f"last lines of {child.log}:", file=sys.stderr)
+            for line in last_lines(str(child.log), _QUOTED_LINES):
+                print(f"  | {line}", file=sys.stderr)
+
+
+def _own_log(log_dir: Path) -> Path:
+    """Takes why the job has failed, as this launcher says; `sporax logs` reads it."""
+    return log_dir / f"launcher_{socket.gethostname()}.log"
 
 
 def _show(cluster: LocalCluster, log_dir: Path, tails: dict[int, LogTail]) -> None:
@@ -123,5 +188,4 @@ def _show(cluster: LocalCluster, log_dir: Path, tails: dict[int, LogTail]) -> No
         if rank not in tails and path.exists():
             tails[rank] = LogTail(str(path), f"[{rank}] " if len(ranks) > 1 else "")
         if rank in tails:
-            for line in tails[rank].new_lines():
-                print(line, flush=True)
+            show(tails[rank].new_lines())

@@ -93,5 +93,5 @@ def _from_rows(rows: Array, shape: tuple[int, ...], move: Move, members: int) ->
         # Pieces arrive one member after another and belong behind each other in the gathered dimension.
         gathered = (*shape[: move.source], members * shape[move.source], *shape[move.source + 1 :])
         return jnp.moveaxis(rows.reshape(members, *shape), 0, move.source).reshape(gathered)
-    kept = (shape[move.target] // members, *shape[: move.target], *shape[move.target + 1 :])
-    return jnp.moveaxis(rows.reshape(kept), 0, move.target)
+    layout = (shape[move.target] // members, *shape[: move.target], *shape[move.target + 1 :])
+    return jnp.moveaxis(rows.reshape(layout), 0, move.target)

@@ -19,17 +19,17 @@ from jax.extend.random import threefry2x32_p
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, num_parts
-from sporax.lowering.execute.local_task import Array, Position, Task
+from sporax.lowering.execute.local_task import Array, LocalTask, Position
 from sporax.lowering.execute.part_lookup import local_fill, local_lookup, local_update
-from sporax.planner.rules import Border, Kind, Operation, local_operation
+from sporax.planner.rules import Border, FactorKind, Operation, local_operation
 
 # ----------------------------------------------------------------------------------------------------------- recipes
 
-Recipe = Callable[[Task, Operation, Position, list[Array]], list[Array]]
+Recipe = Callable[[LocalTask, Operation, Position, list[Array]], list[Array]]
 """From the task, the local operation, the position and the slices to the results."""
 
 
-def run(task: Task, position: Position, slices: Sequence[Array]) -> list[Array]:
+def run(task: LocalTask, position: Position, slices: Sequence[Array]) -> list[Array]:
     """Compute the slices (or parts) of a task's results from the slices of its operands.
 
     Raises:
@@ -41,11 +41,11 @@ def run(task: Task, position: Position, slices: Sequence[Array]) -> list[Array]:
     return recipe(task, local, position, list(slices))
 
 
-def _plain(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _plain(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     return task.bind(slices, local.params)
 
 
-def _iota(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _iota(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Count from the slice's place."""
     dim = local.params["dimension"]
     counts = task.bind(slices, local.params)[0]
@@ -53,14 +53,14 @@ def _iota(task: Task, local: Operation, position: Position, slices: list[Array])
     return [counts + jnp.asarray(start, counts.dtype)]
 
 
-def _place_numbers(task: Task, local: Operation, position: Position, dims: range) -> tuple[Array, Array]:
+def _place_numbers(task: LocalTask, local: Operation, position: Position, dims: range) -> tuple[Array, Array]:
     """High and low words of the row-major number that each element of the slice has in the whole result.
 
     Only dimensions in `dims` count.
     """
-    whole, shape = task.operation.results[0].shape, local.results[0].shape
+    full, shape = task.operation.results[0].shape, local.results[0].shape
     placement = task.result_placement(0)
-    num_elements = math.prod(whole[dims.start : dims.stop])
+    num_elements = math.prod(full[dims.start : dims.stop])
     # Two words, as Threefry takes them; 64-bit numbers only where 32 bits would wrap.
     dtype: Any = np.uint32 if num_elements <= 2**32 else np.uint64
     number = jnp.zeros([shape[dim] for dim in dims], dtype)
@@ -68,17 +68,17 @@ def _place_numbers(task: Task, local: Operation, position: Position, dims: range
         counts = jax.lax.broadcasted_iota(dtype, number.shape, place)
         start = jnp.asarray(position.index(placement.dims[dim]), dtype) * dtype(shape[dim])
         # Row-major: a step in one dimension is the product of the sizes behind it.
-        number = number + (counts + start) * dtype(math.prod(whole[dim + 1 : dims.stop]))
+        number = number + (counts + start) * dtype(math.prod(full[dim + 1 : dims.stop]))
     high = number >> dtype(32) if dtype is np.uint64 else jnp.zeros_like(number)
     return high.astype(jnp.uint32), number.astype(jnp.uint32)
 
 
-def _iota_2x32(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _iota_2x32(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """The element's number in the whole result, in two words."""
     return list(_place_numbers(task, local, position, range(local.results[0].num_dims)))
 
 
-def _random_bits(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _random_bits(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Threefry: the bits of an element are a hash of the key and of the element's number in the whole tensor."""
     if not getattr(jax.config, "jax_threefry_partitionable", True):
         raise SporaxRuntimeError(
@@ -97,7 +97,7 @@ def _random_bits(task: Task, local: Operation, position: Position, slices: list[
     return [(first ^ second).astype(f"uint{width}")]
 
 
-def _reverse(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _reverse(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Reverse the slice, and send it to the opposite place along every reversed dimension that is sharded."""
     x = task.bind(slices, local.params)[0]
     # Reversed inside of each slice, the slices themselves are still in the old order.
@@ -112,21 +112,21 @@ def _reverse(task: Task, local: Operation, position: Position, slices: list[Arra
 # ------------------------------------------------------------------------------------------- reading at computed places
 
 
-def _gather(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _gather(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Look up what this rank owns; zeros elsewhere, and what an outside index gives once."""
     operand, indices = slices[0], _signed(slices[1])
-    whole, numbers = task.operation.params, local.params["dimension_numbers"]
+    params, numbers = task.operation.params, local.params["dimension_numbers"]
     placement = task.operand_placement(0)
     columns = [
         (column, dim)
         for column, dim in enumerate(numbers.start_index_map)
-        if placement.dims[dim] and whole["slice_sizes"][dim] == 1
+        if placement.dims[dim] and params["slice_sizes"][dim] == 1
     ]
     if not columns:
         return task.bind(slices, local.params)
     owned = jnp.ones(indices.shape[:-1], bool)
     # Only this mode gives an answer for an outside index; others clip, and clipped indices have an owner.
-    inside = _all_inside(indices, task.operation) if "FILL" in str(whole["mode"]) else owned
+    inside = _all_inside(indices, task.operation) if "FILL" in str(params["mode"]) else owned
     for column, dim in columns:
         place, mine = _local_place(task, local, position, indices[..., column], dim)
         # Any legal place will do for rows of others: what is read there is masked below.
@@ -136,10 +136,10 @@ def _gather(task: Task, local: Operation, position: Position, slices: list[Array
     values = task.bind([operand, indices], {**local.params, "unique_indices": False})[0]
     masks = [_beside_window(mask, numbers.offset_dims, values.ndim) for mask in (owned & inside, inside)]
     values = jnp.where(masks[0], values, jnp.zeros_like(values))
-    if "FILL" in str(whole["mode"]):
+    if "FILL" in str(params["mode"]):
         # The results are partial sums: one rank alone may answer for an index that no rank has.
-        answers = ~masks[1] & (position.index(task.axes_of(Kind.REDUCE)) == 0)
-        values = jnp.where(answers, _fill_value(whole["fill_value"], values.dtype), values)
+        answers = ~masks[1] & (position.index(task.axes_of(FactorKind.REDUCE)) == 0)
+        values = jnp.where(answers, _fill_value(params["fill_value"], values.dtype), values)
     return [values]
 
 
@@ -149,11 +149,11 @@ def _signed(indices: Array) -> Array:
     return indices.astype(np.int64 if indices.dtype.itemsize == 8 else np.int32)
 
 
-def _local_place(task: Task, local: Operation, position: Position, index: Array, dim: int) -> tuple[Array, Array]:
+def _local_place(task: LocalTask, local: Operation, position: Position, index: Array, dim: int) -> tuple[Array, Array]:
     """An index into a sharded dimension counted from the slice's start, and whether the slice has it."""
-    whole, size = task.operation.operands[0].shape[dim], local.operands[0].shape[dim]
+    num_rows, size = task.operation.operands[0].shape[dim], local.operands[0].shape[dim]
     start = jnp.asarray(position.index(task.operand_placement(0).dims[dim]) * size, index.dtype)
-    place = jnp.clip(index, 0, whole - 1) - start
+    place = jnp.clip(index, 0, num_rows - 1) - start
     return place, (place >= 0) & (place < size)
 
 
@@ -186,10 +186,10 @@ def _fill_value(fill: Any, dtype: Any) -> Array:
 # ------------------------------------------------------------------------------------------- writing at computed places
 
 
-def _scatter(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _scatter(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Write what falls into this rank's slice. Where ranks hold different updates, the first of them holds the operand."""
     operand, indices, updates = slices
-    reduced = task.axes_of(Kind.REDUCE)
+    reduced = task.axes_of(FactorKind.REDUCE)
     # Partial results are added later, so the operand may be in one of them only.
     neutral = _NEUTRAL.get(local.name)
     if reduced and neutral is not None:
@@ -238,7 +238,7 @@ def _window_extents(scatter: Operation) -> tuple[int, ...]:
 # ------------------------------------------------------------------------------------------------------------ windows
 
 
-def _convolution(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _convolution(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Fetch borders of the input's spatial dimensions; what they cover is no longer padding."""
     x, kernel = slices
     padding = list(local.params["padding"])
@@ -251,7 +251,7 @@ def _convolution(task: Task, local: Operation, position: Position, slices: list[
     return task.bind([x, kernel], {**local.params, "padding": tuple(padding)})
 
 
-def _window(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def _window(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Fetch borders of the dimensions that windows slide over, and leave out what no window of this slice sees."""
     padding = list(local.params["padding"])
     edge = _EDGES.get(local.name, _zero)(slices[0].dtype)
@@ -284,7 +284,7 @@ _EDGES: dict[str, Callable[[Any], Any]] = {"reduce_window_max": _lowest, "reduce
 """What windows see beyond the edges of the tensor; zero for all others."""
 
 
-def _border(task: Task, operand: int, dim: int) -> tuple[Border | None, Axes]:
+def _border(task: LocalTask, operand: int, dim: int) -> tuple[Border | None, Axes]:
     """What a sharded window dimension needs of its neighbours; None when it is not sharded or has no windows."""
     for number in task.rule.operands[operand][dim]:
         window, axes = task.rule.factors[number].window, task.assignment[number]
@@ -293,7 +293,9 @@ def _border(task: Task, operand: int, dim: int) -> tuple[Border | None, Axes]:
     return None, ()
 
 
-def _with_borders(task: Task, position: Position, x: Array, dim: int, axes: Axes, border: Border, edge: Any) -> Array:
+def _with_borders(
+    task: LocalTask, position: Position, x: Array, dim: int, axes: Axes, border: Border, edge: Any
+) -> Array:
     """The slice with the neighbours' ends on both sides; `edge` beyond the ends of the tensor."""
     parts, size = num_parts(task.mesh, axes), x.shape[dim]
     pieces = [x]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from sporax.ir.config.parallel_config import ParallelConfig
 Array = jax.Array
 """A jax.Array or a tracer."""
 
+_lock = threading.Lock()
 DEVICE_NORM = "device_local_norm"
 """Name of the norm over all gradients of a rank."""
 
@@ -37,12 +38,14 @@ class LocalNorms:
         by_parameter: whether the norm of every gradient is reported.
         total: whether the norm over all gradients of a rank is.
         folder: where norms are saved; "" to print them.
+        saved: how many steps this process has saved in each folder. Steps are counted here, since programs carry no number.
     """
 
     ranks: tuple[int, ...]
     by_parameter: bool
     total: bool
-    folder: str = ""
+    folder: str
+    saved: Counter[Path] = field(compare=False)
 
     def watch(self, parameters: Sequence[str], gradients: Sequence[Array], place: Array) -> None:
         """Tell the norms of one rank's gradients, from inside of its program.
@@ -69,37 +72,34 @@ class LocalNorms:
         rank = self.ranks[int(place)]
         values = dict(zip(names, np.asarray(norms), strict=True))
         if self.folder:
-            _save(Path(self.folder) / f"rank_{rank}", values)
+            self._save(Path(self.folder) / f"rank_{rank}", values)
         else:
             print("".join(f"{_label(name)} on rank {rank}: {value:.7g}\n" for name, value in values.items()), end="")
 
+    def _save(self, folder: Path, values: dict[str, Any]) -> None:
+        """One file for each norm, numbered by the steps that this process has saved in the folder."""
+        # Callbacks of several devices of one process come from several threads.
+        with _lock:
+            number = self.saved[folder]
+            self.saved[folder] += 1
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in values.items():
+            np.save(folder / f"{name}_float32_{number}.npy", value)
 
-def local_norms(config: ParallelConfig, ranks: Sequence[int]) -> LocalNorms | None:
+
+def local_norms(config: ParallelConfig, ranks: Sequence[int], saved: Counter[Path]) -> LocalNorms | None:
     """What `config` asks to be told; None for nothing.
 
     Args:
         config: the user's settings.
         ranks: the rank at every place of the mesh, row-major.
+        saved: how many steps this process has saved in each folder; changed by programs that save.
     """
     if not (config.dump_local_norm or config.dump_device_local_norm):
         return None
-    return LocalNorms(tuple(ranks), config.dump_local_norm, config.dump_device_local_norm, config.dump_local_norm_path)
-
-
-# Steps are counted here, since programs carry no number of their own.
-_steps: Counter[Path] = Counter()
-_lock = threading.Lock()
-
-
-def _save(folder: Path, values: dict[str, Any]) -> None:
-    """One file for each norm, numbered by the steps that this process has saved in the folder."""
-    # Callbacks of several devices of one process come from several threads.
-    with _lock:
-        number = _steps[folder]
-        _steps[folder] += 1
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, value in values.items():
-        np.save(folder / f"{name}_float32_{number}.npy", value)
+    return LocalNorms(
+        tuple(ranks), config.dump_local_norm, config.dump_device_local_norm, config.dump_local_norm_path, saved
+    )
 
 
 def _label(name: str) -> str:

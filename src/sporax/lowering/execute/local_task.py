@@ -15,7 +15,7 @@ from jax.extend.core import Primitive
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Axes, Placement
 from sporax.lowering.execute.permute import permute
-from sporax.planner.rules import Assignment, Kind, Operation, Rule, placements
+from sporax.planner.rules import Assignment, FactorKind, Operation, Rule, placements
 
 Array = jax.Array
 """A jax.Array or a tracer."""
@@ -56,7 +56,7 @@ class DevicePosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LocalTask:
     """One equation to run on slices.
 
     Attributes:
@@ -87,7 +87,7 @@ class Task:
         """Where a result is."""
         return placements(self.rule, self.assignment)[1][number]
 
-    def axes_of(self, kind: Kind) -> Axes:
+    def axes_of(self, kind: FactorKind) -> Axes:
         """All axes that are assigned to factors of one kind."""
         factors = zip(self.rule.factors, self.assignment, strict=True)
         return tuple(axis for factor, axes in factors if factor.kind is kind for axis in axes)

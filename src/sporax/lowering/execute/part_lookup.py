@@ -22,7 +22,7 @@ from jax.interpreters import ad, mlir
 
 from sporax.ir.operation import Operation
 from sporax.ir.uneven import UnevenRows
-from sporax.lowering.execute.local_task import Array, Position, Task
+from sporax.lowering.execute.local_task import Array, LocalTask, Position
 
 Rows = tuple[int, ...]
 
@@ -48,7 +48,7 @@ def part_lookup(table: Array, indices: Array, rows: Rows, offsets: Rows) -> Arra
 # ----------------------------------------------------------------------------------------------------------- the places
 
 
-def _places(indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], first: Any, count: int) -> Array:
+def _positions(indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], first: Any, count: int) -> Array:
     """Where each index points in a table whose parts begin at `starts`; -1 for one that is not in its part.
 
     Args:
@@ -75,28 +75,28 @@ def _starts(num_rows: int, parts: UnevenRows) -> Sequence[int]:
     return parts.starts if num_rows == parts.num_rows else range(0, parts.num_stored, parts.block)
 
 
-def _find(table: Array, places: Array) -> Array:
+def _find(table: Array, positions: Array) -> Array:
     # -1 would count from the end; one past the end is filled with zeros.
-    rows_found = jnp.where(places < 0, table.shape[0], places)
+    rows_found = jnp.where(positions < 0, table.shape[0], positions)
     return jnp.take(table, rows_found, 0, mode="fill", fill_value=0)
 
 
-def _sum_up(values: Array, places: Array, num_rows: int) -> Array:
-    rows_found = jnp.where(places < 0, num_rows, places).reshape(-1)
+def _sum_up(values: Array, positions: Array, num_rows: int) -> Array:
+    rows_found = jnp.where(positions < 0, num_rows, positions).reshape(-1)
     # Rows that no index names get a gradient of zero.
-    columns = values.shape[places.ndim :]
+    columns = values.shape[positions.ndim :]
     zeros = jnp.zeros((num_rows, *columns), values.dtype)
     return zeros.at[rows_found].add(values.reshape(-1, *columns), mode="drop")
 
 
 def _lookup(table: Array, indices: Array, *, rows: Rows, offsets: Rows) -> Array:
     starts = _starts(table.shape[0], UnevenRows(rows))
-    return _find(table, _places(indices, rows, offsets, starts, 0, len(rows)))
+    return _find(table, _positions(indices, rows, offsets, starts, 0, len(rows)))
 
 
 def _update(values: Array, indices: Array, *, rows: Rows, offsets: Rows, num_rows: int) -> Array:
     starts = _starts(num_rows, UnevenRows(rows))
-    return _sum_up(values, _places(indices, rows, offsets, starts, 0, len(rows)), num_rows)
+    return _sum_up(values, _positions(indices, rows, offsets, starts, 0, len(rows)), num_rows)
 
 
 # --------------------------------------------------------------------------------------------------- between the two forms
@@ -194,36 +194,38 @@ ad.primitive_transposes[part_update_p] = _update_transpose
 # ------------------------------------------------------------------------------------------------------ on one rank's slices
 
 
-def _local_places(task: Task, position: Position, indices: Array, num_rows: int, axes: tuple[int, ...]) -> Array:
-    """As `_places`, in the blocks that this rank has."""
+def _local_positions(
+    task: LocalTask, position: Position, indices: Array, num_rows: int, axes: tuple[int, ...]
+) -> Array:
+    """As `_positions`, in the blocks that this rank has."""
     params = task.operation.params
     block = UnevenRows(params["rows"]).block
     count = num_rows // block
     first = position.index(axes) * count
     starts = range(0, num_rows, block)
-    return _places(indices, params["rows"], params["offsets"], starts, first, count)
+    return _positions(indices, params["rows"], params["offsets"], starts, first, count)
 
 
-def local_lookup(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def local_lookup(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Recipe of ``part_lookup``."""
     table, indices = slices
     axes = task.operand_placement(0).dims[0]
     # Without axes the whole table is here, and the plain form needs no offsets.
     if not axes:
         return task.bind(slices, local.params)
-    return [_find(table, _local_places(task, position, indices, table.shape[0], axes))]
+    return [_find(table, _local_positions(task, position, indices, table.shape[0], axes))]
 
 
-def local_update(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def local_update(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Recipe of ``part_update``."""
     values, indices = slices
     num_rows, axes = local.results[0].shape[0], task.result_placement(0).dims[0]
     if not axes:
         return task.bind(slices, local.params)
-    return [_sum_up(values, _local_places(task, position, indices, num_rows, axes), num_rows)]
+    return [_sum_up(values, _local_positions(task, position, indices, num_rows, axes), num_rows)]
 
 
-def local_fill(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+def local_fill(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Recipe of ``fill_spare_rows``."""
     dim = task.operation.params["dim"]
     axes = task.operand_placement(0).dims[dim]

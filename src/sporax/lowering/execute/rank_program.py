@@ -21,7 +21,7 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
 from sporax.lowering.execute.fused_transfers import redistribute_fused
 from sporax.lowering.execute.local_norms import LocalNorms
-from sporax.lowering.execute.local_task import DevicePosition, Task
+from sporax.lowering.execute.local_task import DevicePosition, LocalTask
 from sporax.lowering.execute.redistribute import apply_redistribution
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy
@@ -60,7 +60,7 @@ def rank_program(
         num_constants = len(step.constants)
         constants = [
             # Python numbers among the constants have no shape to slice.
-            runner.cut(jnp.asarray(value) if not hasattr(value, "dtype") else value, placement)
+            runner.slice_of(jnp.asarray(value) if not hasattr(value, "dtype") else value, placement)
             for value, placement in zip(step.constants, plan.inputs[:num_constants], strict=True)
         ]
         return runner.run([*constants, *arguments])
@@ -113,7 +113,7 @@ class _Runner:
             for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True))
         ]
 
-    def cut(self, array: Array, placement: Placement) -> Array:
+    def slice_of(self, array: Array, placement: Placement) -> Array:
         """This rank's slice of an array that every rank has whole."""
         for dim, axes in enumerate(placement.dims):
             if axes:
@@ -139,7 +139,7 @@ class _Runner:
         if equation.bodies:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
-        task = Task(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
+        task = LocalTask(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
         # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
             return local_equations.run(task, DevicePosition(self.axis_names), operands)

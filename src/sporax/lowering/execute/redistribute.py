@@ -31,7 +31,7 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
     if not plan.moves:
         # An array without elements has another slice without any move.
         return x if x.shape == plan.local_target else jnp.zeros(plan.local_target, x.dtype)
-    # A dimension that several axes cut is split, so that each move sees a dimension of its own.
+    # A dimension sharded over several axes is split, so that each move sees a dimension of its own.
     x = jnp.reshape(x, plan.factored)
     for move in plan.moves:
         x = apply_move(x, move, axis_names)

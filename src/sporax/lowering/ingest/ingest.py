@@ -85,18 +85,18 @@ def ingest(
         aliases: pairs of a result and the argument whose place it takes at the next step.
     """
     described = list(inputs) or [(Role.DATA, f"input {number}") for number in range(len(jaxpr.jaxpr.invars))]
-    whole = _read_whole(jaxpr, described, "")
-    offset = len(whole.constants)
+    full = _read(jaxpr, described, "")
+    offset = len(full.constants)
     # Constants come before arguments in the graph, so positions shift by their number.
     pairs = tuple((output, argument + offset) for output, argument in aliases)
-    return replace(whole, graph=replace(whole.graph, aliases=pairs))
+    return replace(full, graph=replace(full.graph, aliases=pairs))
 
 
 _Env = dict[Any, "int | Literal"]
 """What a variable of the jaxpr stands for: a tensor's number, or a literal that was handed to a call."""
 
 
-def _read_whole(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) -> Ingested:
+def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) -> Ingested:
     """The graph of a whole program or body; arguments are called as `inputs` say."""
     reader = _Reader()
     # Values that were closed over are inputs of the graph, too: their placements are part of the plan.
@@ -203,7 +203,7 @@ class _Reader:
         for name in _BODIES[str(eqn.primitive.name)]:
             value = eqn.params[name]
             for body in value if isinstance(value, tuple | list) else (value,):
-                bodies.append(_read_whole(body, self._names_inside(eqn, env, len(body.jaxpr.invars)), stack))
+                bodies.append(_read(body, self._names_inside(eqn, env, len(body.jaxpr.invars)), stack))
         self._operator(eqn, env, stack, bodies)
 
     def _names_inside(self, eqn: JaxprEqn, env: _Env, count: int) -> list[tuple[Role, str]]:
@@ -213,12 +213,12 @@ class _Reader:
         if str(eqn.primitive.name) == "while":
             return [unnamed] * count
         # Rows of stacked inputs are slices of a variable, and not the variable itself.
-        whole = sum(scan_numbers(eqn.params)) if str(eqn.primitive.name) == "scan" else count
+        num_passed = sum(scan_numbers(eqn.params)) if str(eqn.primitive.name) == "scan" else count
         first = len(eqn.invars) - count  # the index of a branch
         atoms = [_look_up(env, var) for var in eqn.invars[first:]]
         names = [unnamed if isinstance(atom, Literal) else self.variables.get(atom, unnamed) for atom in atoms]
         return [
-            item if number < whole and item[0] in (Role.PARAMETER, Role.STATE) else unnamed
+            item if number < num_passed and item[0] in (Role.PARAMETER, Role.STATE) else unnamed
             for number, item in enumerate(names)
         ]
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from sporax.ir.graph import Operator
-from sporax.ir.marks import Cuts, DerivativeMark, OperatorMark
+from sporax.ir.marks import FROM_FILE, DerivativeMark, OperatorMark, Shardings
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.planner.pins.named_strategies import FROM_FILE
 
 
-def with_strategies(step: Ingested, strategies: Mapping[int, Cuts]) -> Ingested:
-    """The same step, its operators cut as `strategies` say, by number of the call."""
+def with_strategies(step: Ingested, strategies: Mapping[int, Shardings]) -> Ingested:
+    """The same step, its operators sharded as `strategies` say, by number of the call."""
     bodies = [tuple(with_strategies(body, strategies) for body in equation.bodies) for equation in step.equations]
     operators = [
         replace(_overridden(operator, strategies), bodies=tuple(body.graph for body in inner))
@@ -23,20 +22,20 @@ def with_strategies(step: Ingested, strategies: Mapping[int, Cuts]) -> Ingested:
     return replace(step, graph=replace(step.graph, operators=tuple(operators)), equations=tuple(equations))
 
 
-def _overridden(operator: Operator, strategies: Mapping[int, Cuts]) -> Operator:
+def _overridden(operator: Operator, strategies: Mapping[int, Shardings]) -> Operator:
     """An operator; a mark with its new strategy."""
     mark: Any = operator.mark
     if isinstance(mark, OperatorMark):
         # The derivative follows its operator, so both get the new strategy.
-        mark = _cut(mark, strategies)
+        mark = _sharded(mark, strategies)
     elif isinstance(mark, DerivativeMark) and isinstance(mark.of, OperatorMark):
-        mark = replace(mark, of=_cut(mark.of, strategies))
+        mark = replace(mark, of=_sharded(mark.of, strategies))
     else:
         return operator
     return replace(operator, operation=replace(operator.operation, params={**operator.operation.params, "mark": mark}))
 
 
-def _cut(mark: OperatorMark, strategies: Mapping[int, Cuts]) -> OperatorMark:
+def _sharded(mark: OperatorMark, strategies: Mapping[int, Shardings]) -> OperatorMark:
     if mark.number not in strategies:
         return mark
     # Noted, so that reports can say where the strategy is from.

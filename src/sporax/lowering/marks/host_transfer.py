@@ -16,8 +16,8 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
-from sporax.lowering.flat_program import closed_jaxpr
 from sporax.lowering.jax_versions import computed_on
+from sporax.lowering.rewriter import JaxprRewriter, needed, num_bytes
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 _HOST_WORK = "device_host"
@@ -79,27 +79,33 @@ def is_on_host(array: Any) -> bool:
 
 def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same program; what comes from one memory is not brought to the other one to be brought back."""
-    origin: dict[Var, Any] = {}
-    same: dict[Var, Any] = {}
-    eqns: list[JaxprEqn] = []
-    for eqn in program.jaxpr.eqns:
-        eqn = eqn.replace(invars=[same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars])
-        if moves(eqn):
-            (before,), (after,) = eqn.invars, eqn.outvars
-            # Back to where it came from: the first array is still there.
-            first = origin.get(before) if isinstance(before, Var) else None
-            if first is not None and space_of(first) == eqn.params["devices"][0]:
-                same[after] = first
-                continue
-            # A transfer to the memory in which the value is already.
-            if isinstance(before, Var) and space_of(before) == eqn.params["devices"][0]:
-                same[after] = before
-                continue
-            origin[after] = before
-        eqns.append(eqn)
-    jaxpr = program.jaxpr
-    outvars = [same.get(var, var) if isinstance(var, Var) else var for var in jaxpr.outvars]
-    return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, outvars, _read(eqns, outvars))
+    return _WithoutRoundTrips(program).run()
+
+
+class _WithoutRoundTrips(JaxprRewriter):
+    def __init__(self, program: ClosedJaxpr) -> None:
+        super().__init__(program)
+        self.origin: dict[Var, Any] = {}
+
+    def visit(self, eqn: JaxprEqn) -> None:
+        if not moves(eqn):
+            self.keep(eqn)
+            return
+        before, target = self.read(eqn.invars[0]), eqn.params["devices"][0]
+        # Back to where it came from, where the first array still is; or to the memory in which the value is already.
+        for there in (self.origin.get(before), before) if isinstance(before, Var) else ():
+            if there is not None and space_of(there) == target:
+                self.rename(eqn.outvars, [there])
+                return
+        self.origin[eqn.outvars[0]] = before
+        self.keep(eqn)
+
+    def run(self) -> ClosedJaxpr:
+        self.walk()
+        results = list(map(self.read, self.program.jaxpr.outvars))
+        # A transfer whose result only other transfers read that are gone is no longer needed.
+        self.eqns = needed(self.eqns, results, moves)
+        return self.finish(results)
 
 
 def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
@@ -111,7 +117,7 @@ def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
     for eqn in getattr(program, "jaxpr", program).eqns:
         if moves(eqn):
             direction = "to host" if eqn.params["devices"][0] == HOST else "to device"
-            entries.append((direction, _num_bytes(eqn.outvars[0])))
+            entries.append((direction, num_bytes(eqn.outvars[0])))
         # Loops and calls have programs of their own.
         for body in eqn.params.values():
             if isinstance(body, ClosedJaxpr | Jaxpr):
@@ -121,28 +127,16 @@ def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
 
 def moves(eqn: JaxprEqn) -> bool:
     """Whether an equation brings one array to a memory."""
-    places = eqn.params.get("devices", ())
-    return eqn.primitive.name == "device_put" and len(places) == 1 and isinstance(places[0], jax.memory.Space)
+    targets = eqn.params.get("devices", ())
+    return eqn.primitive.name == "device_put" and len(targets) == 1 and isinstance(targets[0], jax.memory.Space)
+
+
+def transferred(writer: JaxprRewriter, atom: Any, space: Any) -> Any:
+    """Write a transfer of a value to a memory; gives the value there."""
+    # JAX builds the equation, so that its parameters fit the version of JAX.
+    return writer.emit(lambda array: jax.device_put(array, space), atom)[0]
 
 
 def space_of(var: Any) -> Any:
     """The memory in which a value is."""
     return getattr(var.aval, "memory_space", DEVICE)
-
-
-def _num_bytes(var: Var) -> int:
-    aval: Any = var.aval
-    return int(aval.size * aval.dtype.itemsize)
-
-
-def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
-    """The equations without transfers that no one reads."""
-    outputs = {var for var in outvars if isinstance(var, Var)}
-    kept: list[JaxprEqn] = []
-    # Last to first, so that a transfer whose only reader was removed is removed, too.
-    for eqn in reversed(eqns):
-        if moves(eqn) and eqn.outvars[0] not in outputs:
-            continue
-        outputs.update(var for var in eqn.invars if isinstance(var, Var))
-        kept.append(eqn)
-    return kept[::-1]

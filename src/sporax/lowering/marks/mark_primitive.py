@@ -8,7 +8,6 @@ the plan brings it to the placement of that tensor. Without a plan a mark compil
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
-from sporax.ir.marks import DerivativeMark, GradientMark, KeptMark, LossMark, Mark, RowsMark, WeightMark
+from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, RowsMark, SavedMark, WeightMark
 
 Array = jax.Array
 """A jax.Array or a tracer."""
@@ -27,34 +26,29 @@ mark_p = Primitive(MARK)
 # A mark may join several tensors, such as all operands of an operator.
 mark_p.multiple_results = True
 
-# Numbers tell calls of one operator apart, also across steps of the process.
-_numbers = itertools.count()
 
-
-def next_number() -> int:
-    """A number for a new mark."""
-    return next(_numbers)
-
-
-def apply_mark(arrays: Sequence[Array], mark: Mark | KeptMark | RowsMark) -> list[Array]:
+def apply_mark(arrays: Sequence[Array], mark: Mark | SavedMark | RowsMark) -> list[Array]:
     """The same arrays, marked."""
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 
 
-@mark_p.def_impl  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _run(*arrays: Array, mark: Mark) -> list[Array]:
     return list(arrays)
 
 
-@mark_p.def_abstract_eval  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _abstract(*avals: Any, mark: Mark) -> list[Any]:
     return list(avals)
+
+
+# Called and not written as decorators, which have no types.
+mark_p.def_impl(_run)
+mark_p.def_abstract_eval(_abstract)
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> tuple[list[Array], list[Array]]:
     positions = tuple(number for number, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero))
     # These speak of values of the first pass alone: a tangent passes without one.
-    if isinstance(mark, GradientMark | KeptMark | LossMark | RowsMark | WeightMark):
+    if isinstance(mark, GradientMark | SavedMark | LossMark | RowsMark | WeightMark):
         return apply_mark(primals, mark), list(tangents)
     # A derivative of a derivative keeps the mark of the first pass, with fewer positions.
     if isinstance(mark, DerivativeMark):

@@ -6,10 +6,11 @@ traced inside, and of several the innermost one counts. Paths of operators leave
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+
+from sporax.lowering.marks.numbers import next_number
 
 _TAG = re.compile(r"recompute-(\d+)-([a-z]*)")
 _OFFLOAD = "offload-"
@@ -21,9 +22,6 @@ _LETTERS: Mapping[str, str] = {
     "p": "parallel_optimizer_comm_recompute",
     "s": "recompute_slice_activation",
 }
-
-# From 1: number 0 belongs to KEEP.
-_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class RecomputeTag:
 
 def new_tag(**settings: bool) -> RecomputeTag:
     """A tag for one more call, with settings as the attributes of `RecomputeTag`."""
-    return RecomputeTag(next(_numbers), **settings)
+    return RecomputeTag(next_number(), **settings)
 
 
 KEEP = RecomputeTag(0, keep=True)
@@ -74,8 +72,8 @@ def innermost_tag(stack: str) -> RecomputeTag | None:
         return None
     number, letters = matches[-1]
     # Letters say what is on; defaults of the class would turn others on as well.
-    said = {field.name: False for field in fields(RecomputeTag) if field.name != "number"}
-    return RecomputeTag(int(number), **{**said, **{_LETTERS[letter]: True for letter in letters}})
+    unset = {field.name: False for field in fields(RecomputeTag) if field.name != "number"}
+    return RecomputeTag(int(number), **{**unset, **{_LETTERS[letter]: True for letter in letters}})
 
 
 def tag_path(stack: str) -> str:

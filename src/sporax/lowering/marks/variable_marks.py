@@ -7,13 +7,13 @@ saves a second trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, Var
 
-from sporax.lowering.flat_program import closed_jaxpr, flat
+from sporax.lowering.rewriter import JaxprRewriter, bodies_of, flat, variables
 
 _read_p = Primitive("read_variable")
 
@@ -34,14 +34,17 @@ def number_of_read(eqn: JaxprEqn) -> int | None:
     return int(eqn.params["number"]) if eqn.primitive is _read_p else None
 
 
-@_read_p.def_impl  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _run(array: jax.Array, number: int) -> jax.Array:
     return array
 
 
-@_read_p.def_abstract_eval  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _abstract(aval: Any, number: int) -> Any:
     return aval
+
+
+# Called and not written as decorators, which have no types.
+_read_p.def_impl(_run)
+_read_p.def_abstract_eval(_abstract)
 
 
 def with_arguments(closed: ClosedJaxpr, numbers: Sequence[int], shapes: Sequence[Any]) -> ClosedJaxpr | None:
@@ -52,44 +55,47 @@ def with_arguments(closed: ClosedJaxpr, numbers: Sequence[int], shapes: Sequence
         numbers: of the variables that become arguments, in order; all that are read are among them.
         shapes: their shapes and dtypes.
     """
-    program = flat(closed)
     arguments = [Var(jax.core.ShapedArray(shape.shape, shape.dtype)) for shape in shapes]
-    argument_of = dict(zip(numbers, arguments, strict=True))
-    same: dict[Any, Var] = {}
-    eqns: list[JaxprEqn] = []
-    for eqn in program.jaxpr.eqns:
+    writer = _WithArguments(flat(closed), dict(zip(numbers, arguments, strict=True)))
+    try:
+        return writer.run()
+    except _NoArgumentError:
+        return None
+
+
+class _NoArgumentError(Exception):
+    """A read cannot become an argument."""
+
+
+class _WithArguments(JaxprRewriter):
+    def __init__(self, program: ClosedJaxpr, argument_of: Mapping[int, Var]) -> None:
+        super().__init__(program)
+        self.argument_of = argument_of
+
+    def visit(self, eqn: JaxprEqn) -> None:
         if eqn.primitive is _read_p:
-            argument = argument_of[eqn.params["number"]]
-            aval: Any = eqn.outvars[0].aval
-            given: Any = argument.aval
+            argument = self.argument_of[eqn.params["number"]]
+            value: Any = eqn.outvars[0].aval
+            taken: Any = argument.aval
             # A weakly typed array or another dtype would change the program when it becomes an argument.
-            if (aval.shape, aval.dtype, aval.weak_type) != (given.shape, given.dtype, False):
-                return None
-            same[eqn.outvars[0]] = argument
-            continue
+            if (value.shape, value.dtype, value.weak_type) != (taken.shape, taken.dtype, False):
+                raise _NoArgumentError
+            self.rename(eqn.outvars, [argument])
         # Inside of a loop the read would have to become an input of the loop.
-        if any(map(_reads, _bodies(eqn))):
-            return None
-        if any(isinstance(var, Var) and var in same for var in eqn.invars):
-            eqn = eqn.replace(invars=[same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars])
-        eqns.append(eqn)
-    jaxpr = program.jaxpr
-    outvars = [same.get(var, var) if isinstance(var, Var) else var for var in jaxpr.outvars]
-    # Without the values that variables have now, which would stay alive with the program.
-    used = {var for var in (*outvars, *(var for eqn in eqns for var in eqn.invars)) if isinstance(var, Var)}
-    consts = {var: value for var, value in zip(jaxpr.constvars, program.consts, strict=True) if var in used}
-    return closed_jaxpr(list(consts), list(consts.values()), [*arguments, *jaxpr.invars], outvars, eqns)
+        elif any(map(_reads, bodies_of(eqn))):
+            raise _NoArgumentError
+        else:
+            self.keep(eqn)
+
+    def run(self) -> ClosedJaxpr:
+        self.walk()
+        results = list(map(self.read, self.program.jaxpr.outvars))
+        # Without the values that variables have now, which would stay alive with the program.
+        used = set(variables([*results, *(atom for eqn in self.eqns for atom in eqn.invars)]))
+        self.constants = {var: value for var, value in self.constants.items() if var in used}
+        return self.finish(results, [*self.argument_of.values(), *self.program.jaxpr.invars])
 
 
 def _reads(jaxpr: Jaxpr) -> bool:
     """Whether variables are read in it."""
-    return any(eqn.primitive is _read_p or any(map(_reads, _bodies(eqn))) for eqn in jaxpr.eqns)
-
-
-def _bodies(eqn: JaxprEqn) -> Iterator[Jaxpr]:
-    for value in eqn.params.values():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(item, ClosedJaxpr):
-                yield item.jaxpr
-            elif isinstance(item, Jaxpr):
-                yield item
+    return any(eqn.primitive is _read_p or any(map(_reads, bodies_of(eqn))) for eqn in jaxpr.eqns)

@@ -1,7 +1,7 @@
 """Changes of a step's jaxpr that make it need less memory or less time to compile, before it is planned or compiled.
 
-The facade leaves *tags* while it traces (`lowering.marks.tags`), and `KeptMark`s. The passes here read them. They work on flat
-programs, calls written out in their caller's place (`lowering.flat_program`):
+The facade leaves *tags* while it traces (`lowering.marks.tags`), and `SavedMark`s. The passes here read them. They work on flat
+programs, calls written out in their caller's place (`lowering.rewriter`):
 
     pass_order       the passes in their order, as one function
     recompute        the backward pass computes again what the forward pass need not keep; what plans say of it

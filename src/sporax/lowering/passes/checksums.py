@@ -19,8 +19,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from sporax.lowering.flat_program import closed_jaxpr
 from sporax.lowering.ingest.ingest import path_of
+from sporax.lowering.rewriter import closed_jaxpr
 
 _UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 _LONG, _HALF = 64, 32

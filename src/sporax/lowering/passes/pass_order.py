@@ -1,54 +1,154 @@
 """All passes over a step's jaxpr in their order, and the compiler options that go with them.
 
-A program says by *tags* which passes it wants (`sporax.runtime.state.frames.note_tag`):
+`PASSES` is the list: each entry has the tags that ask for the pass, and one line that says what it does. A program asks by *tags*
+(`sporax.runtime.state.frames.note_tag`):
 
     "recompute"        calls or operators were marked for recomputation
     "recompute auto"   the planner chooses what is computed again
-    "host"             operators or variables belong on the host
     "offload"          activations of marked Cells and operators wait in host memory
-    "offload kept"     so does what is kept for recomputed Cells
-    "offload to files" what is kept for recomputed Cells waits in files
+    "offload kept"     so does what recomputed Cells store
+    "offload to files" what recomputed Cells store waits in files
+    "host"             operators or variables belong on the host
     "blocks"           repeated blocks should become loops
+
+Next to the list are the ways in which passes are applied: to a function (`rewritten`), to a step whose variables are stacks
+(`rewritten_with_stacks`), to the program of one device (`with_hosts`), and to a program before it is planned (`passed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.ingest.ingest import written_out
 from sporax.lowering.marks.host_transfer import to_device, to_host, without_round_trips
-from sporax.lowering.passes.host.file_values import Filed, NewFile, with_filed_arguments
+from sporax.lowering.passes.host.file_values import ArrayInFile, NewFile, with_filed_arguments
 from sporax.lowering.passes.host.host_work import in_host_memory
 from sporax.lowering.passes.host.offload import offloaded
 from sporax.lowering.passes.host.row_updates import by_rows, row_update_p
-from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputation, Recomputed, recompute
+from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 from sporax.lowering.passes.repeat.block_loops import in_loops, looped
 from sporax.lowering.passes.repeat.stacked_arguments import Stacked, with_stacked_arguments
+from sporax.lowering.rewriter import flat
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
-KEPT_ON_HOSTS = "offload kept"
+SAVED_ON_HOSTS = "offload kept"
 """The tag of steps that keep in host memory what recomputed Cells need."""
-WAITING = frozenset(("offload", KEPT_ON_HOSTS))
+WAITING = frozenset(("offload", SAVED_ON_HOSTS))
 """The tags of steps with activations that wait for the backward pass in host memory."""
-KEPT_IN_FILES = "offload to files"
+SAVED_IN_FILES = "offload to files"
 """The tag of steps that keep in files what recomputed Cells need."""
 BLOCKS = "blocks"
 """The tag of steps whose repeated blocks become loops."""
 _DISABLED = "xla_disable_hlo_passes"
 
 
+@dataclass(frozen=True, slots=True)
+class PassState:
+    """A program on its way through the passes.
+
+    Attributes:
+        program: flat.
+        tags: of the passes that are wanted.
+        facts: what a first plan says (`plan_facts`); None without plans.
+        chosen: what is computed again next to what is marked.
+        new_file: makes files for what is stored for recomputed Cells, where that goes to disk.
+        calls: what is computed again.
+    """
+
+    program: ClosedJaxpr
+    tags: frozenset[str]
+    facts: PlanFacts | None = None
+    chosen: Chosen | None = None
+    new_file: NewFile | None = None
+    calls: tuple[Recomputed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over the program of a step.
+
+    Attributes:
+        tags: any of them asks for it.
+        summary: what it does.
+        run: the state after it.
+    """
+
+    tags: frozenset[str]
+    summary: str
+    run: Callable[[PassState], PassState]
+
+
+def _recomputed(state: PassState) -> PassState:
+    recomputation = recompute(state.program, state.facts, state.chosen)
+    return replace(state, program=recomputation.program, calls=recomputation.calls)
+
+
+def _offloaded(state: PassState) -> PassState:
+    sent = state.calls if {SAVED_ON_HOSTS, SAVED_IN_FILES}.intersection(state.tags) else ()
+    # Negative numbers cannot collide with those of the user's tags.
+    stored = {var: -number for number, call in enumerate(sent, 1) for var in call.saved}
+    new_file = state.new_file if SAVED_IN_FILES in state.tags else None
+    return replace(state, program=offloaded(state.program, stored, new_file))
+
+
+def _on_host(pass_: Callable[[ClosedJaxpr], ClosedJaxpr]) -> Callable[[PassState], PassState]:
+    def run(state: PassState) -> PassState:
+        # In steps of a plan, each device's program is rewritten (`with_hosts`).
+        return state if state.facts is not None else replace(state, program=pass_(state.program))
+
+    return run
+
+
+PASSES: tuple[Pass, ...] = (
+    # First: only then is it known what is stored and may be sent away.
+    Pass(
+        frozenset(("recompute", AUTO)),
+        "recompute: the backward pass computes again what the forward pass need not store",
+        _recomputed,
+    ),
+    Pass(
+        WAITING | {SAVED_IN_FILES},
+        "offload: activations wait for the backward pass in host memory or in files",
+        _offloaded,
+    ),
+    Pass(
+        frozenset(("host",)),
+        "row updates: lookups, gradients and updates of tables on the host are ids and rows",
+        _on_host(by_rows),
+    ),
+    Pass(
+        frozenset(("host",)),
+        "host work: what the host computes reads and leaves values in host memory",
+        _on_host(in_host_memory),
+    ),
+    # When it is clear what the host itself works on.
+    Pass(
+        frozenset(("host",)),
+        "round trips: transfers that are not needed are left out",
+        lambda state: replace(state, program=without_round_trips(state.program)),
+    ),
+    # Last: the other passes look for single calls, which a loop would hide.
+    Pass(
+        frozenset((BLOCKS,)),
+        "block loops: repeated blocks become one body in a loop",
+        lambda state: replace(state, program=in_loops(state.program)),
+    ),
+)
+"""The passes, in the order in which they run."""
+
+
 def rewritten(
     function: Callable[..., Any],
     tags: Collection[str],
     choose: Callable[[ClosedJaxpr], Chosen] | None = None,
-    filed: Mapping[int, Filed] | None = None,
+    filed: Mapping[int, ArrayInFile] | None = None,
     new_file: NewFile | None = None,
 ) -> Callable[..., Any]:
     """`function` of updated variables, other variables and data, as a program to which the passes have been applied.
@@ -72,9 +172,9 @@ def rewritten(
 
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
         # Flat first: all passes see every equation with its whole name stack.
-        whole = flat(closed)
-        chosen = None if choose is None else choose(whole)
-        final = passed(whole, tags, None, chosen, new_file)[0]
+        flattened = flat(closed)
+        chosen = None if choose is None else choose(flattened)
+        final = passed(flattened, tags, None, chosen, new_file)[0]
         if filed:
             num_updated, num_read = (len(jax.tree.leaves(argument)) for argument in args[:2])
             final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
@@ -102,16 +202,15 @@ def with_hosts(
             results = function(*here)
             return [to_host([result])[0] if number in returned else result for number, result in enumerate(results)]
 
-        whole = flat(jax.make_jaxpr(inside)(*arguments))
-        # Transfers that are not needed fall away last, when it is clear what the host itself works on.
-        return list(jaxpr_as_fun(without_round_trips(in_host_memory(by_rows(whole))))(*arguments))
+        final, _ = passed(flat(jax.make_jaxpr(inside)(*arguments)), ("host",))
+        return list(jaxpr_as_fun(final)(*arguments))
 
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
     return program
 
 
 def rewritten_with_stacks(
-    whole: ClosedJaxpr,
+    flattened: ClosedJaxpr,
     tags: Collection[str],
     choose: Callable[[ClosedJaxpr], Chosen] | None,
     num_updated: int,
@@ -122,15 +221,15 @@ def rewritten_with_stacks(
     """A step with repeated blocks after the passes; it takes and returns the variables of its loops as stacks.
 
     Args:
-        whole: flat, of updated variables, other variables and data; its first results are the new values of the first.
+        flattened: flat, of updated variables, other variables and data; its first results are the new values of the first.
         tags, choose: as for `rewritten`.
         num_updated, num_read: how many variables it updates and only reads.
         rows: the positions of the variables that may be in stacks.
         name: of the program.
     """
-    before, _ = _passed_before_loops(whole, tags, None, None if choose is None else choose(whole), None)
-    given = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
-    loops = looped(before, frozenset(given))
+    before, _ = passed(flattened, set(tags) - {BLOCKS}, chosen=None if choose is None else choose(flattened))
+    stackable = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
+    loops = looped(before, frozenset(stackable))
     stacked = with_stacked_arguments(loops, num_updated, num_read, rows.__contains__)
     # A stack takes the place of its variables, so there are fewer first results.
     num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
@@ -165,35 +264,13 @@ def passed(
         chosen: what is computed again next to what is marked.
         new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
     """
-    program, calls = _passed_before_loops(program, tags, facts, chosen, new_file)
-    # Loops come last: the other passes look for single calls, which a loop would hide.
-    if BLOCKS in tags:
-        program = in_loops(program)
-    return program, calls
-
-
-def _passed_before_loops(
-    program: ClosedJaxpr,
-    tags: Collection[str],
-    facts: PlanFacts | None,
-    chosen: Chosen | None,
-    new_file: NewFile | None,
-) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
-    """As `passed`, without the loops."""
-    marked = bool({"recompute", AUTO}.intersection(tags)) or chosen is not None
-    recomputation = recompute(program, facts, chosen) if marked else Recomputation(program)
-    # Recomputation first: only then is it known what is kept and may be sent away.
-    program = recomputation.program
-    if {*WAITING, KEPT_IN_FILES}.intersection(tags):
-        sent = {KEPT_ON_HOSTS, KEPT_IN_FILES}.intersection(tags)
-        # Negative numbers cannot collide with those of the user's tags.
-        kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
-        program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
-    if "host" in tags:
-        if facts is None:  # in steps of a plan, each device's program is rewritten
-            program = in_host_memory(by_rows(program))
-        program = without_round_trips(program)
-    return program, recomputation.calls
+    # Passes see a choice of the planner as they see the tag that asks for one.
+    wanted = frozenset(tags) if chosen is None else frozenset((*tags, AUTO))
+    state = PassState(program, wanted, facts, chosen, new_file)
+    for entry in PASSES:
+        if not entry.tags.isdisjoint(state.tags):
+            state = entry.run(state)
+    return state.program, state.calls
 
 
 def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
@@ -202,7 +279,7 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
     On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
     is there already. Without that pass barriers stay to the end; they cost nothing.
     """
-    ordered = {"recompute", AUTO, *WAITING, KEPT_IN_FILES}.intersection(tags)
+    ordered = {"recompute", AUTO, *WAITING, SAVED_IN_FILES}.intersection(tags)
     if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
         return {_DISABLED: "cse_barrier_expander"}
     return {}

@@ -10,23 +10,26 @@ What XLA makes of calls: it writes each one out in its place. The program that r
 results have the same bits, and neither steps nor XLA's work get shorter; JAX, too, lowers equal operators once by itself. Fewer
 operators in the compiled program cannot be had by calls: of one that is marked against inlining XLA makes a copy of the function
 for each caller, since it takes no others ("Call graph must be flattened before copy insertion"). Two other forms were tried.
-One operator on a stack of operands that do not wait for each other makes steps shorter, and compilation up to 2.8 times as long,
-by a kernel for each slice of the stack. Operators with several operands are refused inside of `shard_map` ("Sharding is
-tuple-shaped but validation shape is not"). What has fewer operators, and compiles sooner, is loops over equal blocks
-(`sporax.lowering.passes.repeat.block_loops`).
+One operator on a stack of operands that do not wait for each other makes steps shorter, and compilation several times as long:
+XLA for CPUs compiles equal kernels once, and a slice at each place of the stack is a kernel of its own. At places that are
+known only at run time slices are equal kernels, and still more work than the operators (1.6 times). Operators with several
+operands are refused inside of `shard_map` ("Sharding is tuple-shaped but validation shape is not"). A program without its
+collectives compiles in 0.8 of the time: a form of the operators alone cannot gain more. Loops over equal blocks
+(`sporax.lowering.passes.repeat.block_loops`) have fewer operators, and other bits; docs/operator_parallel.md has the numbers.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from sporax.base.identity import ByIdentity
+from sporax.lowering.rewriter import bodies_of, with_bodies
 
 _NAMES = {
     "psum": "all_reduce",
@@ -106,8 +109,8 @@ def reused(program: ClosedJaxpr, limit: int) -> tuple[ClosedJaxpr, Reuse]:
     by_owner: dict[ByIdentity, dict[int, Hashable]] = defaultdict(dict)
     for site in chosen:
         by_owner[site.owner][site.position] = site.key
-    writer = _Writer(by_owner)
-    written = writer.closed(program) if chosen else program
+    writer = _Reusing(by_owner)
+    written = writer.body(program) if chosen else program
     return written, Reuse(len(sites), len(chosen), len(writer.subgraphs))
 
 
@@ -122,7 +125,7 @@ def _sites(jaxpr: Jaxpr, seen: set[ByIdentity]) -> Iterator[_Site]:
         if name in _NAMES:
             yield _Site(owner, position, _class_of(eqn))
         elif name in _CONTAINERS:
-            for body in _bodies(eqn):
+            for body in bodies_of(eqn):
                 yield from _sites(body, seen)
 
 
@@ -131,15 +134,6 @@ def _class_of(eqn: JaxprEqn) -> Hashable:
     params = tuple(sorted((name, repr(value)) for name, value in eqn.params.items()))
     # The context has the place of the computation: host or device.
     return str(eqn.primitive.name), params, tuple(atom.aval for atom in eqn.invars), repr(eqn.ctx.compute_type)
-
-
-def _bodies(eqn: JaxprEqn) -> Iterator[Jaxpr]:
-    for value in eqn.params.values():
-        for entry in value if type(value) is tuple else (value,):
-            if isinstance(entry, ClosedJaxpr):
-                yield entry.jaxpr
-            elif isinstance(entry, Jaxpr):
-                yield entry
 
 
 def _chosen(sites: Sequence[_Site], limit: int) -> list[_Site]:
@@ -158,54 +152,48 @@ def _chosen(sites: Sequence[_Site], limit: int) -> list[_Site]:
 # ----------------------------------------------------------------------------------------------------------- writing
 
 
-@dataclass(slots=True)
-class _Writer:
-    """Writes a program with calls.
+class _Reusing:
+    """Writes a program, and the bodies in it, with calls.
+
+    Args:
+        chosen: by body the operators that become calls, with their classes.
 
     Attributes:
-        chosen: by body the operators that become calls, with their classes.
         subgraphs: a call of each function, by class.
-        written: bodies that were written already: what was shared stays shared.
+        written, closed: bodies that were written already: what was shared stays shared.
     """
 
-    chosen: Mapping[ByIdentity, Mapping[int, Hashable]]
-    subgraphs: dict[Hashable, JaxprEqn] = field(default_factory=dict)
-    written: dict[ByIdentity, ClosedJaxpr | Jaxpr] = field(default_factory=dict)
+    def __init__(self, chosen: Mapping[ByIdentity, Mapping[int, Hashable]]) -> None:
+        self.chosen = chosen
+        self.subgraphs: dict[Hashable, JaxprEqn] = {}
+        self.written: dict[ByIdentity, Jaxpr] = {}
+        self.closed: dict[ByIdentity, ClosedJaxpr] = {}
 
-    def closed(self, program: ClosedJaxpr) -> ClosedJaxpr:
-        """A program with its constants."""
-        key = ByIdentity(program)
-        if key not in self.written:
-            self.written[key] = program.replace(jaxpr=self.open(program.jaxpr))
-        return self.written[key]  # type: ignore[return-value]  # of the same kind as its key
+    def body(self, body: Any) -> Any:
+        """A body, with constants or without."""
+        if not isinstance(body, ClosedJaxpr):
+            return self._open(body)
+        key = ByIdentity(body)
+        if key not in self.closed:
+            # Since JAX 0.11 one class stands for both kinds, so a body may be its own `jaxpr`.
+            self.closed[key] = body.replace(jaxpr=self._open(body.jaxpr))
+        return self.closed[key]
 
-    def open(self, jaxpr: Jaxpr) -> Jaxpr:
-        """A body."""
+    def _open(self, jaxpr: Jaxpr) -> Jaxpr:
         key = ByIdentity(jaxpr)
         if key not in self.written:
             chosen = self.chosen.get(key, {})
+            # Constants and names stay, so equations are all that is replaced.
             self.written[key] = jaxpr.replace(
                 eqns=[
                     self._call(chosen[position], eqn) if position in chosen else self._with_bodies(eqn)
                     for position, eqn in enumerate(jaxpr.eqns)
                 ]
             )
-        return self.written[key]  # type: ignore[return-value]  # of the same kind as its key
+        return self.written[key]
 
     def _with_bodies(self, eqn: JaxprEqn) -> JaxprEqn:
-        if str(eqn.primitive.name) not in _CONTAINERS:
-            return eqn
-        return eqn.replace(params={name: self._value(value) for name, value in eqn.params.items()})
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, ClosedJaxpr):
-            return self.closed(value)
-        if isinstance(value, Jaxpr):
-            return self.open(value)
-        # Branches are a tuple; other tuples (axes, shardings, named ones too) are handed on as they are.
-        if type(value) is tuple and any(isinstance(entry, ClosedJaxpr | Jaxpr) for entry in value):
-            return tuple(map(self._value, value))
-        return value
+        return with_bodies(eqn, self.body) if str(eqn.primitive.name) in _CONTAINERS else eqn
 
     def _call(self, key: Hashable, eqn: JaxprEqn) -> JaxprEqn:
         """A call in place of an equation of a class."""

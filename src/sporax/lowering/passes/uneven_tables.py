@@ -28,7 +28,7 @@ from sporax.lowering.execute.part_lookup import (
     rows_of_blocks_p,
 )
 from sporax.lowering.ingest.ingest import Equation, Ingested
-from sporax.planner.rules import Kind, Rule, rule_for
+from sporax.planner.rules import FactorKind, Rule, rule_for
 
 _REDUCTIONS = frozenset(
     ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor", "dot_general"]
@@ -65,8 +65,8 @@ def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
         number: blocked[argument.tensor] for number, argument in enumerate(graph.inputs) if argument.tensor in blocked
     }
     # An updated variable leaves in the form in which it came, so the next step takes it as it is.
-    kept = {output: blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
-    results = [kept.get(output) for output in range(len(graph.outputs))]
+    stored = {output: blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
+    results = [stored.get(output) for output in range(len(graph.outputs))]
     return _BlockRewriter(step, blocked, results).run(), inputs
 
 
@@ -201,37 +201,40 @@ def shared_rows(operator: Operator, blocked: Mapping[int, Blocked]) -> dict[int,
     if rule.opaque:
         return None
     tensors = [*zip(operator.operands, rule.operands, strict=True), *zip(operator.results, rule.results, strict=True)]
-    factors = {dims[blocked[tensor].dim] for tensor, dims in tensors if tensor in blocked}
-    rows = {blocked[tensor].rows for tensor, _ in tensors if tensor in blocked}
+    already = {tensor: blocked[tensor] for tensor, _ in tensors if tensor in blocked}
+    factors = {dims[already[tensor].dim] for tensor, dims in tensors if tensor in already}
+    rows = {form.rows for form in already.values()}
     # Two tables with other parts meet in this operator: no one form fits both.
     if len(factors) != 1 or len(rows) != 1:
         return None
     (factor,), (how,) = factors, rows
-    if not _row_by_row(operator, rule, factor):
-        return None
-    blocked_of: dict[int, Blocked] = {}
+    sharing = _with_factor(tensors, factor, how) if _row_by_row(operator, rule, factor) else None
+    return None if sharing is None or not already.items() <= sharing.items() else sharing
+
+
+def _with_factor(
+    tensors: Sequence[tuple[int, Sequence[tuple[int, ...]]]], factor: tuple[int, ...], rows: UnevenRows
+) -> dict[int, Blocked] | None:
+    """The tensors that have the rows of a table as one of their dimensions; None where one has them in another way."""
+    sharing: dict[int, Blocked] = {}
     for tensor, dims in tensors:
-        places = [dim for dim, indices in enumerate(dims) if set(indices) & set(factor)]
+        sharded = [dim for dim, indices in enumerate(dims) if set(indices) & set(factor)]
         # Rows appear twice (an outer product of a table with itself) or merged with another dimension.
-        if len(places) > 1 or any(dims[dim] != factor for dim in places):
+        if len(sharded) > 1 or any(dims[dim] != factor for dim in sharded):
             return None
-        if places:
-            blocked_of[tensor] = Blocked(places[0], how)
-    return (
-        blocked_of
-        if all(blocked_of.get(tensor) == blocked[tensor] for tensor, _ in tensors if tensor in blocked)
-        else None
-    )
+        if sharded:
+            sharing[tensor] = Blocked(sharded[0], rows)
+    return sharing
 
 
 def _row_by_row(operator: Operator, rule: Rule, factor: tuple[int, ...]) -> bool:
     if len(factor) != 1:
         return False
     kind = rule.factors[factor[0]].kind
-    if kind is Kind.REDUCE:
+    if kind is FactorKind.REDUCE:
         return operator.name in _REDUCTIONS
     # A recipe computes places in the whole tensor, which spare rows would shift.
-    return kind is Kind.MAP and rule.recipe == "plain"
+    return kind is FactorKind.MAP and rule.recipe == "plain"
 
 
 # ---------------------------------------------------------------------------------------------------------- the new step
@@ -377,7 +380,7 @@ class _BlockRewriter:
         rule = rule_for(operator.operation)
         factor = rule.factors[rule.operands[position][how.dim][0]]
         # Along a mapped dimension spare rows only make spare results.
-        if factor.kind is not Kind.REDUCE:
+        if factor.kind is not FactorKind.REDUCE:
             return tensor
         value = fill_value(factor.reduction, self.tensors[tensor].dtype)
         shape = self.tensors[tensor].shape
@@ -397,18 +400,16 @@ class _BlockRewriter:
                 results[-1] = len(self.tensors) - 1
                 later.append((results[-1], tensor))
         self._add(replace(operator, operands=operands, results=tuple(results)), equation)
-        for whole, tensor in later:
-            self.rows[tensor] = whole
-            self._deal(whole, tensor, operator)
+        for rows, tensor in later:
+            self.rows[tensor] = rows
+            self._deal(rows, tensor, operator)
 
-    def _deal(self, whole: int, tensor: int, near: Operator) -> None:
+    def _deal(self, rows: int, tensor: int, near: Operator) -> None:
         """Make a tensor in blocks from its rows."""
         how = self.blocked[tensor]
         params = {"rows": how.rows.rows, "dim": how.dim}
-        operation = Operation(str(blocks_of_rows_p.name), (self.tensors[whole],), (self.tensors[tensor],), params)
-        self._add(
-            Operator(operation, (whole,), (tensor,), near.path, near.backward), Equation(blocks_of_rows_p, params)
-        )
+        operation = Operation(str(blocks_of_rows_p.name), (self.tensors[rows],), (self.tensors[tensor],), params)
+        self._add(Operator(operation, (rows,), (tensor,), near.path, near.backward), Equation(blocks_of_rows_p, params))
 
     def _outputs(self) -> Sequence[int]:
         """The results as they should come out."""

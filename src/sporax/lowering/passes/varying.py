@@ -9,13 +9,15 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.marks import GradientMark, RowsMark
+from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.variable_marks import number_of_read
+from sporax.lowering.rewriter import bodies_of
 
 EQUAL, DIFFERENT, GRADIENT = 0, 1, 2
 """Labels: the same on all ranks; different; different and computed from a gradient of weights."""
@@ -38,8 +40,8 @@ def labels_of_results(
     labels: dict[Var, int] = dict(zip(jaxpr.invars, inputs, strict=True))
     labels.update(zip(jaxpr.constvars, constants, strict=False))
     for eqn in jaxpr.eqns:
-        given = [_of(labels, var) for var in eqn.invars]
-        labels.update(zip(eqn.outvars, _of_equation(eqn, given, reads), strict=True))
+        known = [_of(labels, var) for var in eqn.invars]
+        labels.update(zip(eqn.outvars, _of_equation(eqn, known, reads), strict=True))
     return [_of(labels, var) for var in jaxpr.outvars]
 
 
@@ -47,9 +49,9 @@ def _of(labels: Mapping[Var, int], var: Var | Literal) -> int:
     return EQUAL if isinstance(var, Literal) else labels.get(var, EQUAL)
 
 
-def _of_equation(eqn: JaxprEqn, given: list[int], reads: Mapping[int, int]) -> list[int]:
+def _of_equation(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> list[int]:
     name, count = eqn.primitive.name, len(eqn.outvars)
-    highest = max(given, default=EQUAL)
+    highest = max(known, default=EQUAL)
     number = number_of_read(eqn)
     if number is not None:
         return [reads.get(number, EQUAL)]
@@ -59,34 +61,30 @@ def _of_equation(eqn: JaxprEqn, given: list[int], reads: Mapping[int, int]) -> l
         return [max(highest, DIFFERENT)] * count
     if eqn.primitive is mark_p:
         if isinstance(eqn.params["mark"], RowsMark):
-            return [max(label, DIFFERENT) for label in given]
+            return [max(label, DIFFERENT) for label in known]
         is_gradient = isinstance(eqn.params["mark"], GradientMark)
-        return [GRADIENT if is_gradient and label else label for label in given]
-    if name == "cond":
-        return _of_branches(eqn, given, reads)
-    if name == "while":
-        return _of_while(eqn, given, reads)
-    if name == "scan":
-        return _of_scan(eqn, given, reads)
+        return [GRADIENT if is_gradient and label else label for label in known]
+    if name in _CONTROL:
+        return _CONTROL[name](eqn, known, reads)
     inner = _body(eqn)
     if inner is not None:
-        return labels_of_results(inner, given, reads)
+        return labels_of_results(inner, known, reads)
     return [highest] * count
 
 
-def _of_branches(eqn: JaxprEqn, given: list[int], reads: Mapping[int, int]) -> list[int]:
-    choice, *operands = given
+def _of_branches(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> list[int]:
+    choice, *operands = known
     branches = [labels_of_results(branch.jaxpr, operands, reads) for branch in eqn.params["branches"]]
     return [max(choice, *labels) for labels in zip(*branches, strict=True)]
 
 
-def _of_while(eqn: JaxprEqn, given: list[int], reads: Mapping[int, int]) -> list[int]:
+def _of_while(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> list[int]:
     of_condition, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     first = of_condition + of_body
-    carried = given[first:]
+    carried = known[first:]
     while True:
-        after = labels_of_results(eqn.params["body_jaxpr"].jaxpr, [*given[of_condition:first], *carried], reads)
-        (goes_on,) = labels_of_results(eqn.params["cond_jaxpr"].jaxpr, [*given[:of_condition], *carried], reads)
+        after = labels_of_results(eqn.params["body_jaxpr"].jaxpr, [*known[of_condition:first], *carried], reads)
+        (goes_on,) = labels_of_results(eqn.params["cond_jaxpr"].jaxpr, [*known[:of_condition], *carried], reads)
         # Ranks that go on for another number of rounds have other values.
         merged = [max(goes_on, old, new) for old, new in zip(carried, after, strict=True)]
         if merged == carried:
@@ -94,12 +92,12 @@ def _of_while(eqn: JaxprEqn, given: list[int], reads: Mapping[int, int]) -> list
         carried = merged
 
 
-def _of_scan(eqn: JaxprEqn, given: list[int], reads: Mapping[int, int]) -> list[int]:
-    first, count = eqn.params["num_consts"], eqn.params["num_carry"]
-    carried = given[first : first + count]
+def _of_scan(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> list[int]:
+    first, count = scan_numbers(eqn.params)
+    carried = known[first : first + count]
     while True:
         results = labels_of_results(
-            eqn.params["jaxpr"].jaxpr, [*given[:first], *carried, *given[first + count :]], reads
+            eqn.params["jaxpr"].jaxpr, [*known[:first], *carried, *known[first + count :]], reads
         )
         merged = list(map(max, carried, results[:count]))
         if merged == carried:
@@ -107,10 +105,14 @@ def _of_scan(eqn: JaxprEqn, given: list[int], reads: Mapping[int, int]) -> list[
         carried = merged
 
 
+_CONTROL: Mapping[str, Callable[[JaxprEqn, list[int], Mapping[int, int]], list[int]]] = {
+    "cond": _of_branches,
+    "while": _of_while,
+    "scan": _of_scan,
+}
+
+
 def _body(eqn: JaxprEqn) -> Jaxpr | None:
     """The program that an equation calls with its own inputs, if it calls one."""
-    for value in eqn.params.values():
-        inner = value.jaxpr if isinstance(value, ClosedJaxpr) else value
-        if isinstance(inner, Jaxpr) and (len(inner.invars), len(inner.outvars)) == (len(eqn.invars), len(eqn.outvars)):
-            return inner
-    return None
+    lengths = len(eqn.invars), len(eqn.outvars)
+    return next((body for body in bodies_of(eqn) if (len(body.invars), len(body.outvars)) == lengths), None)

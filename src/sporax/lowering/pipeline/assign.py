@@ -3,7 +3,7 @@
 * A forward operator belongs where its Cell says; without that, to the last chunk that it reads from.
 * A backward operator belongs where its forward operator does (its Cell's, or that of the call whose mark it passes), but never
   after a chunk that it reads a cotangent from.
-* An operator of the update belongs where most of its bytes are, so a factor of one number travels, not a gradient.
+* An operator of the update belongs where most of its bytes are, so a factor of one number is sent, not a gradient.
 * What depends on variables alone belongs nowhere: every chunk that needs it computes it. So do random counters.
 
 A sum whose terms come from several chunks (the gradient of a tied embedding) becomes one sum per chunk; the first chunk,
@@ -40,7 +40,7 @@ class Assigned:
     Attributes:
         micro: the step; sums are resolved, see `summed`.
         chunks: per operator the position of its chunk in the route; None for those that belong nowhere.
-        places: the chunk that makes a tensor, of those that are made in one place.
+        chunk_of: the chunk that makes a tensor, of those that are made in one place.
         invariant: tensors that depend on no micro batch.
         replicable: tensors that every chunk that needs them makes for itself, in the phase that they belong to.
         summed: tensors of one micro batch that readers of the update phase have added up over all of them.
@@ -49,7 +49,7 @@ class Assigned:
 
     micro: MicroStep
     chunks: tuple[int | None, ...]
-    places: dict[int, int]
+    chunk_of: dict[int, int]
     invariant: frozenset[int]
     replicable: frozenset[int]
     summed: frozenset[int]
@@ -77,7 +77,7 @@ class _Assigner:
     route: Route
     stage_of: StageOf
     chunks: list[int | None] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)
+    chunk_of: dict[int, int] = field(default_factory=dict)
     replicable: frozenset[int] = frozenset()
     makers: dict[int, Operator] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class _Assigner:
         added = self._resolve_sums()
         self._update()
         return Assigned(
-            self.micro, tuple(self.chunks), self.places, invariant, self.replicable, frozenset(added), self.route
+            self.micro, tuple(self.chunks), self.chunk_of, invariant, self.replicable, frozenset(added), self.route
         )
 
     def _operators(self, phase: Phase) -> list[tuple[int, Operator]]:
@@ -105,31 +105,31 @@ class _Assigner:
             if here is phase and not all(tensor in self.replicable for tensor in operator.results)
         ]
 
-    def _said(self, operator: Operator) -> int | None:
-        said = self.stage_of(operator)
-        if said is None:
+    def _specified(self, operator: Operator) -> int | None:
+        specified = self.stage_of(operator)
+        if specified is None:
             return None
-        if said not in self.route:
+        if specified not in self.route:
             raise SporaxRuntimeError(
                 f"For '{operator.path}', 'pipeline_stage' and 'pipeline_segment' must be among the stages and segments of the "
-                f"pipeline, {sorted(self.route)}, but got stage {said[0]}, segment {said[1]}."
+                f"pipeline, {sorted(self.route)}, but got stage {specified[0]}, segment {specified[1]}."
             )
-        return self.route.index(said)
+        return self.route.index(specified)
 
     def _put(self, number: int, operator: Operator, chunk: int) -> None:
         self.chunks[number] = chunk
-        self.places.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
+        self.chunk_of.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
 
     def _forward(self) -> None:
         operators = self._operators(Phase.FORWARD)
         waiting = []
         for number, operator in operators:
-            said = self._said(operator)
+            specified = self._specified(operator)
             # The last chunk, not the first: data flows forward only, and here every operand can have arrived.
-            votes = [self.places[tensor] for tensor in operator.operands if tensor in self.places]
-            if said is not None and votes and max(votes) > said:
-                self._refuse(operator, said, max(votes))
-            chunk = said if said is not None else max(votes, default=None)
+            votes = [self.chunk_of[tensor] for tensor in operator.operands if tensor in self.chunk_of]
+            if specified is not None and votes and max(votes) > specified:
+                self._refuse(operator, specified, max(votes))
+            chunk = specified if specified is not None else max(votes, default=None)
             if chunk is None:
                 waiting.append((number, operator))
             else:
@@ -137,10 +137,10 @@ class _Assigner:
         # The earliest reader: values flow only to later chunks.
         self._by_readers(waiting, min, 0)
 
-    def _refuse(self, operator: Operator, said: int, chunk: int) -> None:
-        sources = [tensor for tensor in operator.operands if self.places.get(tensor) == chunk]
+    def _refuse(self, operator: Operator, specified: int, chunk: int) -> None:
+        sources = [tensor for tensor in operator.operands if self.chunk_of.get(tensor) == chunk]
         maker = self.makers[sources[0]]
-        before, here = self.route[chunk], self.route[said]
+        before, here = self.route[chunk], self.route[specified]
         raise SporaxRuntimeError(
             f"For '{operator.path}', the pipeline stage must not be smaller than that of what it reads, but it is in stage "
             f"{here[0]} (segment {here[1]}) and reads from '{maker.path}', PreNode, whose stage {before[0]} (segment "
@@ -169,20 +169,15 @@ class _Assigner:
         # Values kept from the forward pass do not order the chunks, cotangents do: they flow to earlier chunks only.
         cotangents: set[int] = set()
         for number, operator in self._operators(Phase.BACKWARD):
-            arriving = [self.places[tensor] for tensor in operator.operands if tensor in cotangents]
+            arriving = [self.chunk_of[tensor] for tensor in operator.operands if tensor in cotangents]
             # The last chunk, where backward passes begin.
             arriving += [len(self.route) - 1 for tensor in operator.operands if tensor in self.micro.starts]
-            kept = [self.places[tensor] for tensor in operator.operands if tensor in self.places]
-            said = self._said(operator)
-            if said is None:
-                said = of_mark.get(_call(operator)) if _call(operator) is not None else of_path.get(operator.path)
+            stated = self._specified(operator)
+            if stated is None:
+                stated = of_mark.get(_call(operator)) if _call(operator) is not None else of_path.get(operator.path)
             cotangents.update(tensor for tensor in operator.results if tensor not in self.replicable)
-            if arriving:
-                # A Cell in a later stage does not hold back a cotangent that has already gone below it.
-                chunk = min(arriving) if said is None else min(said, *arriving)
-            elif said is not None or kept:
-                chunk = said if said is not None else max(kept)
-            else:
+            chunk = self._backward_chunk(operator, arriving, stated)
+            if chunk is None:
                 waiting.append((number, operator))
                 # A constant seed of the backward pass carries no order of its own.
                 cotangents.difference_update(operator.results)
@@ -190,6 +185,15 @@ class _Assigner:
             self._put(number, operator, chunk)
         # The last chunk, where backward passes begin.
         self._by_readers(waiting, max, len(self.route) - 1)
+
+    def _backward_chunk(self, operator: Operator, arriving: Sequence[int], stated: int | None) -> int | None:
+        """The chunk of an operator of the backward pass; None where nothing says."""
+        if arriving:
+            # A Cell in a later stage does not hold back a cotangent that has already gone below it.
+            return min(arriving) if stated is None else min(stated, *arriving)
+        if stated is not None:
+            return stated
+        return max((self.chunk_of[tensor] for tensor in operator.operands if tensor in self.chunk_of), default=None)
 
     def _forward_chunks(self) -> tuple[dict[str, int | None], dict[int | None, int]]:
         """The chunk of the forward operators of a Cell, None where they are in several, and of the calls with a mark."""
@@ -215,8 +219,8 @@ class _Assigner:
                 continue
             votes: dict[int, int] = {}
             for tensor in operator.operands:
-                if tensor in self.places:
-                    chunk = self.places[tensor]
+                if tensor in self.chunk_of:
+                    chunk = self.chunk_of[tensor]
                     votes[chunk] = max(votes.get(chunk, 0), _bytes(graph.tensors[tensor]))
             # Ties go to the earlier chunk, so that the assignment does not depend on the order of dictionaries.
             self._put(number, operator, min(votes, key=lambda chunk: (-votes[chunk], chunk), default=0))
@@ -235,29 +239,29 @@ class _Assigner:
         for micro_sum in self.micro.sums:
             by_chunk: dict[int, list[int]] = {}
             for term in micro_sum.terms:
-                by_chunk.setdefault(self.places.get(term, last), []).append(term)
+                by_chunk.setdefault(self.chunk_of.get(term, last), []).append(term)
             parts = []
             for chunk, terms in sorted(by_chunk.items()):
                 # Within a chunk terms are added per micro batch, before they join the sum: one accumulator per chunk.
-                whole = terms[0]
+                chunk_sum = terms[0]
                 for term in terms[1:]:
-                    tensors.append(tensors[whole])
+                    tensors.append(tensors[chunk_sum])
                     subtotal = len(tensors) - 1
                     phase = (
                         Phase.BACKWARD if self.micro.trains and micro_sum.adding.name == "add_any" else Phase.FORWARD
                     )
                     early.append(
                         (
-                            Operator(micro_sum.adding, (whole, term), (subtotal,)),
+                            Operator(micro_sum.adding, (chunk_sum, term), (subtotal,)),
                             micro_sum.equation,
                             phase,
                             chunk,
                         )
                     )
-                    whole = subtotal
-                summed.add(whole)
-                self.places[whole] = chunk
-                parts.append((chunk, whole))
+                    chunk_sum = subtotal
+                summed.add(chunk_sum)
+                self.chunk_of[chunk_sum] = chunk
+                parts.append((chunk, chunk_sum))
             total = parts[0][1]
             owner = parts[0][0]
             for number, (_, part) in enumerate(parts[1:], 2):
@@ -299,17 +303,17 @@ class _Assigner:
         step = self.micro.step
         entries = list(zip(operators, equations, phases, self.chunks, strict=True))
         # Additions come where the loop ends: behind all they read, before all that reads them.
-        cut = next((number for number, entry in enumerate(entries) if entry[2] is Phase.UPDATE), len(entries))
-        entries[cut:cut] = [*early, *late]
+        border = next((number for number, entry in enumerate(entries) if entry[2] is Phase.UPDATE), len(entries))
+        entries[border:border] = [*early, *late]
         self.chunks = [chunk for *_, chunk in entries]
         changed = tuple(replace(entry[0], operands=tuple(map(now, entry[0].operands))) for entry in entries)
         graph = replace(
             step.graph, tensors=tuple(tensors), operators=changed, outputs=tuple(map(now, step.graph.outputs))
         )
-        whole = Ingested(graph, tuple(entry[1] for entry in entries), step.constants, step.literal_outputs)
-        self.micro = replace(self.micro, step=whole, phases=tuple(entry[2] for entry in entries), sums=())
+        rewritten = Ingested(graph, tuple(entry[1] for entry in entries), step.constants, step.literal_outputs)
+        self.micro = replace(self.micro, step=rewritten, phases=tuple(entry[2] for entry in entries), sums=())
         for operator, _, _, chunk in (*early, *late):
-            self.places[operator.results[0]] = chunk
+            self.chunk_of[operator.results[0]] = chunk
 
     # ----------------------------------------------------------------------------------------------------- identities
 
@@ -319,69 +323,96 @@ class _Assigner:
         A gradient mark says something of each of its tensors by itself; an operator's mark says something of all together,
         and is left out.
         """
-        step = self.micro.step
-        places, renamed = dict(self.places), dict[int, int]()
-        operators: list[Operator] = []
-        equations: list[Equation] = []
-        phases: list[Phase] = []
-        chunks: list[int | None] = []
-
-        def add(operator: Operator, equation: Equation, phase: Phase, chunk: int | None) -> None:
-            operators.append(operator)
-            equations.append(equation)
-            phases.append(phase)
-            chunks.append(chunk)
-
-        def now(tensor: int) -> int:
-            while tensor in renamed:
-                tensor = renamed[tensor]
-            return tensor
-
+        splitter = _IdentitySplitter(self)
         for operator, equation, phase, chunk in zip(
-            step.graph.operators, step.equations, self.micro.phases, self.chunks, strict=True
+            self.micro.step.graph.operators, self.micro.step.equations, self.micro.phases, self.chunks, strict=True
         ):
-            operator = replace(operator, operands=tuple(map(now, operator.operands)))
-            if phase is not Phase.UPDATE or chunk is not None:
-                add(operator, equation, phase, chunk)
-                continue
-            if operator.name not in IDENTITIES:
-                votes = [
-                    (-_bytes(step.graph.tensors[tensor]), places[tensor])
-                    for tensor in operator.operands
-                    if tensor in places
-                ]
-                where = min(votes, default=(0, 0))[1]
-                places.update((tensor, where) for tensor in operator.results if tensor not in self.replicable)
-                add(operator, equation, phase, None)
-                continue
-            where_from = [places.get(tensor) for tensor in operator.operands]
-            if len(set(where_from)) <= 1:
-                places.update((t, w) for t, w in zip(operator.results, where_from, strict=True) if w is not None)
-                add(operator, equation, phase, where_from[0])
-                continue
-            # Its strategy would have to hold in several chunks, whose meshes differ.
-            if isinstance(operator.mark, OperatorMark | DerivativeMark):
-                renamed.update(
-                    (result, operand)
-                    for result, operand in zip(operator.results, operator.operands, strict=True)
-                    if operand != LITERAL
-                )
-                continue
-            for chunk_here in sorted({place for place in where_from if place is not None}):
-                positions = [number for number, place in enumerate(where_from) if place == chunk_here]
-                part, how = part_of_identity(operator, equation, positions)
-                places.update((tensor, chunk_here) for tensor in part.results)
-                add(part, how, phase, chunk_here)
-            # What is in no place needs no mark: every chunk computes it for itself.
-            rest = [number for number, place in enumerate(where_from) if place is None]
-            renamed.update((operator.results[number], operator.operands[number]) for number in rest)
-        graph = replace(step.graph, operators=tuple(operators), outputs=tuple(map(now, step.graph.outputs)))
-        whole = Ingested(graph, tuple(equations), step.constants, step.literal_outputs)
-        self.micro = replace(self.micro, step=whole, phases=tuple(phases))
-        self.chunks = chunks
-        for operator, chunk in zip(operators, chunks, strict=True):
+            splitter.visit(operator, equation, phase, chunk)
+        self.micro, self.chunks = splitter.micro(), splitter.chunks
+        for operator, chunk in zip(splitter.operators, splitter.chunks, strict=True):
             if chunk is not None:
-                self.places.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
+                self.chunk_of.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
+
+
+class _IdentitySplitter:
+    """Writes a step whose marks of the update are of one chunk each.
+
+    Attributes:
+        operators, equations, phases, chunks: what is written.
+        chunk_of: by tensor the chunk that makes it, as far as that is known.
+        renamed: tensors behind marks that are left out, by what they were before.
+    """
+
+    def __init__(self, assigner: _Assigner) -> None:
+        self.before, self.replicable = assigner.micro, assigner.replicable
+        self.chunk_of = dict(assigner.chunk_of)
+        self.renamed: dict[int, int] = {}
+        self.operators: list[Operator] = []
+        self.equations: list[Equation] = []
+        self.phases: list[Phase] = []
+        self.chunks: list[int | None] = []
+
+    def visit(self, operator: Operator, equation: Equation, phase: Phase, chunk: int | None) -> None:
+        """Write what takes the place of an operator."""
+        operator = replace(operator, operands=tuple(map(self.now, operator.operands)))
+        if phase is not Phase.UPDATE or chunk is not None:
+            self.add(operator, equation, phase, chunk)
+        elif operator.name in IDENTITIES:
+            self.identity(operator, equation)
+        else:
+            tensors = self.before.step.graph.tensors
+            votes = [
+                (-_bytes(tensors[tensor]), self.chunk_of[tensor])
+                for tensor in operator.operands
+                if tensor in self.chunk_of
+            ]
+            chunk = min(votes, default=(0, 0))[1]
+            self.chunk_of.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
+            self.add(operator, equation, phase, None)
+
+    def identity(self, operator: Operator, equation: Equation) -> None:
+        """Write a mark or barrier of the update, in a part for each chunk."""
+        chunks = [self.chunk_of.get(tensor) for tensor in operator.operands]
+        if len(set(chunks)) <= 1:
+            pairs = zip(operator.results, chunks, strict=True)
+            self.chunk_of.update((tensor, chunk) for tensor, chunk in pairs if chunk is not None)
+            self.add(operator, equation, Phase.UPDATE, chunks[0])
+            return
+        # Its strategy would have to hold in several chunks, whose meshes differ.
+        if isinstance(operator.mark, OperatorMark | DerivativeMark):
+            pairs_of = zip(operator.results, operator.operands, strict=True)
+            self.renamed.update((result, operand) for result, operand in pairs_of if operand != LITERAL)
+            return
+        for chunk in sorted({chunk for chunk in chunks if chunk is not None}):
+            positions = [number for number, other in enumerate(chunks) if other == chunk]
+            part, how = part_of_identity(operator, equation, positions)
+            self.chunk_of.update(dict.fromkeys(part.results, chunk))
+            self.add(part, how, Phase.UPDATE, chunk)
+        # What is in no chunk needs no mark: every chunk computes it for itself.
+        for number, other in enumerate(chunks):
+            if other is None:
+                self.renamed[operator.results[number]] = operator.operands[number]
+
+    def add(self, operator: Operator, equation: Equation, phase: Phase, chunk: int | None) -> None:
+        """Write an operator."""
+        self.operators.append(operator)
+        self.equations.append(equation)
+        self.phases.append(phase)
+        self.chunks.append(chunk)
+
+    def now(self, tensor: int) -> int:
+        """What a tensor is called now."""
+        while tensor in self.renamed:
+            tensor = self.renamed[tensor]
+        return tensor
+
+    def micro(self) -> MicroStep:
+        """The step that was written."""
+        step = self.before.step
+        outputs = tuple(map(self.now, step.graph.outputs))
+        graph = replace(step.graph, operators=tuple(self.operators), outputs=outputs)
+        rewritten = Ingested(graph, tuple(self.equations), step.constants, step.literal_outputs)
+        return replace(self.before, step=rewritten, phases=tuple(self.phases))
 
 
 def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:
@@ -390,10 +421,10 @@ def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:
     free = {carry.before for carry in micro.carries}
     while True:
         replicable = computed_from(micro, set(invariant) | free)
-        kept = {carry.before for carry in micro.carries if carry.before in free and carry.after in replicable}
-        if kept == free:
+        remaining = {carry.before for carry in micro.carries if carry.before in free and carry.after in replicable}
+        if remaining == free:
             return frozenset(replicable)
-        free = kept
+        free = remaining
 
 
 def _call(operator: Operator) -> int | None:

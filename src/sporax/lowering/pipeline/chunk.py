@@ -7,7 +7,7 @@ input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sporax.base.errors import SporaxRuntimeError
@@ -54,7 +54,7 @@ class ChunkGraph:
         return f"chunk{self.number}"
 
 
-def cut(assigned: Assigned) -> tuple[ChunkGraph, ...]:
+def chunk_graphs(assigned: Assigned) -> tuple[ChunkGraph, ...]:
     """The chunks of a step, in the order of the route.
 
     Raises:
@@ -64,17 +64,17 @@ def cut(assigned: Assigned) -> tuple[ChunkGraph, ...]:
     chunks = [cutter.chunk(number) for number in range(len(assigned.route))]
     for chunk in chunks:
         for tensor, phase in chunk.received.items():
-            sender = chunks[assigned.places[tensor]]
+            sender = chunks[assigned.chunk_of[tensor]]
             # Two receivers of one tensor read it in the same phase: it is made in one.
             sender.sent[tensor] = phase
     return tuple(chunks)
 
 
-def _made_again(operator: Operator, equation: Equation, places: Sequence[int]) -> tuple[Operator, Equation]:
+def _made_again(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
     """A mark or barrier in a chunk that makes only some of its tensors: weights that an operator of another chunk reads."""
-    part, how = part_of_identity(operator, equation, places)
+    part, how = part_of_identity(operator, equation, positions)
     # A strategy is of all tensors of an operator, and this chunk does not run it.
-    if len(places) < len(operator.results) and isinstance(operator.mark, OperatorMark | WeightMark):
+    if len(positions) < len(operator.results) and isinstance(operator.mark, OperatorMark | WeightMark):
         operation = Operation(str(BARRIER.name), part.operation.operands, part.operation.results)
         return replace(part, operation=operation), Equation(BARRIER, {}, how.literals)
     return part, how
@@ -123,8 +123,8 @@ class _Cutter:
 
     def _maker(self, tensor: int, variable: int | None) -> int:
         """The chunk that makes a result; one that any may make, the first chunk that reads the variable makes."""
-        if tensor in self.assigned.places:
-            return self.assigned.places[tensor]
+        if tensor in self.assigned.chunk_of:
+            return self.assigned.chunk_of[tensor]
         readers = [
             chunk
             for operator, chunk in zip(self.graph.operators, self.assigned.chunks, strict=True)
@@ -138,57 +138,61 @@ class _Cutter:
         own = {position for position, chunk in enumerate(self.assigned.chunks) if chunk == number}
         updates, results = self.updates.get(number, {}), self.results.get(number, {})
         needed, received, carried = self._demand(number, own, [*updates.values(), *results.values()])
-        operators: list[Operator] = []
-        equations: list[Equation] = []
-        phases: list[Phase] = []
-        for position, operator in enumerate(self.graph.operators):
-            equation = self.micro.step.equations[position]
-            if position not in own:
-                places = [place for place, result in enumerate(operator.results) if result in needed]
-                # Not its own, but cheaper to make again than to receive.
-                places = [place for place in places if operator.results[place] in self.assigned.replicable]
-                if not places:
-                    continue
-                if operator.name in IDENTITIES:
-                    operator, equation = _made_again(operator, equation, places)
-            operators.append(operator)
-            equations.append(equation)
-            phases.append(self._phase(position, operator))
-        read = {tensor for operator in operators for tensor in operator.operands} - {LITERAL}
-        read |= set(updates.values()) | set(results.values()) | {carry.start for carry in carried}
-        results_inside = {tensor for operator in operators for tensor in operator.results}
-        # In the order of the step's inputs, so that a chunk's plan does not depend on the order of operators.
-        missing = [tensor for tensor in self.inputs if tensor in read - results_inside]
-        updated = [tensor for tensor, position in self.arguments.items() if position in updates]
-        # A variable that is written but not read (an overwritten statistic) still needs its buffer, to be donated.
-        missing += [tensor for tensor in updated if tensor not in missing]
-        constants = [tensor for tensor in missing if tensor in self.constants]
-        others = [tensor for tensor in missing if tensor not in self.constants]
+        entries = self._entries(own, needed)
+        read = {*updates.values(), *results.values(), *(carry.start for carry in carried)}
+        constants, others = self._missing(entries, read, updates)
         inputs = [
-            *(self.inputs[tensor] for tensor in constants),
-            *(self.inputs[tensor] for tensor in others),
+            *(self.inputs[tensor] for tensor in (*constants, *others)),
             *(Input(tensor, Role.DATA, f"received {tensor}") for tensor in received),
         ]
-        graph = self._graph(operators, inputs, updates, results, carried)
-        step = Ingested(graph, tuple(equations), tuple(self.constants[tensor] for tensor in constants))
+        graph = self._graph([operator for operator, *_ in entries], inputs, updates, results, carried)
+        step = Ingested(
+            graph, tuple(equation for _, equation, _ in entries), tuple(self.constants[tensor] for tensor in constants)
+        )
+        micro_inputs = self.micro.micro_inputs
+        full = self.arguments.keys() - micro_inputs
         return ChunkGraph(
             number,
             step,
-            tuple(phases),
-            {
-                tensor: self.arguments[tensor]
-                for tensor in others
-                if tensor in self.arguments and self._is_step_level(tensor)
-            },
-            {tensor: self.micro.micro_inputs[tensor] for tensor in others if tensor in self.micro.micro_inputs},
+            tuple(phase for *_, phase in entries),
+            {tensor: self.arguments[tensor] for tensor in others if tensor in full},
+            {tensor: micro_inputs[tensor] for tensor in others if tensor in micro_inputs},
             received,
             tuple(carried),
             updates,
             results,
         )
 
-    def _is_step_level(self, tensor: int) -> bool:
-        return tensor not in self.micro.micro_inputs
+    def _entries(self, own: set[int], needed: set[int]) -> list[tuple[Operator, Equation, Phase]]:
+        """The operators of a chunk: its own, and others that are made again."""
+        entries: list[tuple[Operator, Equation, Phase]] = []
+        again = needed & self.assigned.replicable
+        for position, operator in enumerate(self.graph.operators):
+            equation = self.micro.step.equations[position]
+            if position not in own:
+                # Not its own, but it costs less to make again than to receive.
+                positions = [place for place, result in enumerate(operator.results) if result in again]
+                if not positions:
+                    continue
+                if operator.name in IDENTITIES:
+                    operator, equation = _made_again(operator, equation, positions)
+            entries.append((operator, equation, self._phase(position, operator)))
+        return entries
+
+    def _missing(
+        self, entries: Sequence[tuple[Operator, Equation, Phase]], results: set[int], updates: Mapping[int, int]
+    ) -> tuple[list[int], list[int]]:
+        """The constants and other inputs of the step that a chunk reads, returns or updates."""
+        read = results.union(*(operator.operands for operator, *_ in entries)) - {LITERAL}
+        read = read.difference(*(operator.results for operator, *_ in entries))
+        # In the order of the step's inputs, so that a chunk's plan does not depend on the order of operators.
+        missing = [tensor for tensor in self.inputs if tensor in read]
+        # A variable that is written but not read (an overwritten statistic) still needs its buffer, to be donated.
+        missing += [
+            tensor for tensor, position in self.arguments.items() if position in updates and tensor not in missing
+        ]
+        constants = [tensor for tensor in missing if tensor in self.constants]
+        return constants, [tensor for tensor in missing if tensor not in self.constants]
 
     def _phase(self, position: int, operator: Operator) -> Phase:
         if all(tensor in self.assigned.invariant for tensor in operator.results):
@@ -222,7 +226,7 @@ class _Cutter:
         self, number: int, own: set[int], results: Sequence[int]
     ) -> tuple[set[int], dict[int, Phase], list[Carry]]:
         """Tensors that the chunk needs, those that it receives, and its carries."""
-        places, graph = self.assigned.places, self.graph
+        chunk_of, graph = self.assigned.chunk_of, self.graph
         left = [
             (tensor, self.micro.phases[position])
             for position in sorted(own)
@@ -239,28 +243,32 @@ class _Cutter:
             if tensor == LITERAL or (tensor in needed and tensor not in received):
                 continue
             needed.add(tensor)
-            if tensor in places and tensor not in self.assigned.replicable:
-                if places[tensor] != number:
+            if tensor in chunk_of and tensor not in self.assigned.replicable:
+                if chunk_of[tensor] != number:
                     received[tensor] = self._received_in(tensor, phase, received)
                 continue
             carry = self.carry_of.get(tensor)
             if carry is not None:
                 carried[tensor] = carry
-                if places.get(carry.after, number) != number:
+                if chunk_of.get(carry.after, number) != number:
                     raise SporaxRuntimeError(
                         "For 'PipelineCell', a variable that a micro batch hands to the next must be read and written in one "
-                        f"stage, but carry {tensor} is read in chunk {number} and written in chunk {places[carry.after]}."
+                        f"stage, but carry {tensor} is read in chunk {number} and written in chunk {chunk_of[carry.after]}."
                     )
                 left += [(carry.after, Phase.FORWARD), (carry.start, Phase.INVARIANT)]
                 continue
-            if tensor in self.makers:
-                operator = graph.operators[self.makers[tensor]]
-                if operator.name in IDENTITIES:
-                    left.append((operator.operands[operator.results.index(tensor)], phase))
-                else:
-                    left += [(operand, phase) for operand in operator.operands]
+            left += [(operand, phase) for operand in self._made_of(tensor)]
         # A carry that the chunk's own operators write and that nothing reads first.
         return needed, received, list(carried.values())
+
+    def _made_of(self, tensor: int) -> Sequence[int]:
+        """What a tensor is computed from."""
+        if tensor not in self.makers:
+            return ()
+        operator = self.graph.operators[self.makers[tensor]]
+        if operator.name in IDENTITIES:
+            return (operator.operands[operator.results.index(tensor)],)
+        return operator.operands
 
     def _received_in(self, tensor: int, phase: Phase, received: dict[int, Phase]) -> Phase:
         """When a tensor arrives: with the micro batch's forward pass as soon as that is where it is made."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import jax
 
@@ -74,7 +75,7 @@ class MicroStep:
         step: the flat graph. Totals of sums have no producer.
         phases: per operator.
         num_micro: number of micro batches; 1 where there is no loop.
-        micro_inputs: for inputs that hold one micro batch the position of the argument that they are cut from.
+        micro_inputs: for inputs that hold one micro batch the position of the argument that they are slices of.
         sums, carries: see there.
         trains: whether there is a backward pass.
         looped: whether there is a loop at all.
@@ -114,9 +115,9 @@ def invariant_tensors(micro: MicroStep) -> frozenset[int]:
     return frozenset(computed_from(micro, {entry.tensor for entry in graph.inputs if entry.tensor not in varies}))
 
 
-def computed_from(micro: MicroStep, given: Set[int]) -> set[int]:
+def computed_from(micro: MicroStep, start: Set[int]) -> set[int]:
     """These tensors and what is computed of them alone, outside of what every micro batch makes for itself."""
-    reached = set(given)
+    reached = set(start)
     for operator in micro.step.graph.operators:
         if operator.name in IDENTITIES:
             results = [
@@ -134,16 +135,8 @@ def computed_from(micro: MicroStep, given: Set[int]) -> set[int]:
 
 def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
     """A mark or barrier for some of its tensors only. What the mark of an operator says, it says of all of them together."""
-    operation, mark = operator.operation, operator.mark
+    operation, mark = operator.operation, _part_of_mark(operator.mark, positions)
     params = dict(equation.params)
-    if isinstance(mark, GradientMark):
-        mark = GradientMark(
-            tuple(mark.parameters[place] for place in positions), tuple(mark.fusion[place] for place in positions)
-        )
-    elif isinstance(mark, DerivativeMark):
-        mark = replace(mark, positions=tuple(mark.positions[place] for place in positions))
-    elif isinstance(mark, LayoutMark):
-        mark = replace(mark, layouts=tuple(mark.layouts[place] for place in positions))
     if mark is not None:
         params["mark"] = mark
     changed = replace(
@@ -162,3 +155,18 @@ def part_of_identity(operator: Operator, equation: Equation, positions: Sequence
         number: equation.literals[place] for number, place in enumerate(positions) if place in equation.literals
     }
     return part, replace(equation, params=params, literals=literals)
+
+
+def _part_of_mark(mark: Any, positions: Sequence[int]) -> Any:
+    """What a mark says of some of its tensors."""
+
+    def some(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(values[place] for place in positions)
+
+    if isinstance(mark, GradientMark):
+        return GradientMark(some(mark.parameters), some(mark.fusion))
+    if isinstance(mark, DerivativeMark):
+        return replace(mark, positions=some(mark.positions))
+    if isinstance(mark, LayoutMark):
+        return replace(mark, layouts=some(mark.layouts))
+    return mark

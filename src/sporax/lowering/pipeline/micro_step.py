@@ -27,7 +27,7 @@ from sporax.lowering.pipeline.additions import additions
 from sporax.lowering.pipeline.flat import BARRIER, Carry, MicroStep, Phase, Sum, part_of_identity, with_invariants
 
 _KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
-"""Operations on a batch, before it is cut into micro batches, that can as well run on each micro batch."""
+"""Operations on a batch, before it is divided into micro batches, that can as well run on each micro batch."""
 
 
 def open_micro_loop(step: Ingested) -> MicroStep:
@@ -224,7 +224,7 @@ class _Opener:
                 (after if any(reads) else before).append((operator, equation))
                 late.update(operator.results if any(reads) else ())
                 continue
-            # One mark over tensors of both sides would pull the early ones behind the loop: it is cut in two.
+            # One mark over tensors of both sides would pull the early ones behind the loop: it becomes two.
             for is_before, entries in ((False, before), (True, after)):
                 positions = [position for position, is_late in enumerate(reads) if is_late is is_before]
                 entries.append(part_of_identity(operator, equation, positions))

@@ -1,4 +1,4 @@
-"""The programs of a chunk, cut from its planned graph.
+"""The programs of a chunk, sliced from its planned graph.
 
 | program | runs | what it does |
 |---|---|---|
@@ -95,15 +95,15 @@ def update_levels(assigned: Assigned, chunks: Sequence[ChunkGraph]) -> dict[int,
     """For every tensor of the update phase after how many exchanges between chunks it can be made."""
     levels: dict[int, int] = {}
     graph = assigned.micro.step.graph
-    phases, places = assigned.micro.phases, assigned.places
+    phases, chunk_of = assigned.micro.phases, assigned.chunk_of
     for operator, phase, chunk in zip(graph.operators, phases, assigned.chunks, strict=True):
         if phase is not Phase.UPDATE or chunk is None:
             continue
         # A tensor from another chunk is there only after one more exchange than it took to make.
         level = 0
         for tensor in operator.operands:
-            if tensor in places and tensor not in assigned.replicable:
-                level = max(level, levels.get(tensor, 0) + (places[tensor] != chunk))
+            if tensor in chunk_of and tensor not in assigned.replicable:
+                level = max(level, levels.get(tensor, 0) + (chunk_of[tensor] != chunk))
         levels.update(dict.fromkeys(operator.results, level))
     return levels
 
@@ -118,7 +118,7 @@ def programs_of(
     hosted: Collection[int] = (),
     checkpoints_wait: bool = False,
 ) -> ChunkPrograms:
-    """Cut a planned chunk.
+    """Slice a planned chunk into programs.
 
     Args:
         chunk, plan: the chunk.
@@ -166,57 +166,22 @@ class _Maker:
     # ------------------------------------------------------------------------------------------------------- all of them
 
     def make(self, num_levels: int) -> ChunkPrograms:
-        chunk, name = self.chunk, self.chunk.name
         updates: list[ChunkProgram] = []
         # Last level first: what later levels read of an earlier one is among its outputs.
         for level in reversed(range(num_levels)):
             updates.insert(0, self._update(level, updates))
         summed = sorted({slot.number for program in updates for slot, _ in program.inputs if slot.kind == "sum"})
-        backward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.BACKWARD]
-        forward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.FORWARD]
-        sent_back = [
-            tensor
-            for tensor, phase in chunk.sent.items()
-            if phase is Phase.BACKWARD and self._phase(tensor) is Phase.BACKWARD
-        ]
-        backward = self._program(f"{name}_backward", Phase.BACKWARD, self._sent(sent_back), backward_sums)
-        weight_operators = self._weight_operators(sent_back, backward_sums)
-        weights = self._program(
-            f"{name}_weights", Phase.BACKWARD, [], backward_sums, lambda number: number in weight_operators
-        )
-        # What the backward pass of activations makes and that of weights reads: kept between the two.
-        handed = [
-            (slot, place)
-            for slot, place in weights.inputs
-            if slot.kind == "kept" and not self._is_there_forward(slot.number)
-        ]
-        inputs = self._program(
-            f"{name}_inputs",
-            Phase.BACKWARD,
-            [*self._sent(sent_back), *handed],
-            [],
-            lambda number: number not in weight_operators,
+        backward, inputs, weights = self._backward_programs(
+            [tensor for tensor in summed if self._phase(tensor) is Phase.BACKWARD]
         )
         # Whatever any of the three backward programs reads, so that one forward program serves every schedule.
-        kept = {
+        stored = {
             slot: place
             for program in (backward, weights, inputs)
             for slot, place in program.inputs
             if slot.kind == "kept" and self._is_there_forward(slot.number)
         }
-        sent = [
-            tensor
-            for tensor in chunk.sent
-            if self._phase(tensor) is Phase.FORWARD and chunk.sent[tensor] is not Phase.UPDATE
-        ]
-        outputs = [*self._sent(sent), *kept.items()]
-        outputs += [
-            (Slot("carry", carry.before), self.stored[carry.before])
-            for carry in chunk.carries
-            if carry.before in self.stored
-        ]
-        outputs += self._results(lambda tensor: self._is_forward(tensor))
-        forward = self._program(f"{name}_forward", Phase.FORWARD, outputs, forward_sums)
+        forward = self._forward_program(stored, [tensor for tensor in summed if self._phase(tensor) is Phase.FORWARD])
         prepare = self._prepare([*updates, backward, weights, inputs, forward], summed)
         return ChunkPrograms(
             prepare,
@@ -226,6 +191,44 @@ class _Maker:
             _overwriting(weights),
             tuple(_overwriting(program, updates[level + 1 :]) for level, program in enumerate(updates)),
         )
+
+    def _backward_programs(self, sums: Sequence[int]) -> tuple[ChunkProgram, ChunkProgram, ChunkProgram]:
+        """The backward pass as one program, and in two: of activations, and of weights."""
+        name = self.chunk.name
+        sent = [
+            tensor
+            for tensor, phase in self.chunk.sent.items()
+            if phase is Phase.BACKWARD and self._phase(tensor) is Phase.BACKWARD
+        ]
+        backward = self._program(f"{name}_backward", Phase.BACKWARD, self._sent(sent), sums)
+        of_weights = self._weight_operators(sent, sums)
+        weights = self._program(f"{name}_weights", Phase.BACKWARD, [], sums, of_weights.__contains__)
+        # What the backward pass of activations makes and that of weights reads: stored between the two.
+        handed = [
+            (slot, place)
+            for slot, place in weights.inputs
+            if slot.kind == "kept" and not self._is_there_forward(slot.number)
+        ]
+        outputs = [*self._sent(sent), *handed]
+        inputs = self._program(f"{name}_inputs", Phase.BACKWARD, outputs, [], lambda number: number not in of_weights)
+        return backward, inputs, weights
+
+    def _forward_program(self, stored: Mapping[Slot, Placement], sums: Sequence[int]) -> ChunkProgram:
+        """The forward pass, which leaves what the backward pass reads."""
+        chunk = self.chunk
+        sent = [
+            tensor
+            for tensor in chunk.sent
+            if self._phase(tensor) is Phase.FORWARD and chunk.sent[tensor] is not Phase.UPDATE
+        ]
+        outputs = [*self._sent(sent), *stored.items()]
+        outputs += [
+            (Slot("carry", carry.before), self.stored[carry.before])
+            for carry in chunk.carries
+            if carry.before in self.stored
+        ]
+        outputs += self._results(self._is_forward)
+        return self._program(f"{chunk.name}_forward", Phase.FORWARD, outputs, sums)
 
     def _phase(self, tensor: int) -> Phase:
         return self.chunk.phases[self.makers[tensor]]
@@ -331,20 +334,63 @@ class _Maker:
     ) -> ChunkProgram:
         """The program that makes `outputs` and one addend for each of `sums`."""
         addends = [(Slot("sum", tensor), self.current[tensor]) for tensor in sums]
-        # Sums first, in inputs and outputs alike, so that the runner pairs them by position.
-        given = [*addends, *outputs]
-        numbers = [self._tensor(slot) for slot, _ in given]
+        # Sums first, in inputs and in outputs, so that the runner pairs them by position.
+        results = [*addends, *outputs]
+        numbers = [self._tensor(slot) for slot, _ in results]
         entries = self._operators(numbers, phase, belongs)
         produced = {tensor for operator, *_ in entries for tensor in operator.results}
-        read = dict.fromkeys(
-            tensor
-            for tensors in (*(operator.operands for operator, *_ in entries), numbers)
-            for tensor in tensors
-            if tensor != LITERAL and tensor not in produced
-        )
-        constants = [tensor for tensor in read if tensor in self.constants]
-        others = [tensor for tensor in read if tensor not in self.constants]
+        constants, others = self._read(entries, numbers, produced | {LITERAL})
         slots = [self._source(tensor, phase) for tensor in others]
+        # A tensor is resharded once, by the program that makes it; its readers get it as it is then.
+        resharded = set(produced)
+        if phase is not Phase.UPDATE:  # the update reads variables as they are stored
+            resharded |= {tensor for tensor, (slot, _) in zip(others, slots, strict=True) if slot.kind == "variable"}
+        sources = (*addends, *slots)
+        on_host = frozenset(slot for slot, _ in (*sources, *results) if self._is_on_host(slot))
+        step = self._step(entries, constants, others, numbers)
+        inputs = (*(self.stored[tensor] for tensor in constants), *(place for _, place in slots))
+        plan = self._plan(entries, inputs, [place for _, place in results], resharded)
+        return ChunkProgram(name, step, plan, sources, tuple(results), len(addends), on_host=on_host)
+
+    def _read(
+        self,
+        entries: Sequence[tuple[Operator, Equation, OperatorPlan]],
+        outputs: Sequence[int],
+        inside: Collection[int],
+    ) -> tuple[list[int], list[int]]:
+        """The constants and other tensors that a program reads and does not make."""
+        tensors = [tensor for operator, *_ in entries for tensor in operator.operands]
+        read = [tensor for tensor in dict.fromkeys([*tensors, *outputs]) if tensor not in inside]
+        constants = [tensor for tensor in read if tensor in self.constants]
+        return constants, [tensor for tensor in read if tensor not in self.constants]
+
+    def _plan(
+        self,
+        entries: Sequence[tuple[Operator, Equation, OperatorPlan]],
+        inputs: Sequence[Placement],
+        outputs: Sequence[Placement],
+        resharded: Collection[int],
+    ) -> Plan:
+        """The part of the chunk's plan that is of a program."""
+        reshardings = {tensor: how for tensor, how in self.plan.reshardings.items() if tensor in resharded}
+        return Plan(
+            self.plan.mesh,
+            tuple(inputs),
+            tuple(outputs),
+            tuple(entry[2] for entry in entries),
+            reshardings,
+            alltoall=self.plan.alltoall,
+            has_reduce_scatter=self.plan.has_reduce_scatter,
+        )
+
+    def _step(
+        self,
+        entries: Sequence[tuple[Operator, Equation, OperatorPlan]],
+        constants: Sequence[int],
+        others: Sequence[int],
+        outputs: Sequence[int],
+    ) -> Ingested:
+        """The graph of a program with what is needed to run it."""
         inputs = {entry.tensor: entry for entry in self.graph.inputs}
         graph = OperatorGraph(
             self.graph.tensors,
@@ -352,26 +398,10 @@ class _Maker:
             tuple(
                 inputs.get(tensor) or Input(tensor, Role.DATA, f"tensor {tensor}") for tensor in (*constants, *others)
             ),
-            tuple(numbers),
+            tuple(outputs),
         )
         values = dict(zip((entry.tensor for entry in self.graph.inputs), self.chunk.step.constants, strict=False))
-        step = Ingested(graph, tuple(entry[1] for entry in entries), tuple(values[tensor] for tensor in constants))
-        # A tensor is resharded once, by the program that makes it; its readers get it as it is then.
-        settles = set(produced)
-        if phase is not Phase.UPDATE:  # the update reads variables as they are kept
-            settles |= {tensor for tensor, (slot, _) in zip(others, slots, strict=True) if slot.kind == "variable"}
-        plan = Plan(
-            self.plan.mesh,
-            (*(self.stored[tensor] for tensor in constants), *(place for _, place in slots)),
-            tuple(place for _, place in given),
-            tuple(entry[2] for entry in entries),
-            {tensor: resharding for tensor, resharding in self.plan.reshardings.items() if tensor in settles},
-            alltoall=self.plan.alltoall,
-            has_reduce_scatter=self.plan.has_reduce_scatter,
-        )
-        sources = (*addends, *slots)
-        on_host = frozenset(slot for slot, _ in (*sources, *given) if self._is_on_host(slot))
-        return ChunkProgram(name, step, plan, sources, tuple(given), len(addends), on_host=on_host)
+        return Ingested(graph, tuple(entry[1] for entry in entries), tuple(values[tensor] for tensor in constants))
 
     def _is_on_host(self, slot: Slot) -> bool:
         """Whether a value is in host memory between programs: a variable, or the sum of what the host makes."""
@@ -459,36 +489,40 @@ class _Maker:
         if tensor in chunk.received:
             per_step = chunk.received[tensor] is Phase.UPDATE
             return Slot("arrived" if per_step else "received", tensor), self.stored[tensor]
-        if phase is Phase.UPDATE:
-            if tensor in self.afters:
-                before = self.afters[tensor].before
-                return Slot("carry", before), self.stored[before]
-            if self._phase(tensor) is not Phase.UPDATE:
-                return Slot("sum", tensor), self.current[tensor]
-            return Slot("step", tensor), self.current[tensor]
-        return Slot("kept", tensor), self.current[tensor]
+        return self._source_in_update(tensor) if phase is Phase.UPDATE else (Slot("kept", tensor), self.current[tensor])
+
+    def _source_in_update(self, tensor: int) -> tuple[Slot, Placement]:
+        """Where the update finds a tensor of this chunk that it does not make."""
+        if tensor in self.afters:
+            before = self.afters[tensor].before
+            return Slot("carry", before), self.stored[before]
+        kind = "step" if self._phase(tensor) is Phase.UPDATE else "sum"
+        return Slot(kind, tensor), self.current[tensor]
 
 
 def _waiting(chunk: ChunkGraph, assigned: Assigned, checkpoints_wait: bool) -> set[int]:
     """The tensors of a micro batch that wait for the backward pass in host memory: as marks say, and what is kept for recomputed
     calls. Scalars are not worth a transfer."""
-    whole = assigned.micro.step
+    step = assigned.micro.step
     waiting: set[int] = set()
-    for operator, equation in zip(whole.graph.operators, whole.equations, strict=True):
+    for operator, equation in zip(step.graph.operators, step.equations, strict=True):
         if operator.name in IDENTITIES:
             pairs = zip(operator.results, operator.operands, strict=True)
             waiting.update(result for result, operand in pairs if operand in waiting)
         elif equation.waits:
             waiting.update(operator.results)
     if checkpoints_wait:
-        phases = zip(chunk.step.graph.operators, chunk.phases, strict=True)
-        forward = {tensor for operator, phase in phases if phase is Phase.FORWARD for tensor in operator.results}
-        forward |= {tensor for tensor, phase in chunk.received.items() if phase is Phase.FORWARD}
-        entries = zip(chunk.step.graph.operators, chunk.step.equations, strict=True)
-        waiting |= forward & {
-            tensor for operator, equation in entries if equation.again for tensor in operator.operands
-        }
-    return {tensor for tensor in waiting if whole.graph.tensors[tensor].shape}
+        waiting |= _read_again(chunk)
+    return {tensor for tensor in waiting if step.graph.tensors[tensor].shape}
+
+
+def _read_again(chunk: ChunkGraph) -> set[int]:
+    """The tensors of the forward pass that recomputed calls read."""
+    phases = zip(chunk.step.graph.operators, chunk.phases, strict=True)
+    forward = {tensor for operator, phase in phases if phase is Phase.FORWARD for tensor in operator.results}
+    forward |= {tensor for tensor, phase in chunk.received.items() if phase is Phase.FORWARD}
+    entries = zip(chunk.step.graph.operators, chunk.step.equations, strict=True)
+    return forward & {tensor for operator, equation in entries if equation.again for tensor in operator.operands}
 
 
 def read_on_devices(chunk: ChunkGraph) -> set[int]:

@@ -16,7 +16,11 @@ A module of the facade takes part with one line::
 
     __getattr__ = missing_names(__name__)
 
-or, when it has a `__getattr__` already, by ending that function with ``return missing_name(__name__, name)``.
+or, when it has a `__getattr__` already, by ending that function with ``return missing_name(__name__, name)``. MindSpore has
+many names in several packages; a module that offers names of a layer above, or of modules that take long to load, gives a table
+of these, and each is loaded when it is first used::
+
+    __getattr__ = missing_names(__name__, homes("sporax.mindspore.train.export", "export load"))
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from opcode import opmap
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -66,7 +70,7 @@ class MissingNameError(SporaxAttributeError):
         return _message(*self.args)
 
 
-class SporaxModuleNotFoundError(SporaxImportError, ModuleNotFoundError):  # type: ignore[misc]  # two uses of `path`
+class SporaxModuleNotFoundError(SporaxImportError, ModuleNotFoundError):
     """A module of MindSpore's that Sporax does not have."""
 
 
@@ -101,13 +105,31 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
     return Placeholder(f"{module}.{name}", message)
 
 
-def missing_names(module: str) -> Callable[[str], Any]:
-    """A module-level `__getattr__` for the module called `module`."""
+def missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+    """A module-level `__getattr__` for the module called `module`.
+
+    Args:
+        module: dotted name of the module.
+        elsewhere: names that it offers too and that other modules define: name → ``"module:attribute"``, or ``"module"``.
+    """
+    home_of = elsewhere or {}
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it is one)
-        return missing_name(module, name)
+        return resolved(home_of[name]) if name in home_of else missing_name(module, name)
 
     return __getattr__
+
+
+def homes(module: str, names: str) -> dict[str, str]:
+    """Where some names are defined, given with spaces between: all of them in `module`."""
+    return {name: f"{module}:{name}" for name in names.split()}
+
+
+def resolved(home: str) -> Any:
+    """The module, or the attribute of a module, that ``"module"`` or ``"module:attribute"`` names, imported now."""
+    module, _, attribute = home.partition(":")
+    loaded = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
 
 
 def missing_module(name: str) -> SporaxModuleNotFoundError:

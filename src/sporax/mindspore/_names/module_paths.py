@@ -1,6 +1,6 @@
 """Modules inside MindSpore's packages, such as `mindspore.nn.wrap.cell_wrapper`, from which scripts import public names.
 
-MindSpore's own files are cut in other ways than ours, and over its releases in several. Scripts know these paths, so each of
+MindSpore's own files are divided in other ways than ours, and over its releases in several. Scripts know these paths, so each of
 them is a module here as well: one without contents of its own that hands out the names of the package whose part it is. A
 finder at the end of `sys.meta_path` makes them, so a path that is a file of ours never gets here.
 """

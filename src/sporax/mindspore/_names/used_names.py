@@ -143,8 +143,8 @@ def _forgives(handler: ast.ExceptHandler) -> bool:
 def _own_names(function: _Function) -> set[str]:
     """Arguments of a function and names that its body assigns, without those of functions inside."""
     arguments = function.args
-    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    names = {argument.arg for argument in given if argument is not None}
+    declared = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    names = {argument.arg for argument in declared if argument is not None}
     body = function.body if isinstance(function.body, list) else [function.body]
     for node in _without_functions(body):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

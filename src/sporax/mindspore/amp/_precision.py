@@ -185,13 +185,13 @@ def _lower_listed(network: Cell, listed: tuple[type, ...], dtype: DType) -> None
         _lower_listed(child, listed, dtype)
 
 
-def _lower_others(network: Cell, kept: tuple[type, ...], dtype: DType) -> None:
-    """Half precision everywhere but in `kept` Cells, whose results are cast to it; the network's results are float32."""
+def _lower_others(network: Cell, excluded: tuple[type, ...], dtype: DType) -> None:
+    """Half precision everywhere but in `excluded` Cells, whose results are cast to it; the network's results are float32."""
 
     def lower(cell: Cell) -> None:
         cell.set_precision(dtype)
         for child in cell.cells():
-            if isinstance(child, kept):
+            if isinstance(child, excluded):
                 # Inputs to float32, results back to half precision: the next Cell expects what its neighbours give.
                 child.to_float(dtypes.float32)
                 child.set_precision(dtypes.float32, dtype)

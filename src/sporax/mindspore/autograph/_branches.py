@@ -103,14 +103,14 @@ def trace(
         outputs.extend(own)
         return part
 
-    def program(*given: Any) -> list[Any]:
-        begin = start(*given)
+    def program(*leaves: Any) -> list[Any]:
+        begin = start(*leaves)
         # Copies: a list that one way appends to must be as before for the other.
         copies = scope.copies(begin)
         scope.put(copies)
-        with frames.Frame(variables(*given) if variables else None) as frame:
+        with frames.Frame(variables(*leaves) if variables else None) as frame:
             try:
-                result = function(*given)
+                result = function(*leaves)
             except Exception as error:
                 # A `raise` of the user's is a way of the decision; other errors are mistakes.
                 if not getattr(error, RAISED, False):

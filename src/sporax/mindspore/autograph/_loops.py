@@ -65,11 +65,11 @@ class _State:
             own += [jnp.zeros(element.shape, element.dtype) for element in self.result.arrays]
         return own
 
-    def values(self, given: Sequence[Any]) -> dict[Any, Any]:
+    def values(self, leaves: Sequence[Any]) -> dict[Any, Any]:
         """Values of the function's variables."""
         result, place = {}, 0
         for key, part in self.parts.items():
-            result[key] = part.value.build(given[place : place + part.value.size])
+            result[key] = part.value.build(leaves[place : place + part.value.size])
             place += part.value.size
         return result
 
@@ -78,9 +78,9 @@ class _State:
         """Where the program's variables begin among the arrays."""
         return sum(part.value.size for part in self.parts.values())
 
-    def of_variables(self, *given: Any) -> dict[Any, Any]:
+    def of_variables(self, *leaves: Any) -> dict[Any, Any]:
         """Values of the program's variables."""
-        return dict(zip(self.variables, given[self.first_variable :], strict=False))
+        return dict(zip(self.variables, leaves[self.first_variable :], strict=False))
 
     @property
     def index_place(self) -> int:
@@ -118,9 +118,9 @@ def loop(
         carried, record = _settled(body, scope, begin, where, index)
         # The test is traced with the settled state, whose numbers are arrays by now.
         question = trace(
-            lambda *given: wrap(as_flag(test(_index(carried, given)), where)),
+            lambda *leaves: wrap(as_flag(test(_index(carried, leaves)), where)),
             scope,
-            lambda *given: {**_constant(begin, scope), **carried.values(given)},
+            lambda *leaves: {**_constant(begin, scope), **carried.values(leaves)},
             carried.arrays(),
             carried.of_variables,
         )
@@ -129,8 +129,8 @@ def loop(
     return _run(carried, record, question, scope, begin, where, step)
 
 
-def _index(carried: _State, given: Sequence[Any]) -> Any:
-    return None if carried.index is None else wrap(given[carried.index_place])
+def _index(carried: _State, leaves: Sequence[Any]) -> Any:
+    return None if carried.index is None else wrap(leaves[carried.index_place])
 
 
 def _constant(begin: dict[Any, Any], scope: Scope) -> dict[Any, Any]:
@@ -150,9 +150,9 @@ def _settled(
     carried = _State(parts, index=index)
     for _ in range(_MOST_TRACES):
         record = trace(
-            lambda *given: body(_index(carried, given)),
+            lambda *leaves: body(_index(carried, leaves)),
             scope,
-            lambda *given: {**_constant(begin, scope), **carried.values(given)},
+            lambda *leaves: {**_constant(begin, scope), **carried.values(leaves)},
             carried.arrays(),
             carried.of_variables,
             in_round=True,
@@ -201,33 +201,42 @@ def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
         if a is not ARRAY and b is not ARRAY and same(a, b):
             leaves.append(a)
             continue
-        # A number that rounds change becomes an array.
-        if a is not ARRAY and is_number(a):
-            carried.numbers.add((key, place))
-            was = as_array(a, now)
-            grown = True
-        elif a is ARRAY and now is not None and was.dtype != now.dtype and (key, place) in carried.numbers:
-            # A Python int that becomes a float, as in ``total = 0; total += x``.
-            was = was.astype(now.dtype)
-            grown = True
-        like = now if now is not None else as_array(b, was) if is_number(b) else None
+        array = _grown_leaf(carried, (key, place), a, was, now)
+        grown = grown or array is not was
+        like = now if now is not None else as_array(b, array) if is_number(b) else None
         # XLA's loops keep types and shapes.
-        if was is None or like is None or was.shape != like.shape or was.dtype != like.dtype:
+        if not _same_type(array, like):
             raise SporaxTypeError(
                 f"For '{where}', '{what}' must keep its type and shape from round to round, but got {describe(b, now)} after "
-                f"{describe(a, was) if was is None else describe(ARRAY, was)}."
+                f"{describe(a, array) if array is None else describe(ARRAY, array)}."
             )
         leaves.append(ARRAY)
-        arrays.append(was)
+        arrays.append(array)
     carried.parts[key] = Part(Value(before.value.tree, tuple(leaves)), arrays)
     return grown
+
+
+def _same_type(one: Any, other: Any) -> bool:
+    return one is not None and other is not None and one.shape == other.shape and one.dtype == other.dtype
+
+
+def _grown_leaf(carried: _State, position: tuple[Any, int], leaf: Any, was: Any, now: Any) -> Any:
+    """The array of a leaf in the state, `was` itself unless it has to change; None for what cannot be one."""
+    # A number that rounds change becomes an array.
+    if leaf is not ARRAY and is_number(leaf):
+        carried.numbers.add(position)
+        return as_array(leaf, now)
+    # A Python int that becomes a float, as in ``total = 0; total += x``.
+    if leaf is ARRAY and now is not None and was.dtype != now.dtype and position in carried.numbers:
+        return was.astype(now.dtype)
+    return was
 
 
 def _run(
     carried: _State, record: Trace, question: Trace, scope: Scope, begin: dict[Any, Any], where: str, step: Any
 ) -> Outcome | None:
-    def next_state(*given: Any) -> list[Any]:
-        results = record.run(*given)
+    def next_state(*leaves: Any) -> list[Any]:
+        results = record.run(*leaves)
         following: list[Any] = []
         place = 0
         for key, part in carried.parts.items():
@@ -236,13 +245,13 @@ def _run(
             if isinstance(after, Part):
                 following += _leaves(part, after, results)
             else:
-                following += list(given[place : place + size])
+                following += list(leaves[place : place + size])
             place += size
         for variable in carried.variables:
             at = record.written.get(variable)
-            following.append(given[len(following)] if at is None else results[at].astype(given[len(following)].dtype))
+            following.append(leaves[len(following)] if at is None else results[at].astype(leaves[len(following)].dtype))
         if carried.index is not None:
-            index = given[carried.index_place]
+            index = leaves[carried.index_place]
             following.append(index + jnp.asarray(step, index.dtype))
         if carried.jumps:
             code = record.code if record.code_array is None else results[record.code_array]
@@ -251,11 +260,11 @@ def _run(
             following += results[record.result.first : record.result.first + record.result.value.size]
         return following
 
-    def goes_on(*given: Any) -> list[Any]:
+    def goes_on(*leaves: Any) -> list[Any]:
         assert question.result is not None
-        flag = question.run(*given)[question.result.first]
+        flag = question.run(*leaves)[question.result.first]
         # A loop that has jumped must not evaluate anything else.
-        return [jnp.logical_and(flag, given[carried.code_place] == GO_ON) if carried.jumps else flag]
+        return [jnp.logical_and(flag, leaves[carried.code_place] == GO_ON) if carried.jumps else flag]
 
     start = [jnp.asarray(array) for array in carried.arrays()]
     # Traced once more, since both run on the whole state.

@@ -188,7 +188,7 @@ class _Expressions(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
-        # The name may have been bound anew, so the function itself is passed and looked at.
+        # The name may have been bound again, so the function itself is passed and looked at.
         if isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
             node.args.insert(0, node.func)
             node.func = _attribute(_BUILTINS[node.func.id], node)
@@ -362,7 +362,7 @@ class _Statements:
         # `else` of a loop would need to know how it ended.
         if node.orelse or (self._guarded and _jumps([node])):
             return False
-        # A `for` over a list of known length is written out by tracing, which is cheaper.
+        # A `for` over a list of known length is written out by tracing, which is faster.
         return isinstance(node, ast.While) or _any_jump(node.body) or _over_range(node)
 
     def _loop(self, node: ast.While | ast.For) -> tuple[list[ast.stmt], bool]:

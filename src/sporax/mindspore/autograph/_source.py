@@ -17,11 +17,10 @@ from typing import Any
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.mindspore.autograph import _rewriter
 from sporax.runtime.process.living_objects import living_objects
-from sporax.runtime.program import assigned_globals
+from sporax.runtime.session import SESSION
 
 # By identity of code, which all functions made from one definition share.
 _rewritten: set[types.CodeType] = set()
-_STARTED_AS_GLOBALS = assigned_globals.STARTED_AS_GLOBALS
 
 
 def is_rewritten(code: types.CodeType) -> bool:
@@ -44,7 +43,7 @@ def rewrite(code: types.CodeType, flow: Any) -> None:
     if isinstance(node, ast.AsyncFunctionDef) or code.co_flags & 0x20:  # a generator
         raise SporaxNotImplementedError(_refusal(code, "it is a generator or a coroutine"))
     local_names = frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
-    started = _STARTED_AS_GLOBALS.get(code, frozenset()) | _rewriter.never_bound(node) & local_names
+    started = SESSION.started_as_globals.get(code, frozenset()) | _rewriter.never_bound(node) & local_names
     # Only the names of the original code are local variables.
     _rewriter.rewrite(node, local_names)
     new = _compiled(tree, node, code, started, flow)
@@ -64,7 +63,7 @@ def start_as_global(code: types.CodeType, name: str, flow: Any) -> bool:
     Returns:
         Whether that could be done; not where the function has been rewritten already, or has no source.
     """
-    started = _STARTED_AS_GLOBALS.get(code, frozenset())
+    started = SESSION.started_as_globals.get(code, frozenset())
     if is_rewritten(code) or name in started or name not in (*code.co_varnames, *code.co_cellvars):
         return False
     try:
@@ -92,7 +91,7 @@ def _compiled(tree: ast.Module, node: Any, code: types.CodeType, started: frozen
         raise SporaxNotImplementedError(_refusal(code, "its source has changed since it was loaded"))
     new = _with_flow(new, flow)
     if started:
-        _STARTED_AS_GLOBALS[new] = started
+        SESSION.started_as_globals[new] = started
     return new
 
 

@@ -49,45 +49,45 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
     def keeping(start: Arrays, test_consts: Arrays, body_consts: Arrays) -> tuple[Arrays, Any]:
         goes_on, step = _bind(test, test_consts), _bind(body, body_consts)
         # Which checkpoint is in which row follows from the stride: row k holds the state before round k * stride.
-        kept = [jnp.zeros((CHECKPOINTS, *value.shape), value.dtype) for value in start]
+        stored = [jnp.zeros((CHECKPOINTS, *value.shape), value.dtype) for value in start]
 
         def advance(carry: Any) -> Any:
-            state, number, stride, kept = carry
-            kept = jax.lax.cond(
+            state, number, stride, stored = carry
+            stored = jax.lax.cond(
                 number % stride == 0,
-                lambda kept: [
+                lambda stored: [
                     jax.lax.dynamic_update_index_in_dim(k, s, number // stride, 0)
-                    for k, s in zip(kept, state, strict=True)
+                    for k, s in zip(stored, state, strict=True)
                 ],
-                lambda kept: kept,
-                kept,
+                lambda stored: stored,
+                stored,
             )
             number += 1
-            kept, stride = jax.lax.cond(
+            stored, stride = jax.lax.cond(
                 number >= CHECKPOINTS * stride,
                 # Every other checkpoint stays. The second half is filled with copies, which the next rounds overwrite.
-                lambda kept, stride: ([jnp.concatenate([k[::2], k[::2]]) for k in kept], stride * 2),
-                lambda kept, stride: (kept, stride),
-                kept,
+                lambda stored, stride: ([jnp.concatenate([k[::2], k[::2]]) for k in stored], stride * 2),
+                lambda stored, stride: (stored, stride),
+                stored,
                 stride,
             )
-            return list(step(*state)), number, stride, kept
+            return list(step(*state)), number, stride, stored
 
         zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
-        first = (list(start), zero, one, kept)
-        state, number, stride, kept = jax.lax.while_loop(lambda carry: goes_on(*carry[0])[0], advance, first)
-        return state, (number, stride, kept, test_consts, body_consts)
+        first = (list(start), zero, one, stored)
+        state, number, stride, stored = jax.lax.while_loop(lambda carry: goes_on(*carry[0])[0], advance, first)
+        return state, (number, stride, stored, test_consts, body_consts)
 
     def backward(saved: Any, cotangents: Arrays) -> Any:
-        number, stride, kept, test_consts, body_consts = saved
+        number, stride, stored, test_consts, body_consts = saved
         # Integers in the state (counters, indices) have no cotangents.
-        real = [jnp.issubdtype(k.dtype, jnp.inexact) for k in kept]
+        real = [jnp.issubdtype(k.dtype, jnp.inexact) for k in stored]
         real_const = [jnp.issubdtype(jnp.result_type(c), jnp.inexact) for c in body_consts]
 
         def state_at(index: jax.Array) -> Arrays:
             """The state before round `index`, from the last checkpoint."""
             slot = index // stride
-            state = [jax.lax.dynamic_index_in_dim(k, slot, 0, keepdims=False) for k in kept]
+            state = [jax.lax.dynamic_index_in_dim(k, slot, 0, keepdims=False) for k in stored]
             step = _bind(body, body_consts)
             result: Arrays = jax.lax.fori_loop(slot * stride, index, lambda _, state: list(step(*state)), state)
             return result

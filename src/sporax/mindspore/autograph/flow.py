@@ -360,7 +360,7 @@ def item(container: Any, index: Any) -> Any:
     if not isinstance(container, list | tuple) or not unknown(index):
         return container[index]
     elements = [wrap(to_array(member, None)) for member in container if isinstance(member, Tensor | bool | int | float)]
-    # The elements are stacked, so they must be alike.
+    # The elements are stacked, so they must be equal in shape and dtype.
     if len(elements) < len(container) or len({(element.shape, element.dtype) for element in elements}) != 1:
         raise SporaxTypeError(
             f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
@@ -414,7 +414,7 @@ def text(*parts: Any) -> Any:
 
 def _formatted(value: Any, conversion: int, spec: Any) -> str:
     # 115, 114 and 97 are the codes of !s, !r and !a in Python's syntax tree.
-    value = {115: str, 114: repr, 97: ascii}.get(conversion, lambda given: given)(value)
+    value = {115: str, 114: repr, 97: ascii}.get(conversion, lambda unchanged: unchanged)(value)
     return format(value, spec)
 
 

@@ -112,7 +112,7 @@ class RegionDraw:
         return RegionDraw(first, self.region), RegionDraw(second, self.region)
 
     def _block(self, shape: Shape) -> threefry.Region:
-        assert shape == self.region.whole, "recipes by position draw the whole shape"
+        assert shape == self.region.full, "recipes by position draw the whole shape"
         return self.region
 
 

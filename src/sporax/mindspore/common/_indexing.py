@@ -232,7 +232,7 @@ def _checked(part: Any, dim: int, shape: tuple[int, ...]) -> Any:
                 "use ops.where or ops.masked_fill instead."
             )
         return part
-    # Slices are cut off at the end, as in Python; traced indices are not known now.
+    # Slices stop at the end, as in Python; traced indices are not known now.
     if isinstance(part, slice) or isinstance(part, jax.core.Tracer):
         return part
     # JAX would clamp an index that is out of range.

@@ -1,7 +1,7 @@
 """Derivatives of integers.
 
 Problem: to MindSpore an integer is as differentiable as a float: the gradient of ``x * x`` is ``2 * x`` in the dtype of `x`,
-and a cast to a float cuts the gradient off on its way back. JAX has no tangents of integers. Method: while a function is
+and a cast to a float truncates the gradient on its way back. JAX has no tangents of integers. Method: while a function is
 differentiated by integer inputs, each integer array that depends on them smoothly has a *slope*: a float64 array of the same
 value, through which JAX differentiates. An operator that gets an array with a slope is computed equation by equation: the
 integers as ever, and next to them the slopes. Equations that a derivative does not pass in MindSpore either (comparisons,
@@ -57,7 +57,7 @@ _slopes = _Slopes()
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def preserved() -> Iterator[None]:
     """Context in which slopes are kept; those noted in it are forgotten at its end."""
     before = _slopes.of
     # A copy: slopes of an outer derivative are valid inside, but not the other way round.
@@ -222,11 +222,11 @@ def _carried(value: Array, slope: Array) -> Array:
 
 
 def _converted(value: Array, slope: Array | None, dtype: Any) -> tuple[list[Array], list[Array | None]]:
-    """A cast of integers. To floats, the gradient is cut off to an integer on its way back."""
+    """A cast of integers. To floats, the gradient is truncated to an integer on its way back."""
     assert slope is not None, "the only operand has one"
     result = jax.lax.convert_element_type(value, dtype)
     if not jnp.issubdtype(dtype, jnp.inexact):
-        # Between integers nothing is cut off: the slope goes on with the new value.
+        # Between integers nothing is truncated: the slope goes on with the new value.
         return [result], [_carried(result, slope)]
     origin = value.dtype
 
@@ -238,7 +238,7 @@ def _converted(value: Array, slope: Array | None, dtype: Any) -> tuple[list[Arra
         return result, None
 
     def backward(_: None, gradient: Array) -> tuple[Array, None]:
-        # Cut off to an integer, as MindSpore's cast does on its way back.
+        # Truncated to an integer, as MindSpore's cast does on its way back.
         return as_integers(gradient.real, origin).astype(jnp.float64), None
 
     cast.defvjp(forward, backward)

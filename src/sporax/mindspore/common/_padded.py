@@ -31,9 +31,9 @@ class _WithoutRow(Initializer):
         self.random = recipe.random
 
     @property
-    def may_be_cut(self) -> bool:
+    def may_be_sharded(self) -> bool:
         """As the other recipe."""
-        return self.recipe.may_be_cut
+        return self.recipe.may_be_sharded
 
     def settings(self) -> tuple[Any, ...]:
         """Those of the other recipe as well."""

@@ -72,9 +72,9 @@ class Call:
     @property
     def inputs(self) -> list[jax.Array]:
         """Arrays of the differentiated inputs."""
-        given = [self.values[position] for position in self.positions]
+        selected = [self.values[position] for position in self.positions]
         # Of a sparse tensor the values are differentiated.
-        return [(value if isinstance(value, Tensor) else value.values).array for value in given]
+        return [(value if isinstance(value, Tensor) else value.values).array for value in selected]
 
     @property
     def parameters(self) -> list[jax.Array]:
@@ -96,12 +96,12 @@ class Call:
         values = list(self.values)
         frame = dict(zip(self.weights, parameters, strict=True))
         for position, array in zip(self.positions, inputs, strict=True):
-            given = values[position]
-            if isinstance(given, Parameter) and given not in frame:
+            value = values[position]
+            if isinstance(value, Parameter) and value not in frame:
                 # The function may also read it by another way, such as through its Cell.
-                frame[given] = array
-            elif not isinstance(given, Tensor):
-                values[position] = with_values(given, wrap(array))
+                frame[value] = array
+            elif not isinstance(value, Tensor):
+                values[position] = with_values(value, wrap(array))
             else:
                 values[position] = wrap(array)
         # Keyword arguments come last in `values`.
@@ -207,23 +207,23 @@ class Pullback:
     def _run_with_slopes(self) -> Any:
         """As without integers, but these, and integer outputs, are differentiated through their slopes."""
         arrays = [*self._inputs, *self._parameters]
-        places = [place for place, array in enumerate(arrays) if not is_inexact(array)]
+        positions = [place for place, array in enumerate(arrays) if not is_inexact(array)]
 
         def function(
             inputs: list[jax.Array], parameters: list[jax.Array], slopes: list[jax.Array]
         ) -> tuple[tuple[list[jax.Array], dict[int, jax.Array]], Any]:
-            given = [*inputs, *parameters]
-            for place, slope in zip(places, slopes, strict=True):
+            combined = [*inputs, *parameters]
+            for place, slope in zip(positions, slopes, strict=True):
                 # Not a tracer, so that code can ask for its value.
-                given[place] = arrays[place]
-                _integer_slopes.note(given[place], slope)
-            outputs, aux = self.call.pure(given[: len(inputs)], given[len(inputs) :])
+                combined[place] = arrays[place]
+                _integer_slopes.note(combined[place], slope)
+            outputs, aux = self.call.pure(combined[: len(inputs)], combined[len(inputs) :])
             slopes_of_outputs = {place: _integer_slopes.find(output) for place, output in enumerate(outputs)}
             # Outputs without a slope do not depend on an integer.
             return (outputs, {place: slope for place, slope in slopes_of_outputs.items() if slope is not None}), aux
 
-        smooth = [_integer_slopes.smooth(arrays[place]) for place in places]
-        with _explained(), _integer_slopes.kept():
+        smooth = [_integer_slopes.smooth(arrays[place]) for place in positions]
+        with _explained(), _integer_slopes.preserved():
             (self._leaves, self._slopes), pull, aux = jax.vjp(
                 function, self._inputs, self._parameters, smooth, has_aux=True
             )
@@ -234,7 +234,7 @@ class Pullback:
         def pull_integers(starts: tuple[Any, Any]) -> Any:
             by_input, by_parameter, by_slope = pull(starts)
             gradients = [*by_input, *by_parameter]
-            for place, gradient in zip(places, by_slope, strict=True):
+            for place, gradient in zip(positions, by_slope, strict=True):
                 gradients[place] = _integer_slopes.as_integers(gradient, arrays[place].dtype)
                 # Kept for a derivative of the derivative.
                 _integer_slopes.note(gradients[place], gradient)
@@ -273,9 +273,9 @@ class Pullback:
 
     def _of_slopes(self, cotangents: Any) -> dict[int, jax.Array]:
         """Cotangents of the slopes of integer outputs."""
-        given = None if cotangents is None else take_apart(cotangents)[0]
+        arrays = None if cotangents is None else take_apart(cotangents)[0]
         return {
-            place: jnp.ones_like(slope) if given is None else jnp.asarray(given[place], slope.dtype)
+            place: jnp.ones_like(slope) if arrays is None else jnp.asarray(arrays[place], slope.dtype)
             for place, slope in self._slopes.items()
         }
 
@@ -283,10 +283,10 @@ class Pullback:
 def loss_marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:
     """The same cotangents; the plan knows that these are where the backward pass starts."""
     marked = list(cotangents)
-    places = [number for number, output in enumerate(outputs) if is_inexact(output)]
+    positions = [number for number, output in enumerate(outputs) if is_inexact(output)]
     # Cotangents are marked together with their outputs, so that the plan can tell which belong together.
-    pairs = [*(outputs[position] for position in places), *(marked[position] for position in places)]
-    for place, array in zip(places, apply_mark(pairs, LossMark())[len(places) :], strict=True):
+    pairs = [*(outputs[position] for position in positions), *(marked[position] for position in positions)]
+    for place, array in zip(positions, apply_mark(pairs, LossMark())[len(positions) :], strict=True):
         marked[place] = array
     return marked
 
@@ -323,10 +323,10 @@ def _pushed_in_reverse(
     smooth = [number for number, array in enumerate(inputs) if is_inexact(array)]
 
     def of_smooth(*arrays: jax.Array) -> Any:
-        given = list(inputs)
+        full = list(inputs)
         for number, array in zip(smooth, arrays, strict=True):
-            given[number] = array
-        return function(*given)
+            full[number] = array
+        return function(*full)
 
     outputs, pull, aux = jax.vjp(of_smooth, *(inputs[number] for number in smooth), has_aux=True)
     # The pullback is linear, so the point at which it is transposed does not matter.
@@ -401,10 +401,10 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
     """Cotangents in the dtypes JAX wants: those of integers are of no dtype."""
     if isinstance(cotangents, int | float):
         cotangents = wrap(jnp.asarray(cotangents))
-    given = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
-    if len(given) != len(outputs):
+    leaves = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
+    if len(leaves) != len(outputs):
         raise SporaxValueError(
-            f"For 'grad', the sensitivities must match the {len(outputs)} outputs, but got {len(given)}."
+            f"For 'grad', the sensitivities must match the {len(outputs)} outputs, but got {len(leaves)}."
         )
 
     def one(output: jax.Array, value: Any) -> Any:
@@ -420,7 +420,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
             return np.zeros(output.shape, jax.dtypes.float0)
         return jnp.ones_like(output) if value is None else jnp.asarray(value, output.dtype)
 
-    return [one(output, value) for output, value in zip(outputs, given, strict=True)]
+    return [one(output, value) for output, value in zip(outputs, leaves, strict=True)]
 
 
 def _tangent(array: jax.Array, direction: jax.Array) -> Any:

@@ -41,13 +41,13 @@ class RankParts:
         context.check_step()
         leaves, tree = jax.tree.flatten(list(values), is_leaf=_is_tensor)
         # Parameters are the same on all ranks, and stay the objects that they are.
-        places = [place for place, leaf in enumerate(leaves) if _is_tensor(leaf) and not isinstance(leaf, Parameter)]
-        arrays = [leaves[place].array for place in places]
+        positions = [place for place, leaf in enumerate(leaves) if _is_tensor(leaf) and not isinstance(leaf, Parameter)]
+        arrays = [leaves[place].array for place in positions]
         divided = local_ranks.divided(name, arrays)
         self._rows = next(
             (local_ranks.part_shape(array)[0] for array, part in zip(arrays, divided, strict=True) if part), 0
         )
-        for place, array, is_part in zip(places, arrays, divided, strict=True):
+        for place, array, is_part in zip(positions, arrays, divided, strict=True):
             if is_part:
                 leaves[place] = wrap(self._part(array))
         self.values: list[Any] = jax.tree.unflatten(tree, leaves)
@@ -60,10 +60,10 @@ class RankParts:
 
     def sensitivity(self, values: Any) -> Any:
         """Sensitivities of outputs with a row for each sample, in parts."""
-        whole = self._rows * len(self._devices)
+        total = self._rows * len(self._devices)
         leaves, tree = jax.tree.flatten(values, is_leaf=_is_tensor)
         parts = [
-            wrap(self._part(leaf.array)) if _is_tensor(leaf) and leaf.ndim and leaf.shape[0] == whole else leaf
+            wrap(self._part(leaf.array)) if _is_tensor(leaf) and leaf.ndim and leaf.shape[0] == total else leaf
             for leaf in leaves
         ]
         return jax.tree.unflatten(tree, parts)

@@ -34,7 +34,7 @@ def watched(
         on_forward: called when a gradient of this value will be taken.
     """
     leaves, tree = jax.tree.flatten(value)
-    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    positions = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
 
     @jax.custom_vjp
     def identity(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -50,7 +50,7 @@ def watched(
 
     identity.defvjp(forward, backward)
     # Leaves that are no arrays pass untouched.
-    for place, array in zip(places, identity(*(leaves[place] for place in places)), strict=True):
+    for place, array in zip(positions, identity(*(leaves[place] for place in positions)), strict=True):
         leaves[place] = array
     return jax.tree.unflatten(tree, leaves)
 
@@ -132,6 +132,6 @@ def _check(hook: Any) -> None:
         raise SporaxTypeError(f"For 'register_hook', the hook must be a function, but got {type(hook).__name__}.")
 
 
-# Tensors get methods from many modules.
-Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors
-Parameter.register_hook = register_parameter_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors
+# Hooks stand above tensors, so these get their methods here.
+for _class, _method in ((Tensor, register_hook), (Parameter, register_parameter_hook)):
+    setattr(_class, "register_hook", _method)  # noqa: B010  # checkers know the method of the class

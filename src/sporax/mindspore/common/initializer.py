@@ -53,7 +53,7 @@ class Initializer:
     """Whether `values` draws."""
 
     @property
-    def may_be_cut(self) -> bool:
+    def may_be_sharded(self) -> bool:
         """Whether `values` gives a block to who draws one."""
         return getattr(type(self).values, "by_position", False)
 
@@ -101,7 +101,7 @@ class BoundInitializer:
         small = math.prod(self.shape) <= ON_HOST
         # A table in blocks of rows is arranged by the program that makes it.
         if small or (jax.default_backend() == "cpu" and (sharding is None or arrange is None)):
-            if sharding is None or arrange is not None or not self.may_be_cut:
+            if sharding is None or arrange is not None or not self.may_be_sharded:
                 return _placed(self._on_host(), sharding, arrange)
             return self._in_slices(sharding)
         # The recipe's settings, not the object, so that equal recipes share a program.
@@ -116,14 +116,14 @@ class BoundInitializer:
         return not hasattr(self.recipe, "_initialize")
 
     @property
-    def may_be_cut(self) -> bool:
+    def may_be_sharded(self) -> bool:
         """Whether a slice can be made without the whole."""
-        return self.recipe.may_be_cut
+        return self.recipe.may_be_sharded
 
     def _on_host(self) -> np.ndarray[Any, Any]:
         """The whole array; large ones in blocks of rows, since expressions of numpy need several arrays of their size."""
         key, dtype = key_on_host(self.ticket), self.dtype.np_dtype
-        if math.prod(self.shape) <= _BLOCK or not self.may_be_cut:
+        if math.prod(self.shape) <= _BLOCK or not self.may_be_sharded:
             return np.asarray(self.recipe.values(HostDraw(key), self.shape, dtype))
         return self._block(threefry.Region(self.shape, (0,) * len(self.shape), self.shape))
 
@@ -136,7 +136,7 @@ class BoundInitializer:
         out = aligned(region.shape, np.dtype(dtype))
         for first in range(0, region.shape[0], count):
             rows = out[first : first + count]
-            part = threefry.Region(region.whole, (region.start[0] + first, *region.start[1:]), rows.shape)
+            part = threefry.Region(region.full, (region.start[0] + first, *region.start[1:]), rows.shape)
             rows[...] = self.recipe.values(RegionDraw(key, part), self.shape, dtype)
         return out
 
@@ -502,7 +502,7 @@ class VarianceScaling(_ByFan):
             return draw.uniform(shape, math.sqrt(3.0 * variance)).astype(dtype)
         if self.distribution == "untruncated_normal":
             return (math.sqrt(variance) * draw.normal(shape)).astype(dtype)
-        # 0.8796… is the deviation of a unit normal cut at two deviations.
+        # 0.8796… is the deviation of a unit normal truncated at two deviations.
         deviation = math.sqrt(variance) / 0.87962566103423978
         return (deviation * draw.truncated_normal(shape, -2.0, 2.0)).astype(dtype)
 

@@ -22,11 +22,12 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import world
 from sporax.runtime.program import postponed
 from sporax.runtime.program.assigned_globals import AssignedGlobals
-from sporax.runtime.program.program import HOLDERS, Program
+from sporax.runtime.program.program import Program
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
 # Calls whose arguments are all Tensors take a quicker path through `Program`.
-HOLDERS.add(Tensor)
+SESSION.holders.add(Tensor)
 
 _DEFAULTS = {"capture_mode": "ast", "jit_level": "O0", "dynamic": 0, "backend": ""}
 _WITHOUT_MEANING = (*_DEFAULTS, "mode", "hash_args", "jit_config", "compile_once")
@@ -148,7 +149,7 @@ def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any])
     MindSpore at its default ``jit_syntax_level`` (LAX) does the same with such parts of a function.
 
     Raises:
-        SporaxTypeError: values are asked for, and the level is STRICT, or a plan cuts the step, or ranks work on it together.
+        SporaxTypeError: values are asked for, and the level is STRICT, or a plan shards the step, or ranks work on it together.
     """
     assigned = getattr(program.function, "assigned", None)
     if assigned is not None:

@@ -123,9 +123,9 @@ def _find(frame: frames.Frame, cell: Any, args: tuple[Any, ...], kwargs: Mapping
     made: Made | None = calls[-1] if calls else None
     if made is None or made.cell is not cell or made.training != cell.training or made.kwargs.keys() != kwargs.keys():
         return None
-    given = [*args, *kwargs.values()]
+    inputs = [*args, *kwargs.values()]
     earlier = [*made.args, *(made.kwargs[name] for name in kwargs)]
-    if len(given) != len(earlier) or not all(map(_is_same, given, earlier)):
+    if len(inputs) != len(earlier) or not all(map(_is_same, inputs, earlier)):
         return None
     return made if made.end == frame.writes else None
 

@@ -23,6 +23,7 @@ from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._host_arrays import copied
 from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.ps.worker import row_cache
 from sporax.runtime.ranks import joint_arrays, server_exchange
@@ -50,7 +51,7 @@ class Parameter(Tensor):
         name: name inside its Cell; the Cell gives the attribute's name when this is None.
         requires_grad: whether `Cell.trainable_params` lists it.
         layerwise_parallel: each rank owns a part of its own: neither broadcast nor reduced in data or hybrid parallel.
-        parallel_optimizer: whether optimizer parallel may cut it.
+        parallel_optimizer: whether optimizer parallelism may shard it.
         storage_format, device: accepted for compatibility; layouts are XLA's business.
 
     Raises:
@@ -107,7 +108,7 @@ class Parameter(Tensor):
         self.on_host = False
         self.filed: Place | None = None
         self.stored: Any = default_input._initializer if self.has_init else None
-        """Where a lazy Parameter had its values from; see `train.checkpoint.deferred`."""
+        """Where a lazy Parameter had its values from; see `train._stored.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
         self.moved_here = False
         """Whether an optimizer of this process moves it, by a step that is compiled or by what servers were told."""
@@ -127,11 +128,8 @@ class Parameter(Tensor):
         self.raw = copied(to_array(source, dtype))
 
     def __getattr__(self, name: str) -> Any:
-        # A Parameter in files has no array in memory; reading it brings the whole back.
-        if name == "raw" and (place := joint_arrays.slot(self, "filed")) is not None:
-            return place.whole()
         # Reached only where the form asked for is not there: it is converted from the one that is.
-        if name == "joint" or (name == "raw" and self._initializer is None and joint_arrays.slot(self, "raw") is None):
+        if name == "joint" or (name == "raw" and self._initializer is None and frames.slot(self, "raw") is None):
             return joint_arrays.change_form(self, name)
         return super().__getattr__(name)  # type: ignore[misc]  # defined for attribute access at run time
 
@@ -186,7 +184,7 @@ class Parameter(Tensor):
 
     @property
     def parallel_optimizer(self) -> bool:
-        """Whether optimizer parallel may cut it."""
+        """Whether optimizer parallelism may shard it."""
         return self._parallel_optimizer
 
     @parallel_optimizer.setter
@@ -213,7 +211,7 @@ class Parameter(Tensor):
 
     @property
     def comm_fusion(self) -> int:
-        """Gradients with equal positive numbers travel in one collective; 0 travels alone."""
+        """Gradients with equal positive numbers are sent in one collective; 0 is sent alone."""
         return self._comm_fusion
 
     @comm_fusion.setter
@@ -284,16 +282,14 @@ class Parameter(Tensor):
         Args:
             init: ``"same"``, or whatever `sporax.mindspore.common.initializer.initializer` takes.
         """
-        from sporax.mindspore.common.initializer import initializer
-
         if isinstance(init, str) and init == "same":
-            twin = Parameter(self, self.name)
+            copied = Parameter(self, self.name)
         else:
-            twin = Parameter(initializer(init, self.shape, self.dtype), self.name)
+            copied = Parameter(initializer(init, self.shape, self.dtype), self.name)
         # Marks, not forms of storage: the clone is a Parameter of its own.
         for mark in ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion", "by_initializer"):
-            setattr(twin, mark, getattr(self, mark))
-        return twin
+            setattr(copied, mark, getattr(self, mark))
+        return copied
 
     def set_data(self, data: Any, slice_shape: bool = False) -> Parameter:
         """Take over new values (a copy).
@@ -324,13 +320,13 @@ class Parameter(Tensor):
         self._replace(jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
         return self
 
-    def _check_dtype(self, given: Any) -> None:
+    def _check_dtype(self, value: Any) -> None:
         mine = self.dtype.np_dtype
         # A float into an integer would lose its fraction; the other way is allowed.
-        if jnp.issubdtype(given, jnp.floating) and not jnp.issubdtype(mine, jnp.floating):
+        if jnp.issubdtype(value, jnp.floating) and not jnp.issubdtype(mine, jnp.floating):
             raise SporaxTypeError(
                 f"For 'Parameter.set_data', parameter '{self.name}' has dtype {self.dtype}, "
-                f"and 'data' of dtype {dtypes.from_numpy(given)} does not fit into it."
+                f"and 'data' of dtype {dtypes.from_numpy(value)} does not fit into it."
             )
 
     def take_later(self, values: Any) -> None:

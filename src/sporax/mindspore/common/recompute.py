@@ -6,6 +6,7 @@ In a compiled step a call is *tagged*, and a pass over the step's jaxpr decides 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.ir.marks import KeptMark
-from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.ir.marks import SavedMark
+from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.marks.tags import new_tag
 from sporax.lowering.passes.host.offload import offload_scope
+from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames
 
@@ -27,6 +30,8 @@ SETTINGS = (
     "output_recompute",
 )
 """What can be said of a recomputed Cell."""
+_AUTO = 1
+"""Calls earlier that values come back where the user says ``"Auto"``."""
 
 
 def checked_settings(where: str, settings: Mapping[str, Any]) -> dict[str, bool]:
@@ -83,6 +88,13 @@ def offloading(prefetch: int) -> Iterator[None]:
         prefetch: how many calls earlier values are brought back.
     """
     frames.note_tag("offload")
+    stages = context.snapshot().pipeline_stages
+    if prefetch != _AUTO and stages > 1:
+        warnings.warn(
+            f"For 'Cell.offload', 'backward_prefetch' {prefetch} has no effect with {stages} pipeline stages: the backward "
+            "program of a stage brings back what it reads when it begins.",
+            stacklevel=2,
+        )
     # The number of the scope tells the pass which call it was.
     with jax.named_scope(offload_scope(next_number() + 1, prefetch)):
         yield
@@ -109,8 +121,10 @@ def _tagged(
     if settings["output_recompute"]:
         return result
     leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    for place, array in zip(places, apply_mark([leaves[place_].array for place_ in places], KeptMark()), strict=True):
+    positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    for place, array in zip(
+        positions, apply_mark([leaves[place_].array for place_ in positions], SavedMark()), strict=True
+    ):
         leaves[place] = wrap(array)
     return jax.tree.unflatten(tree, leaves)
 
@@ -118,12 +132,12 @@ def _tagged(
 def _checkpointed(call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
     leaves, tree = jax.tree.flatten((args, kwargs))
-    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    positions = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
     # Filled while the function is traced: these are no arrays.
     static: dict[str, Any] = {}
 
     def inside(arrays: list[jax.Array]) -> tuple[list[Any], list[Any]]:
-        for place, array in zip(places, arrays, strict=True):
+        for place, array in zip(positions, arrays, strict=True):
             leaves[place] = array
         inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
         # Writes leave as outputs, so that `jax.checkpoint` sees a pure function.
@@ -132,6 +146,6 @@ def _checkpointed(call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
         static["written"] = tuple(updates)
         return outputs, list(updates.values())
 
-    outputs, values = jax.checkpoint(inside)([leaves[place] for place in places])
+    outputs, values = jax.checkpoint(inside)([leaves[place] for place in positions])
     frames.commit(dict(zip(static["written"], values, strict=True)))
     return jax.tree.unflatten(static["tree"], outputs)

@@ -32,7 +32,7 @@ from sporax.runtime.state import frames
 
 def is_inside_eager_code() -> bool:
     """Whether what runs now is differentiated and not compiled, in a mode that shards compiled steps only."""
-    return context.cuts_compiled_steps() and frames.current_frame() is not None and not frames.compiling()
+    return context.shards_compiled_steps() and frames.current_frame() is not None and not frames.compiling()
 
 
 def run_part(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,8 +65,8 @@ class _Part:
         """Run it; reads and writes of variables are those of the present frame."""
         collectives.check_reverse()
         leaves, tree = jax.tree.flatten((args, kwargs))
-        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
-        arrays = [leaves[place] for place in places]
+        positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+        arrays = [leaves[place] for place in positions]
         if any(_integer_slopes.find(array) is not None for array in arrays):
             raise SporaxNotImplementedError(
                 f"For '{self.name}', 'shard' inside of a derivative by integers is not offered in PYNATIVE_MODE. Compile the "
@@ -76,9 +76,9 @@ class _Part:
 
         def call(arrays: Sequence[jax.Array]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             filled = list(leaves)
-            for place, array in zip(places, arrays, strict=True):
+            for place, array in zip(positions, arrays, strict=True):
                 filled[place] = array
-            return jax.tree.unflatten(tree, filled)  # type: ignore[no-any-return]  # the tree of this very pair
+            return jax.tree.unflatten(tree, filled)
 
         once = _Once(self, variables, call)
         outputs = once(list(map(frames.read, variables)), arrays)
@@ -117,19 +117,19 @@ class _Part:
     def _pulled(self, chosen: Sequence[Any], of_arrays: tuple[bool, ...]) -> Callable[..., Any]:
         def pulled(args: Any, kwargs: Any, cotangents: Sequence[Tensor]) -> list[Tensor]:
             leaves, tree = jax.tree.flatten((args, kwargs))
-            places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
-            places = [place for place, wanted in zip(places, of_arrays, strict=True) if wanted]
+            positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+            positions = [place for place, wanted in zip(positions, of_arrays, strict=True) if wanted]
 
             def values(of_chosen: Sequence[jax.Array], arrays: Sequence[jax.Array]) -> list[jax.Array]:
                 filled = list(leaves)
-                for place, array in zip(places, arrays, strict=True):
+                for place, array in zip(positions, arrays, strict=True):
                     filled[place] = array
                 args, kwargs = jax.tree.unflatten(tree, filled)
-                given = dict(zip(chosen, of_chosen, strict=True))
-                (outputs, _, updates), _ = frames.isolate(lambda: self._apart(*args, **kwargs), given)
+                by_position = dict(zip(chosen, of_chosen, strict=True))
+                (outputs, _, updates), _ = frames.isolate(lambda: self._apart(*args, **kwargs), by_position)
                 return [*outputs, *updates.values()]
 
-            outputs, back = jax.vjp(values, list(map(frames.read, chosen)), [leaves[place] for place in places])
+            outputs, back = jax.vjp(values, list(map(frames.read, chosen)), [leaves[place] for place in positions])
             remaining = iter(cotangents)
             starts = [next(remaining).array if is_inexact(output) else no_cotangent(output) for output in outputs]
             by_variable, by_array = back(loss_marked(outputs, starts))
@@ -155,14 +155,14 @@ class _Once:
 
     def __call__(self, values: list[jax.Array], arrays: list[jax.Array]) -> list[jax.Array]:
         """The arrays of the results, and behind them the values of what was written."""
-        return self._run(values, arrays)  # type: ignore[no-any-return]
+        return self._run(values, arrays)
 
     def _forward(self, values: Sequence[jax.Array], arrays: Sequence[jax.Array]) -> list[jax.Array]:
         args, kwargs = self.call(arrays)
         if any(isinstance(array, jax.core.Tracer) for array in (*values, *arrays)):
             # Inside of recompute, a branch or a `vmap`, where there are no values to start a program with.
-            given = dict(zip(self.variables, values, strict=True))
-            outputs, structure, updates = self.part.program.part_of_trace(given, args, kwargs)
+            assigned = dict(zip(self.variables, values, strict=True))
+            outputs, structure, updates = self.part.program.part_of_trace(assigned, args, kwargs)
         else:
             with _holding(self.variables, values):
                 outputs, structure, updates = self.part.program(*args, **kwargs)
@@ -182,16 +182,16 @@ class _Once:
         self._smooth = list(map(is_inexact, outputs))
         return outputs, (values, arrays)
 
-    def _backward(self, kept: Any, cotangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        values, arrays = kept
+    def _backward(self, residuals: Any, cotangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        values, arrays = residuals
         starts = [
             wrap(jnp.zeros(start.shape, start.dtype) if isinstance(start, SymbolicZero) else start)
             for start, is_smooth in zip(cotangents, self._smooth, strict=True)
             if is_smooth
         ]
         pull = self.part.pull(self.variables, *self._wanted)
-        given = dict(zip(self.variables, values, strict=True))
-        gradients, _ = frames.isolate(lambda: pull((*self.call(arrays), starts), {}), given)
+        assigned = dict(zip(self.variables, values, strict=True))
+        gradients, _ = frames.isolate(lambda: pull((*self.call(arrays), starts), {}), assigned)
         chosen = [array for array, wanted in zip(arrays, self._wanted[1], strict=True) if wanted]
         for gradient, array in zip(gradients[len(gradients) - len(chosen) :], chosen, strict=True):
             # Each process would go on with the gradient of its own rows, and its weights would differ from the others'.

@@ -111,7 +111,7 @@ class Tensor:
 
     def __getattr__(self, name: str) -> Any:
         # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
-        if name == "raw" and (self._initializer is not None or joint_arrays.slot(self, "raw") is not None):
+        if name == "raw" and (self._initializer is not None or frames.slot(self, "raw") is not None):
             self._make_values()
             return object.__getattribute__(self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -563,7 +563,7 @@ def _concrete(array: jax.Array, what: str) -> Any:
             f"For '{what}', a value must be equal on all ranks that this process acts for when Python reads it inside of a step."
         )
     # Other processes hold the rest of an array that is not fully addressable.
-    return array if array.is_fully_addressable else joint_arrays.whole(array)
+    return array if array.is_fully_addressable else joint_arrays.replicated(array)
 
 
 def tensor(

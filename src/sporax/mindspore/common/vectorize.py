@@ -73,7 +73,7 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
 def jacfwd(
     fn: Callable[..., Any], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of `fn`, computed forwards: cheap when inputs are smaller than outputs.
+    """A function that returns the Jacobian of `fn`, computed forwards: fast when inputs are smaller than outputs.
 
     Args:
         fn: function or Cell of Tensors.
@@ -94,7 +94,7 @@ def jacfwd(
 def jacrev(
     fn: Callable[..., Any], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of `fn`, computed backwards: cheap when outputs are smaller than inputs.
+    """A function that returns the Jacobian of `fn`, computed backwards: fast when outputs are smaller than inputs.
 
     Arguments, results and errors as `jacfwd`.
     """

@@ -90,11 +90,13 @@ def _join_parameter_servers() -> None:
     Workers exchange data with each other in parallel modes that need it. In STAND_ALONE they do not know each other, so
     one of them can die and come back.
     """
+    from sporax.runtime.ranks import server_start  # needs the extra `ps`
+
     # Without a parallel mode workers know only the servers.
     with_ranks = context.snapshot().parallel_mode != "stand_alone"
-    rank, size = server_exchange.start(context.ps_snapshot(), with_ranks=with_ranks)
+    rank, size = server_start.start(context.ps_snapshot(), with_ranks=with_ranks)
     if with_ranks and size > 1:
-        # One worker alone has nobody to meet.
+        # One worker alone has no other to meet.
         collectives.meet()
         context.set_world(size, rank)
     GlobalComm.BACKEND = "nccl" if jax.default_backend() == "gpu" else "mccl"

@@ -2,13 +2,13 @@
 
     set_context                 mode, device, and MindSpore's own compiler            _global
     set_auto_parallel_context   how a step is spread over devices                     _parallel, _nested, _fusion
-    set_algo_parameters, …      how cuts are searched for                             _search
+    set_algo_parameters, …      how plans are searched for                            _search
     set_ps_context              parameter servers                                     _ps
     set_offload_context         host memory                                           _offload
 
 It exists in the facade only. Each group is one frozen value (`sporax.ir`) that is replaced as a whole; a step takes the
 values it finds when it is compiled (`snapshot`), and is compiled again when they have changed. `_supported` says what of
-all this a step may ask for today.
+all this a step may ask for today, `_input_shardings` whether `dataset_strategy` fits the inputs of one.
 """
 
 from typing import TYPE_CHECKING
@@ -61,13 +61,13 @@ from sporax.mindspore.context._supported import (
     check_step,
     check_supported,
     check_with_servers,
-    cuts_compiled_steps,
     enter_step,
     note_single_device,
     plan_settings,
     plan_settings_of_training,
     plans_only,
     refuse_eager,
+    shards_compiled_steps,
 )
 from sporax.mindspore.context._unused import forget_told, tell_unused
 
@@ -82,7 +82,7 @@ __all__ = [
     "check_step",
     "check_with_servers",
     "check_supported",
-    "cuts_compiled_steps",
+    "shards_compiled_steps",
     "enter_step",
     "forget_told",
     "devices_of_only_process",

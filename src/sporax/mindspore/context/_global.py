@@ -138,9 +138,9 @@ def graph_mode() -> bool:
 def device_limit() -> int:
     """Bytes that ``max_device_memory`` and `runtime.set_memory` allow on one device; 0 where both are at their defaults."""
     value = _settings.current["max_device_memory"]
-    said = 0 if value == _DEFAULTS["max_device_memory"] else int(float(value.removesuffix("GB")) * 2**30)
+    requested = 0 if value == _DEFAULTS["max_device_memory"] else int(float(value.removesuffix("GB")) * 2**30)
     # The smaller of both limits; 0 means that there is none.
-    return min((limit for limit in (said, pool_limit()) if limit), default=0)
+    return min((limit for limit in (requested, pool_limit()) if limit), default=0)
 
 
 def memory_offload() -> bool:

@@ -38,9 +38,9 @@ def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, .
             raise SporaxTypeError(
                 f"For '{function}', the entries of 'dataset_strategy' must be all tuples or all Layouts, but got {entry!r}."
             )
-        for cut in entry:
-            kind(int)(function, "a sharding in dataset_strategy", cut)
-            number(1)(function, "a sharding in dataset_strategy", cut)
+        for count in entry:
+            kind(int)(function, "a sharding in dataset_strategy", count)
+            number(1)(function, "a sharding in dataset_strategy", count)
     return value, None
 
 

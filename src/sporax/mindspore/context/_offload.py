@@ -62,7 +62,7 @@ def gigabytes(function: str, key: str, value: Any) -> str:
     """
     kind(str)(function, key, value)
     match = _SIZE.fullmatch(value)
-    # 0 GB would be no memory at all, which nobody means.
+    # 0 GB would be no memory at all, which is not meant.
     if match is None or float(match.group(1)) == 0:
         raise SporaxValueError(
             f"For '{function}', '{key}' must be a number above 0 followed by 'GB', but got '{value}'."
@@ -78,14 +78,14 @@ _WITHOUT_EFFECT = {
 
 _warned: set[str] = set()
 
-_PLACES = ("offload_param", "offload_checkpoint")
+_TARGETS = ("offload_param", "offload_checkpoint")
 _SIZES = ("offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_block_size")
 _FLAGS = ("enable_aio", "enable_pinned_mem", "auto_offload")
 _RATIOS = ("cpu_ratio", "hbm_ratio")
 
 # MindSpore's names of places; "" is the device.
 _CHECKS: dict[str, Check] = {
-    **dict.fromkeys(_PLACES, one_of("cpu", "disk", "")),
+    **dict.fromkeys(_TARGETS, one_of("cpu", "disk", "")),
     **dict.fromkeys(_SIZES, gigabytes),
     **dict.fromkeys(_FLAGS, kind(bool)),
     **dict.fromkeys(_RATIOS, number(0, 1, types=(float,), above=True)),

@@ -16,7 +16,6 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.config.parallel_config import (
     COMMUNI_PARALLEL_MODES,
     MAX_RANKS,
-    SEARCH_MODES,
     ParallelConfig,
     ParallelMode,
 )
@@ -29,7 +28,7 @@ from sporax.mindspore.context._nested import (
     set_shard_size,
     set_strategy_files,
 )
-from sporax.mindspore.context._settings import Reader, Setter, Settings, kind, number, one_of, read, stored
+from sporax.mindspore.context._settings import Reader, Setter, Settings, kind, number, one_of, read, search_name, stored
 from sporax.runtime import world
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
@@ -44,12 +43,12 @@ class _Context:
 
     Attributes:
         config: the settings.
-        given: names of the settings whose default depends on the job, and that the user gave.
+        specified: names of the settings whose default depends on the job, and that the user gave.
         layouts: the dataset strategy as the user gave it, when that was in Layouts.
     """
 
     config: ParallelConfig = dataclasses.field(default_factory=ParallelConfig)
-    given: frozenset[str] = frozenset()
+    specified: frozenset[str] = frozenset()
     layouts: tuple[Any, ...] | None = None
 
 
@@ -70,13 +69,13 @@ def world_size() -> int:
 def num_devices() -> int:
     """How many devices a step of the global view is sharded over: as the user said, else all that the job has."""
     # What the user said is taken even where it is not what JAX sees: plans are made for other machines.
-    given = "device_num" in _settings.current.given
-    return _settings.current.config.device_num if given else max(SESSION.job[0], world.num_devices())
+    is_set = "device_num" in _settings.current.specified
+    return _settings.current.config.device_num if is_set else max(SESSION.job[0], world.num_devices())
 
 
 def gives_device_num() -> bool:
     """Whether the user has said how many devices there are."""
-    return "device_num" in _settings.current.given
+    return "device_num" in _settings.current.specified
 
 
 def devices_of_only_process() -> int:
@@ -196,7 +195,7 @@ def _resolved(context: _Context) -> ParallelConfig:
     config = context.config
     devices = num_devices() if config.in_global_view else max(num_ranks, world.num_ranks_here())
     job: dict[str, Any] = {"device_num": devices, "global_rank": rank}
-    missing = {name: value for name, value in job.items() if name not in context.given}
+    missing = {name: value for name, value in job.items() if name not in context.specified}
     missing["has_reduce_scatter"] = world.has_reduce_scatter()
     # The same object where nothing is missing: it is compared at every step.
     if all(getattr(config, name) == value for name, value in missing.items()):
@@ -209,10 +208,10 @@ def _on_config(setter: Setter) -> Setter:
     return lambda context, value: dataclasses.replace(context, config=setter(context.config, value))
 
 
-def _given(key: str, setter: Setter) -> Setter:
+def _user_set(key: str, setter: Setter) -> Setter:
     # From now on the job's own number does not replace it.
     return lambda context, value: dataclasses.replace(
-        context, config=setter(context.config, value), given=context.given | {key}
+        context, config=setter(context.config, value), specified=context.specified | {key}
     )
 
 
@@ -311,18 +310,16 @@ _PATHS = (
     "dump_local_norm_path",
 )
 _SETTERS: dict[str, Setter] = {
-    "device_num": _given("device_num", stored(_SET, "device_num", number(1))),
-    "global_rank": _given("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
+    "device_num": _user_set("device_num", stored(_SET, "device_num", number(1))),
+    "global_rank": _user_set("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
     "parallel_mode": _on_config(_set_mode),
     **{key: _plain(key, kind(bool)) for key in _FLAGS},
     **{key: _plain(key, kind(str)) for key in _PATHS},
     "recompute": _plain("recompute", one_of("", "auto")),
     "full_batch": _set_full_batch,
     "dataset_strategy": _set_dataset_strategy,
-    "search_mode": _plain("search_mode", one_of(*SEARCH_MODES)),
-    "auto_parallel_search_mode": _on_config(
-        stored(_SET, "auto_parallel_search_mode", one_of(*SEARCH_MODES), "search_mode")
-    ),
+    "search_mode": _plain("search_mode", search_name),
+    "auto_parallel_search_mode": _on_config(stored(_SET, "auto_parallel_search_mode", search_name, "search_mode")),
     "sharding_propagation": _on_config(_set_sharding_propagation),
     "optimizer_weight_shard_size": _on_config(set_shard_size),
     "parallel_optimizer_config": _on_config(set_optimizer_config),

@@ -1,4 +1,4 @@
-"""Settings of the search for cuts: `set_algo_parameters`, and the cost model behind it."""
+"""Settings of the search for plans: `set_algo_parameters`, and the cost model behind it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SET_COST = "set_cost_model_context"
 
 
 def set_algo_parameters(**kwargs: Any) -> None:
-    """Change settings of the search for cuts. Same as MindSpore, with one more setting.
+    """Change settings of the search for plans. Same as MindSpore, with one more setting.
 
     Args:
         kwargs: ``fully_use_devices``, ``elementwise_op_strategy_follow``, ``tensor_slice_align_enable``,
             ``tensor_slice_align_size`` (1 to 1024), ``enable_algo_approxi``, ``algo_approxi_epsilon`` (in (0, 1]);
-            ``recursive_keeps_strategies``, which MindSpore does not have: recursive programming keeps `shard`'s cuts.
+            ``recursive_keeps_strategies``, which MindSpore does not have: recursive programming keeps `shard`'s strategies.
 
     Raises:
         SporaxValueError: unknown setting, or a size outside its range.

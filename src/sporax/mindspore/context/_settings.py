@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.base.suggestions import did_you_mean
+from sporax.ir.config.search_names import SEARCH_NAMES, full_name
 from sporax.runtime.state import frames
 
 Config = TypeVar("Config")
@@ -58,6 +60,7 @@ class Settings(Generic[Config]):
             if key not in self._setters:
                 raise SporaxValueError(
                     f"For 'set_{self.name}', the key must be one of {sorted(self._setters)}, but got '{key}'."
+                    f"{did_you_mean(key, self._setters)}"
                 )
             config = self._setters[key](config, value)
         return config
@@ -73,6 +76,7 @@ class Settings(Generic[Config]):
             only_set = " (it can be set, not read)" if key in self._setters else ""
             raise SporaxValueError(
                 f"For 'get_{self.name}', the key must be one of {sorted(self._readers)}, but got {key!r}{only_set}."
+                f"{'' if only_set else did_you_mean(key, self._readers)}"
             )
         return self._readers[key](self.current)
 
@@ -122,10 +126,24 @@ def one_of(*allowed: Any, type_error: bool = True) -> Check:
             kind(str)(function, key, value)
         # True is 1 in Python, but no level.
         if not any(value == option and isinstance(value, bool) == isinstance(option, bool) for option in allowed):
-            raise SporaxValueError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}.")
+            raise SporaxValueError(
+                f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}."
+                f"{did_you_mean(value, filter(_is_text, allowed))}"
+            )
         return value
 
     return check
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def search_name(function: str, key: str, value: Any) -> str:
+    """The value must name a search; short names stand for full ones, in letters of any case."""
+    kind(str)(function, key, value)
+    name: str = one_of(*SEARCH_NAMES)(function, key, full_name(value))
+    return name
 
 
 def number(

@@ -19,12 +19,14 @@ from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.placement_config import OffloadConfig
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.reuse_limit import VARIABLE, wants_loops, warn_of_limit
-from sporax.lowering.passes.pass_order import KEPT_IN_FILES
+from sporax.lowering.passes.pass_order import SAVED_IN_FILES
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
+from sporax.mindspore.context._input_shardings import check_inputs
 from sporax.mindspore.context._offload import offload_snapshot
 from sporax.mindspore.context._parallel import PARALLEL_GUARD, gives_device_num, parallel_mode, snapshot, world_size
 from sporax.mindspore.context._ps import ps_snapshot
 from sporax.mindspore.context._search import search_snapshot
+from sporax.mindspore.context._strategy_files import files
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.process.dry_run_report import say
@@ -32,6 +34,12 @@ from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 from sporax.runtime.storage import filed_variables
 from sporax.runtime.storage.block_files import DiskSettings
+
+# Entries of `dataset_strategy` fit the inputs of a step; files that the settings name give strategies, and are written when it is
+# planned.
+SESSION.input_checks.append(check_inputs)
+SESSION.strategy_sources.append(files.loaded)
+SESSION.step_listeners.append(files.save)
 
 
 def check_supported(config: ParallelConfig, num_devices: int) -> None:
@@ -176,7 +184,7 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
         )
 
 
-def cuts_compiled_steps() -> bool:
+def shards_compiled_steps() -> bool:
     """Whether operators are sharded in compiled steps only, and what runs now is none: a sharding mode in PYNATIVE_MODE."""
     config = snapshot()
     return config.in_global_view and config.device_num > 1 and not graph_mode()
@@ -190,7 +198,7 @@ def refuse_eager(where: str) -> None:
     Raises:
         SporaxRuntimeError: semi-automatic parallelism on several devices in PYNATIVE_MODE.
     """
-    if parallel_mode() == ParallelMode.SEMI_AUTO_PARALLEL and cuts_compiled_steps():
+    if parallel_mode() == ParallelMode.SEMI_AUTO_PARALLEL and shards_compiled_steps():
         raise SporaxRuntimeError(
             f"For '{where}', the mode must be GRAPH_MODE in the parallel mode 'semi_auto_parallel', but it is PYNATIVE_MODE, in "
             "which operators run one by one and cannot be sharded. Call set_context(mode=GRAPH_MODE), compile the step with jit, "
@@ -270,8 +278,8 @@ def _recompute_limit() -> int:
     """Bytes of one device that the user allows for; 0 for all there are."""
     cost = search_snapshot()[1]
     # The default of the cost model is no statement about this machine.
-    said = int(cost.device_memory_capacity) if "device_memory_capacity" in cost.changed else 0
-    limits = [limit for limit in (device_limit(), said) if limit]
+    capacity = int(cost.device_memory_capacity) if "device_memory_capacity" in cost.changed else 0
+    limits = [limit for limit in (device_limit(), capacity) if limit]
     return min(limits, default=0)
 
 
@@ -298,8 +306,8 @@ def offload_tags() -> tuple[str, ...]:
         # -1 stands for no limit.
         within = int(float(size) * 2**30 * config.cpu_ratio) if size else -1
         tags += ["host", f"offload above {above} within {within}"]
-    kept = {"": (), "cpu": ("offload kept",), "disk": (KEPT_IN_FILES,)}[config.offload_checkpoint]
-    return (*tags, *kept)
+    by_target = {"": (), "cpu": ("offload kept",), "disk": (SAVED_IN_FILES,)}[config.offload_checkpoint]
+    return (*tags, *by_target)
 
 
 def _disk_settings(config: OffloadConfig) -> DiskSettings:

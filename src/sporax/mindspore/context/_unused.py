@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.placement_config import OffloadConfig, PsConfig
 from sporax.ir.config.reuse_limit import VARIABLE, reuse_limit
-from sporax.ir.config.search_config import PRICES, SearchConfig
+from sporax.ir.config.search_config import COEFFICIENTS, SearchConfig
 from sporax.mindspore.context import _global, _offload, _parallel, _ps, _search
 from sporax.runtime.session import SESSION
 
@@ -71,7 +71,7 @@ _NORMS: Condition = (_norms, f"dump_local_norm=True and {_VIEW}")
 PARALLEL: Mapping[str, Condition] = {
     "device_num": (lambda config: _ranked(config) or config.device_num == SESSION.job[0], _MODE[1]),
     "global_rank": (lambda config: _ranked(config) or config.global_rank == SESSION.job[1], _MODE[1]),
-    "has_reduce_scatter": _ALWAYS,  # a fact about the devices, which nobody sets
+    "has_reduce_scatter": _ALWAYS,  # a fact about the devices, which users do not set
     "parallel_mode": _ALWAYS,
     "gradients_mean": _MODE,
     "gradient_fp32_sync": (_GLOBAL[0], f"{_VIEW}; between ranks gradients are always summed in float32"),
@@ -123,7 +123,7 @@ _Searched = tuple[SearchConfig, ParallelConfig]
 
 
 def _in_search(*modes: str) -> Callable[[_Searched], bool]:
-    return lambda given: _searched(given[1]) and (not modes or given[1].search_mode in modes)
+    return lambda pair: _searched(pair[1]) and (not modes or pair[1].search_mode in modes)
 
 
 _SEARCH: Condition = (_in_search(), "the parallel mode 'auto_parallel'")
@@ -134,12 +134,12 @@ SEARCH: Mapping[str, Condition] = {
     "elementwise_op_strategy_follow": _SEARCH,
     "tensor_slice_align_enable": _SEARCH,
     "tensor_slice_align_size": (
-        lambda given: _searched(given[1]) and given[0].tensor_slice_align_enable,
+        lambda state: _searched(state[1]) and state[0].tensor_slice_align_enable,
         f"tensor_slice_align_enable=True and {_SEARCH[1]}",
     ),
     "enable_algo_approxi": (_in_search("dynamic_programming"), _DYNAMIC),
     "algo_approxi_epsilon": (
-        lambda given: _in_search("dynamic_programming")(given) and given[0].enable_algo_approxi,
+        lambda state: _in_search("dynamic_programming")(state) and state[0].enable_algo_approxi,
         f"enable_algo_approxi=True and {_DYNAMIC}",
     ),
     "recursive_keeps_strategies": (
@@ -249,19 +249,19 @@ def _unused(config: ParallelConfig) -> Iterator[tuple[str, str, Any, str]]:
         yield VARIABLE, os.environ[VARIABLE], os.environ[VARIABLE], _MODE[1]
     # A search says by itself which numbers it does not read.
     if not _searched(config):
-        priced = PRICES if config.in_global_view else frozenset()
+        costs = COEFFICIENTS if config.in_global_view else frozenset()
         limits = {"device_memory_capacity"} if config.in_global_view or config.recompute == "auto" else set()
-        for name in sorted(cost.changed - priced - limits):
+        for name in sorted(cost.changed - costs - limits):
             yield "set_cost_model_context", name, getattr(cost, name), _SEARCH[1]
 
 
 def _moved(
-    function: str, table: Mapping[str, Condition], config: Any, defaults: Any, given: Any = None
+    function: str, table: Mapping[str, Condition], config: Any, defaults: Any, state: Any = None
 ) -> Iterator[tuple[str, str, Any, str]]:
     for field in dataclasses.fields(config):
         name, (applies, needs) = field.name, table[field.name]
         value = getattr(config, name)
-        if value != getattr(defaults, name) and not applies(config if given is None else given):
+        if value != getattr(defaults, name) and not applies(config if state is None else state):
             # Passwords are never printed.
             yield function, _KEY.get(name, name), "" if not field.repr else value, needs
 

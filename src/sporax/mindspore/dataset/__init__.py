@@ -3,18 +3,16 @@
 A dataset describes where rows come from and what happens to them; iterators read it. See docs/dataset.md.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.dataset import _callbacks, audio, config, debug, text, transforms, vision
-from sporax.mindspore.dataset._batching import BatchInfo
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import DSCallback
 from sporax.mindspore.dataset._dataset import Dataset
 from sporax.mindspore.dataset._dataset import zip_datasets as zip
 from sporax.mindspore.dataset._json_pipelines import compare, deserialize, serialize, show
-from sporax.mindspore.dataset._mappable import MappableDataset
+from sporax.mindspore.dataset._nodes.batches import BatchInfo
 from sporax.mindspore.dataset._refused import TransferDataset
 from sporax.mindspore.dataset._sources.arrays import (
     Cifar10Dataset,
@@ -91,12 +89,13 @@ from sporax.mindspore.dataset._sources.texts import (
     YelpReviewDataset,
 )
 from sporax.mindspore.dataset._sources.translations import IWSLT2016Dataset, IWSLT2017Dataset, Multi30kDataset
-from sporax.mindspore.dataset._steps import (
+from sporax.mindspore.dataset._subclasses import (
     BatchDataset,
     BucketBatchByLengthDataset,
     ConcatDataset,
     FilterDataset,
     MapDataset,
+    MappableDataset,
     PaddedBatchDataset,
     ProjectDataset,
     RenameDataset,
@@ -233,10 +232,10 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "WaitedDSCallback":  # of a layer above
-            return _callbacks.WaitedDSCallback
-        if name == "context":  # loads JAX, which reading data does not need
-            return importlib.import_module("sporax.mindspore.context")
-        return missing_name(__name__, name)
+    __getattr__ = missing_names(
+        __name__,
+        {
+            "WaitedDSCallback": "sporax.mindspore.train.callback._waited:WaitedDSCallback",  # of a layer above
+            "context": "sporax.mindspore.context",  # loads JAX, which reading data does not need
+        },
+    )

@@ -1,7 +1,7 @@
 """`DatasetCache`: the rows of a source, or of a `map`, kept in memory and on disk for the next epochs.
 
 Problem: reading and decoding the same files each epoch costs more than the rows do. Method: the rows that a source or a `map`
-has made are kept under their number in the store, below the sampler, so that each epoch samples and shuffles anew
+has made are kept under their number in the store, below the sampler, so that each epoch samples and shuffles again
 from rows that are read once. Rows go into memory up to the limit, then to a file of this process, or nowhere. MindSpore keeps
 them in a server that processes of a machine share; here each process keeps the rows that it reads.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
 from sporax.mindspore.dataset._rows import Block, Row, block_of, row_of
-from sporax.mindspore.dataset._tables import Indices, Table
+from sporax.mindspore.dataset._streams import Indices, Table
 
 _MEGABYTE = 2**20
 _OF_ALL_MEMORY = 0.8
@@ -241,14 +241,14 @@ class CachedTable(Table):
             rows |= {number: self._cache.get(number) for number in others}
             self._make([number for number in others if rows[number] is None], rows)
         first: dict[int, Row] = {}
-        given = []
+        values = []
         for number in numbers:
             row = rows[number]
             assert row is not None
             # A row that is drawn twice comes as two copies, which may be changed one by one.
-            given.append({name: value.copy() for name, value in row.items()} if number in first else row)
+            values.append({name: value.copy() for name, value in row.items()} if number in first else row)
             first.setdefault(number, row)
-        return block_of(given)
+        return block_of(values)
 
     def _make(self, numbers: list[int], rows: dict[int, Row | None]) -> None:
         """Add the rows `numbers` of the table to `rows`, and keep them."""

@@ -8,23 +8,18 @@ training, is in `sporax.mindspore.train.callback`.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.dataset._checks import INT32_MAX, check_int, type_error
 from sporax.mindspore.dataset._rows import Row
 
 __all__ = ["DSCallback"]
-# A lazy import, since this module must not load `train`, a layer above.
+# Loaded late: this module must not load `train`, a layer above.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name == "WaitedDSCallback":  # of a layer above
-            return importlib.import_module("sporax.mindspore.train.callback._waited").WaitedDSCallback
-        return missing_name(__name__, name)
+    __getattr__ = missing_names(__name__, homes("sporax.mindspore.train.callback._waited", "WaitedDSCallback"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def check_num_samples(where: str, value: object) -> int | None:
 
 
 class SharesOfAll(tuple[int, int]):
-    """(num_shards, 0) where this process acts for all ranks, and reads the share of each (`sporax.mindspore.dataset._shares`)."""
+    """(num_shards, 0) where this process acts for all ranks, and reads the share of each (`_nodes.all_ranks`)."""
 
     __slots__ = ()
 
@@ -144,9 +144,9 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
     if num_shards is None and shard_id is None:
         return None
     if num_shards is None or shard_id is None:
-        given, missing = ("shard_id", "num_shards") if num_shards is None else ("num_shards", "shard_id")
+        present, missing = ("shard_id", "num_shards") if num_shards is None else ("num_shards", "shard_id")
         raise ConflictingArgumentsError(
-            f"For '{where}', '{given}' is given and requires '{missing}' as well: pass both or neither."
+            f"For '{where}', '{present}' is given and requires '{missing}' as well: pass both or neither."
         )
     from sporax.mindspore import context  # loads JAX, which reading data does not need
 

@@ -13,36 +13,38 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _batching, _checks
+from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache, check_cache
-from sporax.mindspore.dataset._cached_map import CachedMap
 from sporax.mindspore.dataset._callbacks import DSCallback, check_callbacks
 from sporax.mindspore.dataset._described import Described
-from sporax.mindspore.dataset._flows import in_order
 from sporax.mindspore.dataset._gates import Gate
 from sporax.mindspore.dataset._iterators import DictIterator, TupleIterator
-from sporax.mindspore.dataset._joined_nodes import Concat, Zip
-from sporax.mindspore.dataset._nodes import (
-    Batch,
+from sporax.mindspore.dataset._nodes import batches
+from sporax.mindspore.dataset._nodes.all_ranks import for_all_ranks, selected
+from sporax.mindspore.dataset._nodes.batches import Batch
+from sporax.mindspore.dataset._nodes.maps import CachedMap, Map
+from sporax.mindspore.dataset._nodes.node import (
+    Concat,
     Limit,
-    Map,
     Node,
     Repeat,
     Rewritten,
     Select,
     Shuffle,
     SyncWait,
+    Zip,
+    first_pass,
+    first_row,
     gates_of,
     replaced_columns,
 )
 from sporax.mindspore.dataset._operations import as_operations
-from sporax.mindspore.dataset._patches import selected
-from sporax.mindspore.dataset._random import Pass, first_pass
+from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._recorded import Recorded
-from sporax.mindspore.dataset._rows import Row, opened, shown
+from sporax.mindspore.dataset._rows import Row, opened, visible_columns
 from sporax.mindspore.dataset._saving import save_rows
 from sporax.mindspore.dataset._sizes import split_counts
-from sporax.mindspore.dataset._tables import ENDLESS
+from sporax.mindspore.dataset._streams import ENDLESS, in_order
 
 #: Methods of MindSpore's that serve its C++ runtime.
 _NOT_OFFERED = frozenset({"device_que", "recv", "send"})
@@ -102,13 +104,15 @@ class Dataset(Recorded, Described):
         workers = _checks.check_workers("map", num_parallel_workers)
         processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
         called = check_callbacks("map", callbacks)
-        kept = check_cache("map", cache)
+        checked_cache = check_cache("map", cache)
         arguments = (self._node, checked, inputs, outputs, workers, processes, called)
-        return self._then("MapDataset", Map(*arguments) if kept is None else CachedMap(*arguments, cache=kept))
+        return self._then(
+            "MapDataset", Map(*arguments) if checked_cache is None else CachedMap(*arguments, cache=checked_cache)
+        )
 
     def batch(
         self,
-        batch_size: int | Callable[[_batching.BatchInfo], int],
+        batch_size: int | Callable[[batches.BatchInfo], int],
         drop_remainder: bool = False,
         num_parallel_workers: int | None = None,
         *,
@@ -147,15 +151,15 @@ class Dataset(Recorded, Described):
             raise _checks.type_error("batch", "per_batch_map", "callable", per_batch_map)
         columns = replaced_columns("batch", self._node.columns, inputs, outputs)
         collate = (
-            _batching.collate_all
+            batches.collate_all
             if per_batch_map is None
-            else _batching.PerBatchMap(per_batch_map, inputs, outputs, columns)
+            else batches.PerBatchMap(per_batch_map, inputs, outputs, columns)
         )
         return self._then(
             "BatchDataset",
             Batch(
                 self._node,
-                _size_function(batch_size),
+                batches.size_function(batch_size),
                 fixed,
                 drop_remainder,
                 collate,
@@ -168,7 +172,7 @@ class Dataset(Recorded, Described):
 
     def padded_batch(
         self,
-        batch_size: int | Callable[[_batching.BatchInfo], int],
+        batch_size: int | Callable[[batches.BatchInfo], int],
         drop_remainder: bool = False,
         num_parallel_workers: int | None = None,
         pad_info: dict[str, Any] | None = None,
@@ -180,7 +184,7 @@ class Dataset(Recorded, Described):
             drop_remainder: leave out a last, shorter batch.
             num_parallel_workers: threads that work on batches.
             pad_info: column -> (shape, value). None in the shape means the longest row of the batch; a row longer than
-                a given length is cut. An empty dict pads every column to its longest row with zeros; None pads nothing.
+                a given length is truncated. An empty dict pads every column to its longest row with zeros; None pads nothing.
         """
         fixed = (
             None
@@ -188,11 +192,11 @@ class Dataset(Recorded, Described):
             else _checks.check_int("padded_batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
         )
         _checks.check_bool("padded_batch", "drop_remainder", drop_remainder)
-        collate: Any = _batching.collate_all
+        collate: Any = batches.collate_all
         if pad_info is not None:
-            collate = _batching.PaddedCollate(_batching.check_pad_info("padded_batch", pad_info, self._node.columns))
+            collate = batches.PaddedCollate(batches.check_pad_info("padded_batch", pad_info, self._node.columns))
         workers = _checks.check_workers("padded_batch", num_parallel_workers)
-        size_of = _size_function(batch_size)
+        size_of = batches.size_function(batch_size)
         node = Batch(self._node, size_of, fixed, drop_remainder, collate, self._node.columns, workers=workers)
         return self._then("PaddedBatchDataset", node)
 
@@ -223,9 +227,9 @@ class Dataset(Recorded, Described):
             raise SporaxValueError(
                 f"For '{where}', several columns {list(names)} need 'element_length_function', but it is None."
             )
-        edges, sizes = _batching.check_buckets(where, bucket_boundaries, bucket_batch_sizes)
-        pads = None if pad_info is None else _batching.check_pad_info(where, pad_info, self._node.columns)
-        rewrite = _batching.Buckets(
+        edges, sizes = batches.check_buckets(where, bucket_boundaries, bucket_batch_sizes)
+        pads = None if pad_info is None else batches.check_pad_info(where, pad_info, self._node.columns)
+        rewrite = batches.Buckets(
             names,
             edges,
             sizes,
@@ -234,9 +238,9 @@ class Dataset(Recorded, Described):
             _checks.check_bool(where, "pad_to_bucket_boundary", pad_to_bucket_boundary),
             _checks.check_bool(where, "drop_remainder", drop_remainder),
         )
-        batches = Rewritten(self._node, rewrite, self._node.columns)
-        batches.makes_batches = True
-        return self._then("BucketBatchByLengthDataset", batches)
+        node = Rewritten(self._node, rewrite, self._node.columns)
+        node.makes_batches = True
+        return self._then("BucketBatchByLengthDataset", node)
 
     def shuffle(self, buffer_size: int) -> Dataset:
         """Shuffle through a buffer of `buffer_size` >= 2 rows, in another order each epoch."""
@@ -266,7 +270,7 @@ class Dataset(Recorded, Described):
         return self._then("TakeDataset", Limit(self._node, 0, ENDLESS if number == -1 else number))
 
     def project(self, columns: str | list[str]) -> Dataset:
-        """Only these columns, in this order. One patch of several may stand for all of them: see `_patches`."""
+        """Only these columns, in this order. One patch of several may stand for all of them: see `all_ranks`."""
         names = self._columns("project", columns, (), argument="columns")
         return self._then("ProjectDataset", selected(self._node, names))
 
@@ -327,7 +331,7 @@ class Dataset(Recorded, Described):
 
         def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
             # In order, since equal scripts must give equal rows whatever the number of threads.
-            return (row for row, is_kept in in_order(rows, judged, workers) if is_kept)
+            return (row for row, remains in in_order(rows, judged, workers) if remains)
 
         return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns, names, workers))
 
@@ -419,7 +423,7 @@ class Dataset(Recorded, Described):
 
         Args:
             sizes: rows of each part, or fractions that add up to 1.
-            randomize: shuffle (by the seed) before cutting.
+            randomize: shuffle (by the seed) before splitting.
 
         Raises:
             SporaxRuntimeError: the sizes do not add up to the dataset's size, a part would be empty, or the dataset is
@@ -501,7 +505,13 @@ class Dataset(Recorded, Described):
         # Fixed here, not at the first row: two iterators made in one order must not swap their seeds.
         first = first_pass(self._iterators_made)
         self._iterators_made += 1
-        return self._node, first, shown(columns), epochs, _checks.check_bool(where, "output_numpy", output_numpy)
+        return (
+            self._node,
+            first,
+            visible_columns(columns),
+            epochs,
+            _checks.check_bool(where, "output_numpy", output_numpy),
+        )
 
     # -- what belongs to it ------------------------------------------------------------------------------------------
 
@@ -532,6 +542,9 @@ class Dataset(Recorded, Described):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def _first_row(self) -> Row:
+        return first_row(for_all_ranks(self._node))
+
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _then(self, kind: str, node: Node, *others: Dataset) -> Dataset:
@@ -544,18 +557,18 @@ class Dataset(Recorded, Described):
         return result
 
     def _columns(
-        self, where: str, given: object, default: Sequence[str], argument: str = "input_columns"
+        self, where: str, value: object, default: Sequence[str], argument: str = "input_columns"
     ) -> tuple[str, ...]:
-        if given is None and default:
+        if value is None and default:
             return tuple(default)
-        names = _checks.check_names(where, argument, given)
+        names = _checks.check_names(where, argument, value)
         _checks.check_columns_exist(where, names, self._node.columns)
         return names
 
     def _part(self, start: int, count: int, randomize: bool) -> Dataset:
         """`count` rows of a split, in one order for all epochs."""
         if self.is_shuffled():
-            # Parts would be cut from another order in each epoch.
+            # Parts would be taken from another order in each epoch.
             warnings.warn("For 'split', the dataset is shuffled again each epoch, so its parts will share rows.")
         # A buffer that holds all rows gives a full permutation; 10000 is MindSpore's least size.
         size = max(10000, self.get_dataset_size())
@@ -582,19 +595,6 @@ def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
     return first._then("ZipDataset", Zip([item._node for item in datasets]), *others)
 
 
-# Filled by `_steps`, which imports this module; the classes subclass `Dataset`.
+# Filled by `_subclasses`, which imports this module; the classes subclass `Dataset`.
 steps: dict[str, type[Dataset]] = {}
-"""Name -> class of what each step makes; `_steps` has them."""
-
-
-def _size_function(batch_size: int | Callable[[_batching.BatchInfo], int]) -> Callable[[int, int], int]:
-    """(batch number, epoch) -> rows of that batch."""
-    if not callable(batch_size):
-        return lambda number, epoch: batch_size
-    # Bound to a name of its own, as the type checker forgets what `callable` said inside the function.
-    ask = batch_size
-
-    def size_of(number: int, epoch: int) -> int:
-        return _checks.check_int("batch", "batch_size", ask(_batching.BatchInfo(number, epoch)), 1, _checks.INT32_MAX)
-
-    return size_of
+"""Name -> class of what each step makes; `_subclasses` has them."""

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._batch_source import BatchSource
-from sporax.mindspore.dataset._flows import rows_of
-from sporax.mindspore.dataset._joined_nodes import Concat
-from sporax.mindspore.dataset._nodes import Batch, FlowSource, Node, Repeat, Shuffle, Source, first_row
-from sporax.mindspore.dataset._patches import for_all_ranks
-from sporax.mindspore.dataset._random import first_pass
+from sporax.mindspore.dataset._nodes.node import (
+    Concat,
+    FlowSource,
+    Node,
+    Repeat,
+    Shuffle,
+    Source,
+    first_pass,
+)
 from sporax.mindspore.dataset._rows import Array, Row
 from sporax.mindspore.dataset._sizes import common_shapes
-from sporax.mindspore.dataset._tables import ENDLESS
+from sporax.mindspore.dataset._streams import ENDLESS, rows_of
 
 
-class Described:
+class Described(abc.ABC):
     """The questions to a dataset; base of `Dataset`."""
 
     _node: Node
@@ -44,11 +48,9 @@ class Described:
         """The batch size of the last `batch`, 1 without."""
         # The last `batch` is the nearest one to the end of the pipeline.
         for node in _chain(self._node):
-            if isinstance(node, Batch):
+            # Of any sizes where a function or a batch sampler says them, which MindSpore shows as -1.
+            if node.collates:
                 return -1 if node.fixed_size is None else node.fixed_size
-            # A batch sampler may give batches of any sizes, which MindSpore shows as -1.
-            if isinstance(node, BatchSource):
-                return -1
         return 1
 
     def get_repeat_count(self) -> int:
@@ -64,8 +66,7 @@ class Described:
         With `estimate` the whole pipeline is read once.
         """
         if not _checks.check_bool("output_shapes", "estimate", estimate):
-            # As the iterator would give it: one process may read for all ranks.
-            row = first_row(for_all_ranks(self._node))
+            row = self._first_row()
             return [[*_shape(row[name])] for name in self._node.columns]
         shapes: list[list[int | None]] = []
         for row in self._rows_once():
@@ -75,7 +76,7 @@ class Described:
 
     def output_types(self) -> list[np.dtype[Any]]:
         """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone."""
-        row = first_row(for_all_ranks(self._node))
+        row = self._first_row()
         dtypes = [row[name].dtype for name in self._node.columns]
         # The longest string decides a numpy dtype, so only the kind is the same in all rows.
         return [np.dtype(dtype.kind) if dtype.kind in "US" else dtype for dtype in dtypes]
@@ -96,6 +97,10 @@ class Described:
             or (isinstance(node, FlowSource) and node.sharded)
             for node in self._node.walk()
         )
+
+    @abc.abstractmethod
+    def _first_row(self) -> Row:
+        """The first row, as an iterator would give it: one process may read for all ranks."""
 
     def _rows_once(self) -> Iterator[Row]:
         # Pass 0 of a new iterator, so that two questions get one answer.

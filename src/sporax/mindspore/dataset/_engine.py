@@ -3,12 +3,21 @@
 This is the only module that imports grain, and it is imported by the first iterator, not by `import mindspore.dataset`.
 A table becomes one random-access grain dataset that covers all epochs, so worker threads or processes run on across the
 end of an epoch and any position is reached by counting. A flow is read by one thread, epoch by epoch.
+
+Worker processes leave nothing behind, however their user ends. grain's workers pass rows in named shared memory. A name stays
+when no one is left to remove it: rows that the user still holds at the end of the program, rows in the queue of an iterator
+that was not closed, and, after a kill, workers that wait for ever for a reader that is gone, so that Python's resource tracker,
+which waits for them, never cleans up. So a name is removed as soon as its row has arrived; the memory lives on as long as an
+array uses it. Open readers are closed before the program ends. A worker ends when its user's process has gone
+(`_workers.end_with_user`), and the resource tracker removes the names of the rows that were on their way.
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import itertools
+import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -18,14 +27,14 @@ from absl import flags
 
 from sporax.base.errors import SporaxError, SporaxValueError
 from sporax.mindspore.dataset import config
-from sporax.mindspore.dataset._batch_source import BatchSource
-from sporax.mindspore.dataset._flows import Stream, rows_of
-from sporax.mindspore.dataset._nodes import Batch, Map, Node, Source, events_of, gates_of
-from sporax.mindspore.dataset._pools import end_with_user
+from sporax.mindspore.dataset._nodes.all_ranks import for_all_ranks
+from sporax.mindspore.dataset._nodes.batches import Batch, BatchSource
+from sporax.mindspore.dataset._nodes.maps import Map
+from sporax.mindspore.dataset._nodes.node import Node, Source, events_of, gates_of
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, row_of
-from sporax.mindspore.dataset._tables import ENDLESS, Repeated, Table
-from sporax.mindspore.dataset._workers import close_at_exit, without_names
+from sporax.mindspore.dataset._streams import ENDLESS, Repeated, Stream, Table, rows_of
+from sporax.mindspore.dataset._workers import end_with_user
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ def choose_workers(node: Node) -> Workers:
 
     User code runs in one thread unless its operation asks for more, so that it need not be thread-safe and sees the
     rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`; those of
-    flows belong to their steps (`_pools`). In debug mode there are none: the user's thread does all.
+    flows belong to their steps (`_workers`). In debug mode there are none: the user's thread does all.
     """
     if config.get_debug_mode():
         return Workers(0, 0, 0)
@@ -56,18 +65,22 @@ def choose_workers(node: Node) -> Workers:
     threaded = [
         step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None
     ]
-    threads = max((step.workers or 1 for step in threaded), default=0)
-    if not threads:
-        # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
-        threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
     processes = max((step.workers or 1 for step in threaded if step.processes), default=0)
     ahead = config.get_prefetch_size()
-    if processes > 1 and any(getattr(step, "cache", None) is not None for step in steps):
+    if processes <= 1:
+        threads = max((step.workers or 1 for step in threaded), default=0)
+        return Workers(threads or _default_threads(steps), 0, ahead)
+    if any(getattr(step, "cache", None) is not None for step in steps):
         raise SporaxValueError(
             "For 'DatasetCache', rows are kept in this process, so 'python_multiprocessing' with several workers must not be "
             "combined with it; leave 'python_multiprocessing' out to use threads."
         )
-    return Workers(1, processes, ahead) if processes > 1 else Workers(threads, 0, ahead)
+    return Workers(1, processes, ahead)
+
+
+def _default_threads(steps: list[Node]) -> int:
+    # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
+    return 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
 
 
 class EpochReader(Protocol):
@@ -85,6 +98,7 @@ class EpochReader(Protocol):
 
 def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
     """Start reading `num_epochs` epochs (ENDLESS for ever) of a pipeline."""
+    node = for_all_ranks(node)
     workers = choose_workers(node)
     # Built once here to see whether rows can be requested by number.
     one = node.build(first)
@@ -97,8 +111,8 @@ def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
             )
         endless = one.size == ENDLESS
         # One table over all epochs, so that workers are not started again at the end of an epoch.
-        whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs, one)
-        return _TableReader(whole, one.size, workers)
+        epochs = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs, one)
+        return _TableReader(epochs, one.size, workers)
     # An empty table is read as a flow, which ends at once.
     return _FlowReader(node, first, workers)
 
@@ -222,25 +236,25 @@ class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # g
     def __init__(self, stream: Stream, start: int) -> None:
         super().__init__()
         self._stream = stream
-        self._given = start
+        self._delivered = start
         self._rows: Iterator[Row] | None = None
 
     def __next__(self) -> Row:
         if self._rows is None:
             # A flow cannot jump: the rows before are read and dropped.
-            self._rows = itertools.islice(rows_of(self._stream), self._given, None)
+            self._rows = itertools.islice(rows_of(self._stream), self._delivered, None)
         row = next(self._rows)
-        self._given += 1
+        self._delivered += 1
         return row
 
     def get_state(self) -> dict[str, Any]:
         """See grain."""
         # grain's contract: a state that JSON can hold.
-        return {"given": self._given}
+        return {"given": self._delivered}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See grain."""
-        self._given = state["given"]
+        self._delivered = state["given"]
         self._rows = None
 
 
@@ -296,3 +310,40 @@ class _FlowReader:
         if self._rows is not None:
             self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+# Weak: an iterator that is dropped must end its workers at once and not at exit.
+_open: weakref.WeakSet[_Closable] = weakref.WeakSet()
+
+
+def close_at_exit(reader: _Closable) -> None:
+    """Close `reader` before the program ends, if it still lives then."""
+    _open.add(reader)
+
+
+# While the interpreter is whole: finalizers of grain run later, when modules may be gone.
+@atexit.register
+def _close_all() -> None:
+    for reader in list(_open):
+        reader.close()
+
+
+def without_names(row: Row) -> Row:
+    """`row`, whose shared memory has no name any more and goes with its arrays."""
+    return {name: _without_name(value) for name, value in row.items()}
+
+
+def _without_name(value: np.ndarray) -> np.ndarray:
+    # Only values from worker processes; small ones are pickled instead.
+    if not isinstance(value, grain.multiprocessing.SharedMemoryArray):
+        return value
+    value.shm.unlink()
+    # Otherwise the array would remove the name a second time.
+    value._unlink_on_del = False
+    # A plain view keeps the memory alive through its base.
+    array: np.ndarray = value.view(np.ndarray)
+    return array

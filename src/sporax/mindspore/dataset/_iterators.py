@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._patches import for_all_ranks
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Row, as_numpy
-from sporax.mindspore.dataset._tables import ENDLESS
+from sporax.mindspore.dataset._streams import ENDLESS
 from sporax.runtime.session import SESSION
 
 if TYPE_CHECKING:
     from sporax.mindspore.dataset._engine import EpochReader
-    from sporax.mindspore.dataset._nodes import Node
+    from sporax.mindspore.dataset._nodes.node import Node
 
 # What `get_state` writes; another set comes from another version.
 _STATE_KEYS = {"columns", "seed", "shared_seed", "epoch", "row"}
@@ -71,7 +70,7 @@ class RowIterator(abc.ABC):
     def _open(self) -> EpochReader:
         # grain is imported with the first row that is requested.
         engine = importlib.import_module("sporax.mindspore.dataset._engine")
-        reader: EpochReader = engine.open_reader(for_all_ranks(self._node), self._first, self._num_epochs)
+        reader: EpochReader = engine.open_reader(self._node, self._first, self._num_epochs)
         if self._epoch or self._row:
             # `set_state` before the first row.
             reader.seek(self._epoch, self._row)
@@ -107,7 +106,7 @@ class RowIterator(abc.ABC):
             raise SporaxTypeError(
                 f"For 'set_state', the state must be a dict with the keys {sorted(_STATE_KEYS)}, but got {state!r}."
             )
-        # Equal columns are a cheap sign of an equal pipeline.
+        # Equal columns indicate an equal pipeline and are fast to compare.
         if tuple(state["columns"]) != self._columns:
             raise SporaxValueError(
                 f"For 'set_state', the state must come from a pipeline with the columns {list(self._columns)}, "

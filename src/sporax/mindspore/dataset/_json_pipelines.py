@@ -18,9 +18,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks, config
-from sporax.mindspore.dataset._batching import Buckets, PaddedCollate, PerBatchMap
 from sporax.mindspore.dataset._dataset import Dataset, zip_datasets
-from sporax.mindspore.dataset._joined_nodes import Concat
 from sporax.mindspore.dataset._json_values import (
     PYTHON,
     decoded,
@@ -30,14 +28,15 @@ from sporax.mindspore.dataset._json_values import (
     encoded_operation,
     encoded_sampler,
 )
-from sporax.mindspore.dataset._mappable import MappableDataset
-from sporax.mindspore.dataset._nodes import Batch, Limit, Map, Repeat, Rewritten, Select, Shuffle, Source, SyncWait
-from sporax.mindspore.dataset._recorded import given_arguments
+from sporax.mindspore.dataset._nodes.batches import Batch, Buckets, PaddedCollate, PerBatchMap
+from sporax.mindspore.dataset._nodes.maps import Map
+from sporax.mindspore.dataset._nodes.node import Concat, Limit, Repeat, Rewritten, Select, Shuffle, Source, SyncWait
+from sporax.mindspore.dataset._recorded import recorded_arguments
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle as FileShuffle
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset, NumpySlicesDataset
-from sporax.mindspore.dataset._sources.text_files import FileDataset
-from sporax.mindspore.dataset._steps import ConcatDataset
-from sporax.mindspore.dataset._tables import ENDLESS
+from sporax.mindspore.dataset._sources.specified import FileDataset
+from sporax.mindspore.dataset._streams import ENDLESS
+from sporax.mindspore.dataset._subclasses import ConcatDataset, MappableDataset
 
 _log = logging.getLogger("sporax.dataset")
 
@@ -135,6 +134,11 @@ def _workers(workers: int | None) -> Document:
     }
 
 
+def _operations() -> dict[str, Any]:
+    """Classes and functions of the package by name; it is built on this module."""
+    return vars(importlib.import_module("sporax.mindspore.dataset"))
+
+
 def _source(dataset: Dataset) -> Document:
     node = dataset._node
     workers = _workers(getattr(node, "workers", None))
@@ -143,9 +147,9 @@ def _source(dataset: Dataset) -> Document:
             "For 'serialize', a source in the program's memory leaves only its place, so it cannot be read again."
         )
         return {"op_type": "GeneratorDataset", **workers}
-    package = vars(importlib.import_module("sporax.mindspore.dataset"))
-    kind = next(base for base in type(dataset).__mro__ if package.get(base.__name__) is base)
-    arguments = given_arguments(dataset, kind)
+    operations = _operations()
+    kind = next(base for base in type(dataset).__mro__ if operations.get(base.__name__) is base)
+    arguments = recorded_arguments(dataset, kind)
     by_files = isinstance(dataset, FileDataset)
     left_out = {"num_parallel_workers", *_NOT_WRITTEN, *(() if by_files else _SAMPLING)}
     document = {name: encoded("serialize", value) for name, value in arguments.items() if name not in left_out}
@@ -355,8 +359,7 @@ def _asked(document: Document) -> int | None:
 
 def _decoded_source(name: str, document: Document) -> Dataset:
     name = _WRITTEN_AS.get(name, name)
-    package = importlib.import_module("sporax.mindspore.dataset")
-    kind = vars(package).get(name)
+    kind = _operations().get(name)
     if name == "GeneratorDataset" or not (isinstance(kind, type) and issubclass(kind, Dataset)):
         reason = "reads an object in the program's memory, which JSON does not hold" if kind else "is not known"
         raise SporaxRuntimeError(f"For 'deserialize', the step {name!r} {reason}.")

@@ -13,6 +13,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import EllipsisType, NoneType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import audio, text, transforms, vision
 from sporax.mindspore.dataset._operations import Operation, PythonFunction, Transform
-from sporax.mindspore.dataset._recorded import given_arguments
+from sporax.mindspore.dataset._recorded import recorded_arguments
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
 from sporax.mindspore.dataset._sources.schema import Schema
 from sporax.mindspore.dataset.samplers import (
@@ -89,33 +90,9 @@ def encoded(where: str, value: Any) -> Any:
     Raises:
         SporaxTypeError: JSON has nothing for it.
     """
-    if isinstance(value, enum.Enum):
-        order = _ORDERS.get(type(value))
-        return value.value if order is None else order.index(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, bytes):
-        return {"data": list(value), "shape": [len(value)], "type": "bytes"}
-    if isinstance(value, np.ndarray):
-        return {"data": value.reshape(-1).tolist(), "shape": list(value.shape), "type": str(value.dtype)}
-    if isinstance(value, slice):
-        return {"slice": [value.start, value.stop, value.step]}
-    if value is Ellipsis:
-        return {"slice": "..."}
-    if isinstance(value, (list, tuple)):
-        return [encoded(where, item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): encoded(where, item) for key, item in value.items()}
-    if isinstance(value, Vocab):
-        return {"vocab": value.vocab()}
-    if isinstance(value, Schema):
-        return {"schema": value.to_json()}
-    if isinstance(value, BuiltinSampler):
-        return encoded_sampler(where, value)
+    for kind, form in _FORMS.items():
+        if isinstance(value, kind):
+            return form(where, value)
     dtype = getattr(value, "np_dtype", value)
     if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, (np.generic, bool, int, float))):
         return np.dtype(dtype).name
@@ -124,6 +101,15 @@ def encoded(where: str, value: Any) -> Any:
     raise SporaxTypeError(
         f"For '{where}', a value of type {type(value).__name__} cannot be written as JSON: {value!r}."
     )
+
+
+def _number(where: str, member: enum.Enum) -> Any:
+    order = _ORDERS.get(type(member))
+    return member.value if order is None else order.index(member)
+
+
+def _array_form(where: str, array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    return {"data": array.reshape(-1).tolist(), "shape": list(array.shape), "type": str(array.dtype)}
 
 
 def decoded(where: str, name: str, value: Any) -> Any:
@@ -182,7 +168,7 @@ def encoded_operation(where: str, operation: Any) -> dict[str, Any]:
         name = getattr(function, "__name__", type(function).__name__)
         return {"python_module": getattr(function, "__module__", ""), "tensor_op_name": name}
     name = type(function).__name__
-    arguments = {key: _of_transform(where, key, value) for key, value in given_arguments(function).items()}
+    arguments = {key: _of_transform(where, key, value) for key, value in recorded_arguments(function).items()}
     return {"tensor_op_name": _CPP_NAMES.get(name, name), "tensor_op_params": arguments or None}
 
 
@@ -203,17 +189,9 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
     Raises:
         SporaxRuntimeError: it was a function, is not known, or its arguments do not fit.
     """
-    name = {cpp: python for python, cpp in _CPP_NAMES.items()}.get(
-        document["tensor_op_name"], document["tensor_op_name"]
-    )
-    module = document.get("python_module", "mindspore.dataset")
-    found = (getattr(part, name) for part in (vision, transforms, text, audio) if name in part.__all__)
-    kind = next(found, None)
-    if kind is None or "tensor_op_params" not in document or not module.startswith("mindspore.dataset"):
-        raise SporaxRuntimeError(
-            f"For '{where}', the operation {name!r} of {module!r} is a function or class of the program's, of which JSON "
-            "keeps the name alone; build this pipeline with the code that made it."
-        )
+    python_names = {cpp: python for python, cpp in _CPP_NAMES.items()}
+    name = python_names.get(document["tensor_op_name"], document["tensor_op_name"])
+    kind = _transform_class(where, name, document)
     accepted = inspect.signature(kind).parameters
     if kind is audio.MFCC:
         document = _with_norm(document)
@@ -225,13 +203,25 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
     unknown = next((key for key in arguments if key not in accepted), None)
     if unknown is not None:
         raise SporaxRuntimeError(f"For '{where}', the operation {name!r} has no argument {unknown!r}.")
-    positional = [
-        arguments.pop(key)
-        for key, parameter in accepted.items()
-        if parameter.kind is parameter.POSITIONAL_ONLY and key in arguments
-    ]
-    several = next((key for key, parameter in accepted.items() if parameter.kind is parameter.VAR_POSITIONAL), None)
-    return kind(*positional, *(arguments.pop(several, ()) if several else ()), **arguments)
+    positional: list[Any] = []
+    for key, parameter in accepted.items():
+        if parameter.kind is parameter.POSITIONAL_ONLY and key in arguments:
+            positional.append(arguments.pop(key))
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            positional += arguments.pop(key, ())
+    return kind(*positional, **arguments)
+
+
+def _transform_class(where: str, name: str, document: Mapping[str, Any]) -> Any:
+    """The class of a transform with this name."""
+    module = document.get("python_module", "mindspore.dataset")
+    kind = next((getattr(part, name) for part in (vision, transforms, text, audio) if name in part.__all__), None)
+    if kind is None or "tensor_op_params" not in document or not module.startswith("mindspore.dataset"):
+        raise SporaxRuntimeError(
+            f"For '{where}', the operation {name!r} of {module!r} is a function or class of the program's, of which JSON "
+            "keeps the name alone; build this pipeline with the code that made it."
+        )
+    return kind
 
 
 def _with_norm(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -329,3 +319,25 @@ def decoded_sampler(where: str, document: Mapping[str, Any]) -> BuiltinSampler:
     for below in get("child_sampler", ()):
         sampler.add_child(decoded_sampler(where, below))
     return sampler
+
+
+_FORMS: dict[type, Callable[[str, Any], Any]] = {
+    enum.Enum: _number,
+    NoneType: lambda where, value: value,
+    int: lambda where, value: value,
+    float: lambda where, value: value,
+    str: lambda where, value: value,
+    np.generic: lambda where, value: value.item(),
+    Path: lambda where, value: str(value),
+    bytes: lambda where, value: {"data": list(value), "shape": [len(value)], "type": "bytes"},
+    np.ndarray: _array_form,
+    slice: lambda where, value: {"slice": [value.start, value.stop, value.step]},
+    EllipsisType: lambda where, value: {"slice": "..."},
+    list: lambda where, value: [encoded(where, item) for item in value],
+    tuple: lambda where, value: [encoded(where, item) for item in value],
+    Mapping: lambda where, value: {str(key): encoded(where, item) for key, item in value.items()},
+    Vocab: lambda where, value: {"vocab": value.vocab()},
+    Schema: lambda where, value: {"schema": value.to_json()},
+    BuiltinSampler: encoded_sampler,
+}
+"""How values of each type are written; the first that fits counts."""

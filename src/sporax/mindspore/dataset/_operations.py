@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._random import CallStream, RowKey
 from sporax.mindspore.dataset._recorded import Recorded
 from sporax.mindspore.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
-from sporax.mindspore.dataset._tables import Indices
+from sporax.mindspore.dataset._streams import Indices
 
 Values = tuple[Array, ...]
 
@@ -28,6 +29,9 @@ class Operation(abc.ABC):
 
     only_looks: bool = False
     """Whether it stands between two others without being one of them."""
+
+    makes_patches: bool = False
+    """Whether its results are patches of one image."""
 
     @property
     def draws(self) -> bool:
@@ -86,7 +90,7 @@ class Transform(Recorded, Operation):
             self._calls = CallStream()
         # Images keep their kind here, since users of transforms outside of pipelines may work with Pillow.
         values = tuple(boxed(value) if is_pillow(value) else as_value(value) for value in inputs)
-        results = tuple(map(opened, on_values(self, values, self._calls.next())))
+        results = tuple(map(opened, on_values(self, values, self._calls.next(config.get_seed()))))
         return results[0] if len(results) == 1 else results
 
 
@@ -200,7 +204,7 @@ class Elementwise(OneToOne):
 
 
 class RandomTransform(Transform):
-    """A random transform: one draw per row, applied to every column of the row alike (image and mask, say)."""
+    """A random transform: one draw per row, the same for every column of the row (image and mask, say)."""
 
     @property
     def draws(self) -> bool:

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from sporax.mindspore.dataset import config
-
 # First word of every key: permutations and row draws never share a stream.
 _SHUFFLE, _ROWS = 0, 1
 # 2**64 divided by the golden ratio: multiples of it differ in many bits.
@@ -29,7 +27,7 @@ class Pass:
         shared_seed: the same on all ranks; sharded sources shuffle with it.
         index: how many passes came before (epochs times repeats).
         epoch: number of the iterator's epoch, which repeats within it do not change.
-        patch: which part of images cut in patches it reads.
+        patch: which part of images split into patches it reads.
         rank: whose share it reads, where this process reads the shares of all ranks.
         readings: what the passes for all patches read together; None where there is one.
     """
@@ -93,7 +91,7 @@ class RowKey:
         """
         bits = np.random.Philox(key=self.words)
         counter = np.zeros(4, np.uint64)
-        # Copied once; setting `bits.state` with it is the cheapest reset that numpy offers.
+        # Copied once; setting `bits.state` with it is the fastest reset that numpy offers.
         state: Any = {**bits.state, "state": {**bits.state["state"], "counter": counter}}
         generator = np.random.Generator(bits)
         for row in rows:
@@ -106,20 +104,6 @@ def _generator(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
-def first_pass(iterators_before: int) -> Pass:
-    """The first pass of a new iterator.
-
-    With a seed set, every iterator of a dataset gives the same rows (as in MindSpore). Without one, MindSpore draws a
-    new seed from the operating system for each iterator; here it follows from the number of iterators already made from
-    the dataset, so that loops reshuffle and runs still repeat. Shards always share one seed.
-    """
-    shared = config.get_seed()
-    if config.is_seed_set() or not iterators_before:
-        return Pass(shared, shared)
-    fresh = np.random.SeedSequence((shared, iterators_before)).generate_state(1, np.uint32)[0]
-    return Pass(int(fresh), shared)
-
-
 class CallStream:
     """Generators for transforms that are called directly, outside a pipeline: one after the other from the seed."""
 
@@ -127,9 +111,8 @@ class CallStream:
         self._calls = 0
         self._seed: int | None = None
 
-    def next(self) -> np.random.Generator:
+    def next(self, seed: int) -> np.random.Generator:
         """The generator of the next call; starts again when the seed was changed."""
-        seed = config.get_seed()
         # `set_seed` starts all streams again, as in MindSpore.
         if seed != self._seed:
             self._seed, self._calls = seed, 0

@@ -28,18 +28,18 @@ def record_constructor(cls: type, constructor: Callable[..., None]) -> None:
     type.__setattr__(cls, "__init__", record)
 
 
-def given_arguments(made: Recorded, kind: type | None = None) -> dict[str, Any]:
+def recorded_arguments(made: Recorded, kind: type | None = None) -> dict[str, Any]:
     """The arguments by name, with defaults.
 
     Args:
         made: the object.
         kind: the class whose arguments are asked for; the object's own by default.
     """
-    given: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = vars(made).get("_given", {})
-    base = next((base for base in (kind or type(made)).__mro__ if base in given), None)
+    recorded: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = vars(made).get("_given", {})
+    base = next((base for base in (kind or type(made)).__mro__ if base in recorded), None)
     if base is None:
         return {}
-    arguments, options = given[base]
+    arguments, options = recorded[base]
     bound = inspect.signature(base).bind(*arguments, **options)
     bound.apply_defaults()
     return dict(bound.arguments)

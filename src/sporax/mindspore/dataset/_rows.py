@@ -1,8 +1,8 @@
-"""Rows and blocks: the two shapes in which data travels through a pipeline.
+"""Rows and blocks: the two forms of data in a pipeline.
 
 A `Row` is one sample: column name -> numpy array. A `Block` is several samples at once: column name -> one array with a
 leading row dimension while all samples agree in shape and dtype, else a list with one array per sample. Working on
-blocks lets a cheap operation touch a whole batch in one numpy call instead of once per row.
+blocks lets a small operation process a whole batch in one numpy call instead of once per row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _METADATA = "_meta-"
 FILE_NAME = f"{_METADATA}filename"
 
 
-def shown(columns: Sequence[str]) -> list[str]:
+def visible_columns(columns: Sequence[str]) -> list[str]:
     """The columns that iterators give: metadata only where it was renamed."""
     return [name for name in columns if not name.startswith(_METADATA)]
 

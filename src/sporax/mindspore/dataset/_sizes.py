@@ -1,6 +1,8 @@
-"""Arithmetic on the sizes of datasets and rows: cutting a dataset into parts, and what shapes have in common."""
+"""Arithmetic on the sizes of datasets and rows: splitting a dataset into parts, and what shapes have in common."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
@@ -13,14 +15,22 @@ def split_counts(sizes: object, total: int) -> list[int]:
     if not sizes:
         raise SporaxValueError("For 'split', the argument 'sizes' must not be empty.")
     if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
-        if min(sizes) <= 0:
-            # Before the sum, so that a negative size is named as such.
-            raise SporaxValueError(f"For 'split', sizes must be positive, but got {sizes}.")
-        if sum(sizes) != total:
-            raise SporaxRuntimeError(
-                f"For 'split', sizes must add up to the dataset's size {total}, but {sizes} add up to {sum(sizes)}."
-            )
+        _check_counts(sizes, total)
         return sizes
+    return _counts_of_fractions(sizes, total)
+
+
+def _check_counts(sizes: list[int], total: int) -> None:
+    if min(sizes) <= 0:
+        # Before the sum, so that a negative size is named as such.
+        raise SporaxValueError(f"For 'split', sizes must be positive, but got {sizes}.")
+    if sum(sizes) != total:
+        raise SporaxRuntimeError(
+            f"For 'split', sizes must add up to the dataset's size {total}, but {sizes} add up to {sum(sizes)}."
+        )
+
+
+def _counts_of_fractions(sizes: list[Any], total: int) -> list[int]:
     # Fractions such as three times 0.333333 count as 1.
     if not all(isinstance(size, float) and 0 < size <= 1 for size in sizes) or abs(sum(sizes) - 1) > 1e-5:
         raise SporaxValueError(f"For 'split', fractions must be in (0, 1] and add up to 1, but got {sizes}.")

@@ -1,58 +1,148 @@
-"""Worker processes that leave nothing behind, however their user ends.
+"""Worker processes for pipelines that are read in order.
 
-Problem: grain's workers pass rows in named shared memory. A name stays when no one is left to remove it: rows that the user
-still holds at the end of the program, rows in the queue of an iterator that was not closed, and, after a kill, workers that
-wait for ever for a reader that is gone, so that Python's resource tracker, which waits for them, never cleans up.
-
-Method: a name is removed as soon as its row has arrived; the memory lives on as long as an array uses it. Open readers are
-closed before the program ends. A worker ends when its user's process has gone (`_pools.end_with_user`), and the resource
-tracker removes the names of the rows that were on their way.
+Problem: grain's processes serve pipelines whose rows can be picked: each process works out its own share. Of a generator, or
+behind a `filter`, the rows are known one after the other, in the user's process. Method: that process reads them and hands
+each to a pool; results come back in the order of the rows. The function that a pass applies goes to a file once, so that a
+task carries a row and a path. Processes start with the first row, live as long as the step of the pipeline that uses them,
+and end when the user's process has gone.
 """
 
 from __future__ import annotations
 
-import atexit
+import functools
+import importlib
+import multiprocessing
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import time
+import types
 import weakref
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from multiprocessing import shared_memory
+from pathlib import Path
+from typing import Any, TypeVar
 
-import grain
-import numpy as np
-
+from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._rows import Row
+from sporax.mindspore.dataset._streams import ENDLESS, Stream, Table, in_order, in_order_of, rows_by, rows_of
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
+def end_with_user(worker: int = 0, num_workers: int = 0) -> None:
+    """Let this worker process end when the process that started it has gone. (Arguments as grain passes them.)"""
+    user = multiprocessing.parent_process()
+    if user is None:  # grain runs its workers as threads while it is debugged
+        return
+
+    def watch() -> None:
+        # In a thread: the main thread of a worker waits for tasks.
+        user.join()
+        usual = sys.getswitchinterval()
+        while True:
+            # No other thread gets a turn between the look and the end.
+            sys.setswitchinterval(60)
+            if not _names_memory():
+                # Not `sys.exit`, which would end only this thread.
+                os._exit(1)
+            sys.setswitchinterval(usual)
+            time.sleep(1e-3)
+
+    threading.Thread(target=watch, name=f"user of worker {worker} of {num_workers}", daemon=True).start()
 
 
-# Weak: an iterator that is dropped must end its workers at once and not at exit.
-_open: weakref.WeakSet[_Closable] = weakref.WeakSet()
+def _names_memory() -> bool:
+    """Whether a thread of this process is making shared memory: its name exists, and the resource tracker may not know it yet."""
+    making = shared_memory.SharedMemory.__init__.__code__
+    for frame in sys._current_frames().values():
+        caller: types.FrameType | None = frame
+        while caller is not None:
+            if caller.f_code is making:
+                return True
+            caller = caller.f_back
+    return False
 
 
-def close_at_exit(reader: _Closable) -> None:
-    """Close `reader` before the program ends, if it still lives then."""
-    _open.add(reader)
+class Pool:
+    """Processes of one step of a pipeline.
+
+    Args:
+        processes: how many.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self._executor: futures.ProcessPoolExecutor | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Processes do not survive pickling; the copy starts its own.
+        return Pool, (self.processes,)
+
+    def in_order(self, items: Iterator[T], function: Callable[[T], R]) -> Iterator[R]:
+        """`function` of every item, worked out by the processes, given in the order of the items."""
+        cloudpickle = importlib.import_module("cloudpickle")  # it also takes lambdas and functions of the main program
+        if self._executor is None:
+            spawn = multiprocessing.get_context("spawn")  # a fork would copy locks that threads of JAX hold
+            self._executor = futures.ProcessPoolExecutor(self.processes, spawn, end_with_user)
+            # Not in `__del__`: the interpreter may be shutting down by then.
+            weakref.finalize(self, self._executor.shutdown, wait=False, cancel_futures=True)
+        with tempfile.TemporaryDirectory(prefix="sporax-dataset-") as folder:
+            path = Path(folder) / "function"
+            path.write_bytes(cloudpickle.dumps(function))
+            executor = self._executor
+            yield from in_order_of(items, lambda item: executor.submit(_apply, str(path), item), self.processes)
 
 
-# While the interpreter is whole: finalizers of grain run later, when modules may be gone.
-@atexit.register
-def _close_all() -> None:
-    for reader in list(_open):
-        reader.close()
+def _apply(path: str, item: Any) -> Any:
+    return _function(path)(item)
 
 
-def without_names(row: Row) -> Row:
-    """`row`, whose shared memory has no name any more and goes with its arrays."""
-    return {name: _without_name(value) for name, value in row.items()}
+# Two: a step may be read by two iterators in turn.
+@functools.lru_cache(maxsize=2)
+def _function(path: str) -> Callable[[Any], Any]:
+    function: Callable[[Any], Any] = pickle.loads(Path(path).read_bytes())
+    return function
 
 
-def _without_name(value: np.ndarray) -> np.ndarray:
-    # Only values from worker processes; small ones are pickled instead.
-    if not isinstance(value, grain.multiprocessing.SharedMemoryArray):
-        return value
-    value.shm.unlink()
-    # Otherwise the array would remove the name a second time.
-    value._unlink_on_del = False
-    # A plain view keeps the memory alive through its base.
-    array: np.ndarray = value.view(np.ndarray)
-    return array
+class FlowWorkers:
+    """Threads or processes of a step that works on a flow.
+
+    Args:
+        workers: how many.
+        processes: whether they are processes.
+    """
+
+    def __init__(self, workers: int, processes: bool) -> None:
+        self._threads = workers
+        self._pool = Pool(workers) if processes and workers > 1 else None
+
+    def in_order(self, items: Iterator[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
+        """`function` of every item, in their order."""
+        if config.get_debug_mode():
+            return map(function, items)
+        if self._pool is not None:
+            return self._pool.in_order(items, function)
+        return in_order(items, function, self._threads)
+
+
+class TableWorkers:
+    """Processes that read a table for a step of its own order.
+
+    Args:
+        processes: how many; 1 for none.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._pool = Pool(processes) if processes > 1 else None
+
+    def rows_of(self, stream: Stream) -> Iterator[Row]:
+        """The rows of a table or a flow, in order."""
+        pool = None if config.get_debug_mode() else self._pool
+        if pool is not None and isinstance(stream, Table) and stream.size < ENDLESS:
+            return rows_by(stream, pool.in_order)
+        return rows_of(stream)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
-from sporax.mindspore.dataset.debug import DebugHook, PrintMetaDataHook
+from sporax.mindspore.dataset._hooks import DebugHook
 
 __all__ = [
     "set_seed",
@@ -107,7 +107,7 @@ class _Settings:
     prefetch_size: int = 16
     callback_timeout_seconds: int = 60
     debug_mode: bool = False
-    debug_hooks: list[DebugHook] = field(default_factory=lambda: [PrintMetaDataHook()])
+    debug_hooks: list[DebugHook] = field(default_factory=list)
     error_samples_mode: ErrorSamplesMode = ErrorSamplesMode.RETURN
     without_effect: dict[str, Any] = field(default_factory=dict)
 
@@ -206,7 +206,7 @@ def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
         warnings.warn(f"For '{where}', {value!r} has no effect: {reason}.")
 
 
-def _kept(name: str, actual: Any) -> Any:
+def _stored(name: str, actual: Any) -> Any:
     return _settings.without_effect.get(name, actual)
 
 
@@ -222,7 +222,7 @@ def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> Non
 
 def get_enable_autotune() -> bool:
     """Whether tuning was requested."""
-    return bool(_kept("autotune", False))
+    return bool(_stored("autotune", False))
 
 
 def set_autotune_interval(interval: int) -> None:
@@ -233,7 +233,7 @@ def set_autotune_interval(interval: int) -> None:
 
 def get_autotune_interval() -> int:
     """Steps between changes of the tuning."""
-    return int(_kept("autotune_interval", 0))
+    return int(_stored("autotune_interval", 0))
 
 
 def set_auto_num_workers(enable: bool) -> None:
@@ -244,7 +244,7 @@ def set_auto_num_workers(enable: bool) -> None:
 
 def get_auto_num_workers() -> bool:
     """Whether tuning of the number of workers was requested."""
-    return bool(_kept("auto_num_workers", False))
+    return bool(_stored("auto_num_workers", False))
 
 
 def set_numa_enable(numa_enable: bool) -> None:
@@ -255,7 +255,7 @@ def set_numa_enable(numa_enable: bool) -> None:
 
 def get_numa_enable() -> bool:
     """Whether memory near the cores was requested."""
-    return bool(_kept("numa", False))
+    return bool(_stored("numa", False))
 
 
 def set_enable_shared_mem(enable: bool) -> None:
@@ -266,7 +266,7 @@ def set_enable_shared_mem(enable: bool) -> None:
 
 def get_enable_shared_mem() -> bool:
     """Whether shared memory was requested."""
-    return bool(_kept("shared_mem", True))
+    return bool(_stored("shared_mem", True))
 
 
 def set_enable_watchdog(enable: bool) -> None:
@@ -277,7 +277,7 @@ def set_enable_watchdog(enable: bool) -> None:
 
 def get_enable_watchdog() -> bool:
     """Whether the watchdog was requested."""
-    return bool(_kept("watchdog", True))
+    return bool(_stored("watchdog", True))
 
 
 def set_monitor_sampling_interval(interval: int) -> None:
@@ -289,7 +289,7 @@ def set_monitor_sampling_interval(interval: int) -> None:
 
 def get_monitor_sampling_interval() -> int:
     """Milliseconds between samples of the monitor."""
-    return int(_kept("monitor_interval", 1000))
+    return int(_stored("monitor_interval", 1000))
 
 
 def set_multiprocessing_timeout_interval(interval: int) -> None:
@@ -301,7 +301,7 @@ def set_multiprocessing_timeout_interval(interval: int) -> None:
 
 def get_multiprocessing_timeout_interval() -> int:
     """Seconds after which MindSpore warns of rows that do not come."""
-    return int(_kept("multiprocessing_timeout", 300))
+    return int(_stored("multiprocessing_timeout", 300))
 
 
 def set_multiprocessing_start_method(start_method: str = "fork") -> None:
@@ -314,7 +314,7 @@ def set_multiprocessing_start_method(start_method: str = "fork") -> None:
 
 def get_multiprocessing_start_method() -> str:
     """How worker processes start, as it was set; they are spawned in any case."""
-    return str(_kept("start_method", "spawn"))
+    return str(_stored("start_method", "spawn"))
 
 
 def set_auto_offload(offload: bool) -> None:
@@ -325,7 +325,7 @@ def set_auto_offload(offload: bool) -> None:
 
 def get_auto_offload() -> bool:
     """Whether transforms on the device were requested."""
-    return bool(_kept("offload", False))
+    return bool(_stored("offload", False))
 
 
 def set_dynamic_shape(is_dynamic: bool) -> None:
@@ -336,7 +336,7 @@ def set_dynamic_shape(is_dynamic: bool) -> None:
 
 def get_dynamic_shape() -> bool:
     """Whether shapes were said to differ."""
-    return bool(_kept("dynamic_shape", False))
+    return bool(_stored("dynamic_shape", False))
 
 
 def set_fast_recovery(fast_recovery: bool) -> None:
@@ -346,7 +346,7 @@ def set_fast_recovery(fast_recovery: bool) -> None:
 
 def get_fast_recovery() -> bool:
     """Whether MindSpore's fast recovery was requested."""
-    return bool(_kept("fast_recovery", True))
+    return bool(_stored("fast_recovery", True))
 
 
 def set_iterator_mode(do_copy: bool = False, parallel_convert: bool = False) -> None:
@@ -363,7 +363,7 @@ def set_iterator_mode(do_copy: bool = False, parallel_convert: bool = False) -> 
 
 def get_iterator_mode() -> dict[str, bool]:
     """What `set_iterator_mode` was given."""
-    return dict(_kept("iterator_mode", {"do_copy": False, "parallel_convert": False}))
+    return dict(_stored("iterator_mode", {"do_copy": False, "parallel_convert": False}))
 
 
 def set_video_backend(backend: str) -> None:
@@ -414,12 +414,13 @@ def set_debug_mode(debug_mode_flag: bool, debug_hook_list: list[DebugHook] | Non
     """
     where = "set_debug_mode"
     flag = check_bool(where, "debug_mode_flag", debug_mode_flag)
-    hooks: list[DebugHook] = [PrintMetaDataHook()] if debug_hook_list is None else debug_hook_list
+    hooks: list[DebugHook] = [] if debug_hook_list is None else debug_hook_list
     if not isinstance(hooks, list) or not all(isinstance(hook, DebugHook) for hook in hooks):
         raise type_error(where, "debug_hook_list", "a list of DebugHook", debug_hook_list)
     if flag:
         warnings.warn(f"For '{where}', debug mode is on: one thread prepares all rows, which is slow.")
-    _settings.debug_hooks = hooks or _settings.debug_hooks
+    if hooks or debug_hook_list is None:
+        _settings.debug_hooks = hooks
     _settings.debug_mode = flag
 
 
@@ -429,7 +430,7 @@ def get_debug_mode() -> bool:
 
 
 def debug_hooks() -> list[DebugHook]:
-    """The hooks of debug mode."""
+    """The hooks of debug mode; none stands for one `PrintMetaDataHook`."""
     return _settings.debug_hooks
 
 

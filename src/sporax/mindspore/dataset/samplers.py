@@ -80,7 +80,7 @@ class BuiltinSampler:
     def order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None = None) -> Order:
         """The row numbers of one pass over `num_rows` rows (`labels` serve PKSampler)."""
         if self.child_sampler is None:
-            # An own order is cut to `num_samples` last, so that the cap counts rows given.
+            # An own order is truncated to `num_samples` last, so that the limit counts the rows of the result.
             return self._order(num_rows, run, labels)[: self.num_samples]
         below = self.child_sampler.order(num_rows, run, labels)
         # The child's order is indexed: parents work on places, not on row numbers of the source.
@@ -132,7 +132,7 @@ class RandomSampler(BuiltinSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         rng = run.shuffler()
-        # As many draws as rows; `num_samples` cuts them later.
+        # As many draws as rows; `num_samples` truncates them later.
         return rng.integers(0, num_rows, num_rows) if self.replacement else rng.permutation(num_rows)
 
 
@@ -173,16 +173,16 @@ class DistributedSampler(BuiltinSampler):
         return True
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
-        # Shared: all ranks must permute alike to have different rows.
-        whole = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
+        # Shared: all ranks must use one permutation to have different rows.
+        permutation = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
         shard = run.rank if self.num_shares else self.shard_id
         if self.offset >= 0:
-            return whole[(shard - self.offset) % self.num_shards :: self.num_shards]
+            return permutation[(shard - self.offset) % self.num_shards :: self.num_shards]
         if not num_rows:
-            return whole
+            return permutation
         # Rounded up; the last ranks wrap to the beginning, as MindSpore fills up.
         share = -(-num_rows // self.num_shards)
-        return whole[(shard + np.arange(share) * self.num_shards) % num_rows]
+        return permutation[(shard + np.arange(share) * self.num_shards) % num_rows]
 
 
 class SubsetSampler(BuiltinSampler):
@@ -462,7 +462,7 @@ def select_sampler(
                 f"For '{where}', 'sampler' must not be combined with 'num_samples', 'shuffle' or sharding, but got "
                 f"num_samples={num_samples}, shuffle={shuffle}, num_shards={num_shards}, shard_id={shard_id}."
             )
-        return _given_sampler(where, sampler, count)
+        return _checked_sampler(where, sampler, count)
     if shards is not None:
         return DistributedSampler(*shards, shuffle=shuffled, num_samples=count)
     if shuffled:
@@ -471,7 +471,7 @@ def select_sampler(
     return SequentialSampler(num_samples=count)
 
 
-def _given_sampler(where: str, sampler: object, num_samples: int | None) -> BuiltinSampler:
+def _checked_sampler(where: str, sampler: object, num_samples: int | None) -> BuiltinSampler:
     if isinstance(sampler, BuiltinSampler):
         return sampler
     if isinstance(sampler, (list, tuple, np.ndarray)):

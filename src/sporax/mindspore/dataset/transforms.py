@@ -25,7 +25,7 @@ from sporax.mindspore.dataset._operations import (
 )
 from sporax.mindspore.dataset._random import RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value, is_pillow
-from sporax.mindspore.dataset._tables import Indices
+from sporax.mindspore.dataset._streams import Indices
 
 # Lets `import mindspore.dataset.transforms.c_transforms` work, as for a package.
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
@@ -75,7 +75,7 @@ class PyTensorOperation:
 
 
 class TypeCast(Elementwise):
-    """Cast to a dtype; floats are cut towards zero, integers wrap.
+    """Cast to a dtype; floats are truncated towards zero, integers wrap.
 
     Args:
         data_type: a `mindspore` dtype, a numpy dtype, or its name.
@@ -202,7 +202,7 @@ class Mask(Elementwise):
 
 
 class PadEnd(OneToOne):
-    """Pad at the end, or cut, to a shape.
+    """Pad at the end, or truncate, to a shape.
 
     Args:
         pad_shape: the size of each dimension; None leaves it as it is.
@@ -234,7 +234,7 @@ class PadEnd(OneToOne):
 
 
 class Slice(OneToOne):
-    """Cut out parts; every argument speaks for one dimension and none is dropped.
+    """Extract parts; every argument speaks for one dimension and none is dropped.
 
     Args:
         slices: int, list of int, slice, None (all) or … (all of the remaining dimensions).
@@ -319,8 +319,8 @@ class Unique(Transform):
         if len(values) != 1:
             raise SporaxRuntimeError(f"For 'Unique', exactly one input column is accepted, but got {len(values)}.")
         # `reshape`, as newer numpy gives places in the shape of the input.
-        uniques, places, counts = np.unique(values[0], return_inverse=True, return_counts=True)
-        return uniques, places.reshape(-1).astype(np.int32), counts.astype(np.int32)
+        uniques, indices, counts = np.unique(values[0], return_inverse=True, return_counts=True)
+        return uniques, indices.reshape(-1).astype(np.int32), counts.astype(np.int32)
 
 
 class Compose(Transform):
@@ -356,8 +356,8 @@ class Compose(Transform):
         """See Operation."""
         before = None
         for operation in self.operations:
-            given = handed_on(before, operation, [[value] for value in values])
-            values = on_values(operation, tuple(column[0] for column in given), rng)
+            inputs = handed_on(before, operation, [[value] for value in values])
+            values = on_values(operation, tuple(column[0] for column in inputs), rng)
             before = operation
         return values
 

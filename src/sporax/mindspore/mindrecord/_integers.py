@@ -31,7 +31,7 @@ def pack(values: NDArray[Any]) -> bytes:
     padded = np.zeros(-(-flat.size // _GROUP) * _GROUP, np.uint8)
     padded[: flat.size] = codes
     heads = np.bitwise_or.reduce(padded.reshape(-1, _GROUP) << _CODE_SHIFTS, axis=1)
-    starts, total = _places(codes)
+    starts, total = _bit_positions(codes)
     content = np.zeros(total, np.uint8)
     # All eight bytes of each element, lowest first; a code k keeps the first 2**k of them.
     parts = flat.astype("<i8").view(np.uint8).reshape(-1, 8)
@@ -47,17 +47,17 @@ def unpack(content: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Integers of a stored form, as an array of one dimension.
 
     Raises:
-        ValueError: the content is cut off.
+        ValueError: the content is truncated.
     """
     if len(content) < _COUNT_BYTES:
         raise ValueError("the number of elements is cut off")
     (count,) = struct.unpack_from(">I", content)
     num_heads = -(-count // _GROUP)
     stored = np.frombuffer(content, np.uint8, offset=_COUNT_BYTES)
-    # `[:count]` cuts off the codes that only fill the last group.
+    # `[:count]` leaves out the codes that only fill the last group.
     codes = (stored[:num_heads, None] >> _CODE_SHIFTS & 3).ravel()[:count]
     body = stored[num_heads:]
-    starts, total = _places(codes)
+    starts, total = _bit_positions(codes)
     # Checked before any indexing, since the count comes from the file and may be damaged.
     if len(codes) < count or len(body) != total:
         raise ValueError(f"{count} elements must have {total} bytes, but have {len(body)}")
@@ -71,7 +71,7 @@ def unpack(content: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
     return values
 
 
-def _places(codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], int]:
+def _bit_positions(codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], int]:
     """Where each element begins, and where the last one ends."""
     sizes = 1 << codes.astype(np.int64)
     ends = np.cumsum(sizes)

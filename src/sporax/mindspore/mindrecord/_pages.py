@@ -101,14 +101,14 @@ class MindPage:
         column = self._column()
         statement = f"SELECT ROW_ID, {column} FROM INDEXES ORDER BY ROW_ID"
         # A place in the result of ORDER BY ROW_ID is the number under which `Shard.read` knows a row.
-        places = [
+        positions = [
             (shard, i)
             for shard in self._shards
             for i, (_, value) in enumerate(shard.query(statement))
             # Names are compared as text, since the public category names are str even for numbers.
             if str(value) == category_name
         ]
-        chosen = places[page * num_row : (page + 1) * num_row]
+        chosen = positions[page * num_row : (page + 1) * num_row]
         return [shard.read(i, [f.name for f in shard.header.schema.fields]) for shard, i in chosen]
 
     def _column(self) -> str:

@@ -40,7 +40,7 @@ _LENGTH_BYTES = 8
 _SQL_TYPES = {"int32": "INTEGER", "int64": "INTEGER", "float32": "REAL", "float64": "REAL", "string": "TEXT"}
 _SCALAR_PAGE, _BLOB_PAGE = "RAW_DATA", "BLOB_DATA"
 # Columns of the index in the order in which MindSpore creates them; `Shard` takes them by position.
-_PLACES = (
+_ROW_POSITIONS = (
     *("ROW_ID", "PAGE_ID_RAW", "PAGE_OFFSET_RAW", "PAGE_OFFSET_RAW_END"),
     *("ROW_GROUP_ID", "PAGE_ID_BLOB", "PAGE_OFFSET_BLOB", "PAGE_OFFSET_BLOB_END"),
 )
@@ -160,7 +160,9 @@ class ShardWriter:
             for statement in _tables(header, path.name):
                 self._index.execute(statement)
         # Two columns per index field: MindSpore's INC number, which is 0, and the value.
-        self._insert = f"INSERT INTO INDEXES VALUES ({','.join('?' * (len(_PLACES) + 2 * len(header.index_fields)))})"
+        self._insert = (
+            f"INSERT INTO INDEXES VALUES ({','.join('?' * (len(_ROW_POSITIONS) + 2 * len(header.index_fields)))})"
+        )
         # The index knows how many rows an appended file has.
         (self.num_rows,) = self._index.execute("SELECT COUNT(*) FROM INDEXES").fetchone()
 
@@ -189,11 +191,11 @@ class ShardWriter:
         # Once per row group, at the first row of it in this page.
         if not groups or groups[-1]["id"] != group:
             groups.append({"id": group, "offset": start})
-        places = (self.num_rows, scalar_page["page_id"], start, start + len(scalars))
-        places += (group, blob_page["page_id"], blob_start, blob_start + len(blob))
+        position = (self.num_rows, scalar_page["page_id"], start, start + len(scalars))
+        position += (group, blob_page["page_id"], blob_start, blob_start + len(blob))
         values = [value for name in self._header.index_fields for value in (0, _index_value(row[name]))]
         # Not committed before `close`: one transaction is much faster than one per row.
-        self._index.execute(self._insert, (*places, *values))
+        self._index.execute(self._insert, (*position, *values))
         self.num_rows += 1
 
     def __del__(self) -> None:
@@ -259,7 +261,7 @@ class ShardWriter:
 
 def _tables(header: Header, name: str) -> list[str]:
     """The SQL that makes an empty index."""
-    columns = [f"{place} INT NOT NULL" for place in _PLACES]
+    columns = [f"{place} INT NOT NULL" for place in _ROW_POSITIONS]
     for i, field in enumerate(header.index_fields):
         columns += [f"INC_{i} INT", f"{field}_0 {_SQL_TYPES[header.schema.field(field).kind]}"]
     keys = ",".join(["ROW_ID", *(f"INC_{i}" for i in range(len(header.index_fields)))])
@@ -290,14 +292,14 @@ class Shard:
         self.path = path
         self.header = read_header(path)
         # Without ROW_ID and ROW_GROUP_ID, which reading does not need.
-        columns = ",".join(_PLACES[1:4] + _PLACES[5:])
+        columns = ",".join(_ROW_POSITIONS[1:4] + _ROW_POSITIONS[5:])
         # All places in one array: 48 bytes per row, and no query while rows are read.
-        self._places: NDArray[np.int64] = np.array(
+        self._positions: NDArray[np.int64] = np.array(
             self.query(f"SELECT {columns} FROM INDEXES ORDER BY ROW_ID"), np.int64
         )
         # An index without rows gives an array of shape (0,).
-        self._places = self._places.reshape(-1, 6)
-        self.size = len(self._places)
+        self._positions = self._positions.reshape(-1, 6)
+        self.size = len(self._positions)
         # A descriptor and `pread` in place of a file object: threads share it, since there is no common position.
         self._descriptor = os.open(path, os.O_RDONLY)
 
@@ -335,7 +337,7 @@ class Shard:
         Raises:
             MRMUnsupportedSchemaError: the bytes at the row's place are none.
         """
-        page, start, end, blob_page, blob_start, blob_end = (int(place) for place in self._places[number])
+        page, start, end, blob_page, blob_start, blob_end = (int(place) for place in self._positions[number])
         schema = self.header.schema
         row: Row = {}
         try:

@@ -104,8 +104,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, generator: None = 
     _one_stream("normal", generator)
     tensors = [tensor for tensor in (mean, std) if isinstance(tensor, Tensor)]
     if (size is None) != bool(tensors):
-        given = "both" if tensors else "neither"
-        raise SporaxTypeError(f"For 'normal', give either tensors for 'mean' and 'std' or a 'size', but got {given}.")
+        which = "both" if tensors else "neither"
+        raise SporaxTypeError(f"For 'normal', give either tensors for 'mean' and 'std' or a 'size', but got {which}.")
     if tensors:
         # The sum has the shape to which both broadcast.
         size = (mean + std).shape

@@ -13,7 +13,8 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.mint._registry import offer
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import MINT, Array, operator, renamed
+from sporax.mindspore.ops._core.operator import MINT, Array, operator
+from sporax.mindspore.ops._core.signatures import renamed
 from sporax.mindspore.ops.array.sorting import known
 
 
@@ -38,7 +39,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor 
 
 
 def _extreme(
-    name: str, whole: Any, pairwise: Any, along: Any, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None
+    name: str, reduced: Any, pairwise: Any, along: Any, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None
 ) -> Any:
     # ``max(input, other)`` has the other tensor in the place of `dim`.
     if isinstance(dim, Tensor) and other is None:
@@ -52,7 +53,7 @@ def _extreme(
     if dim is None:
         if keepdim:
             raise SporaxTypeError(f"For '{name}', 'keepdim' needs a 'dim', but that is None.")
-        return whole(input)
+        return reduced(input)
     # The operator gives positions first, PyTorch's form values first.
     positions, values = along(dim, keepdim)(input)
     return values, positions

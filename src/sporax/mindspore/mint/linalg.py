@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.ops._core.operator import renamed
+from sporax.mindspore.ops._core.signatures import renamed
 
 inv = ops.inverse
 norm = ops.norm

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.ops._core.operator import MINT
 
-_PLACES = {name: name for name in ("erfc", "exp2", "expm1", "log1p", "round", "sinc")}
-_PLACES["log_softmax"] = "nn.functional.log_softmax"
+_METHODS = {name: name for name in ("erfc", "exp2", "expm1", "log1p", "round", "sinc")}
+_METHODS["log_softmax"] = "nn.functional.log_softmax"
 
-globals().update({name: MINT[place] for name, place in _PLACES.items()})
+globals().update({name: MINT[place] for name, place in _METHODS.items()})
 
-__all__ = sorted(_PLACES)
+__all__ = sorted(_METHODS)
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -1,10 +1,9 @@
 """Layers, losses, optimizers and the Cells that train: `mindspore.nn`."""
 
-from importlib import import_module
 from inspect import ismodule
 from typing import TYPE_CHECKING, Any
 
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.nn import utils
 from sporax.mindspore.nn.activation import (
     _BY_NAME,
@@ -234,41 +233,43 @@ from sporax.mindspore.nn.wrap import (
 
 _activation = _BY_NAME  # the name that scripts import
 
-# Cells that cut a batch live with the parallel settings, one layer up, and are loaded when they are requested.
+# Cells that divide a batch live with the parallel settings, one layer up, and are loaded when they are requested.
 _FROM_PARALLEL = {
-    "PipelineCell": "PipelineCell",
-    "MicroBatchInterleaved": "MicroBatchInterleaved",
-    "GradAccumulationCell": "GradAccumulation",
-    "PipelineGradReducer": "PipelineGradReducer",
+    **homes("sporax.mindspore.parallel.nn", "PipelineCell MicroBatchInterleaved PipelineGradReducer"),
+    "GradAccumulationCell": "sporax.mindspore.parallel.nn:GradAccumulation",
 }
 
-# Part of `nn` before 2.0. `Transformer` and its layers are other classes now, so these are in `nn.transformer` only.
-_FROM_TRANSFORMER = frozenset(
-    """
-    AttentionMask EmbeddingOpParallelConfig FeedForward MoEConfig MultiHeadAttention OpParallelConfig
-    TransformerOpParallelConfig TransformerRecomputeConfig VocabEmbedding
-    """.split()
-)
-
 _FROM_MINT = {  # the same classes under other names
-    "Linear": "Linear",
+    "Linear": "sporax.mindspore.mint.nn:Linear",
     **{
-        f"{name}Ext": name
+        f"{name}Ext": f"sporax.mindspore.mint.nn:{name}"
         for name in (
             "AvgPool1d AvgPool2d AvgPool3d Dropout Dropout2d Embedding LayerNorm LogSoftmax MaxPool2d PReLU"
         ).split()
     },
 }
 
-_METRICS = frozenset(  # part of `nn` before 2.0
-    """
-    names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
-    Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix ConfusionMatrixMetric
-    BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
-    """.split()
-)
+_MORE = {
+    "probability": "sporax.mindspore.nn.probability",
+    # Part of `nn` before 2.0. `Transformer` and its layers are other classes now, so these are in `nn.transformer` only.
+    **homes(
+        "sporax.mindspore.parallel._transformer",
+        """
+        AttentionMask EmbeddingOpParallelConfig FeedForward MoEConfig MultiHeadAttention OpParallelConfig
+        TransformerOpParallelConfig TransformerRecomputeConfig VocabEmbedding
+        """,
+    ),
+    **homes(  # likewise
+        "sporax.mindspore.train.metrics",
+        """
+        names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
+        Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix
+        ConfusionMatrixMetric BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
+        """,
+    ),
+}
 # Names that this module needs, and does not offer.
-_HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
+_HELPERS = ("TYPE_CHECKING", "Any", "homes", "ismodule", "missing_names")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
 __all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, *_FROM_MINT, "utils"]
 
@@ -290,24 +291,4 @@ if TYPE_CHECKING:  # from a layer above
     MaxPool2dExt: Any
     PReLUExt: Any
 else:  # checkers should see a missing name themselves
-
-    def __getattr__(name: str) -> Any:
-        if name in _FROM_PARALLEL:
-            from sporax.mindspore.parallel import nn as parallel_nn
-
-            return getattr(parallel_nn, _FROM_PARALLEL[name])
-        if name in _FROM_MINT:
-            from sporax.mindspore.mint import nn as mint_nn  # likewise
-
-            return getattr(mint_nn, _FROM_MINT[name])
-        if name in _FROM_TRANSFORMER:
-            from sporax.mindspore.parallel import _transformer  # likewise
-
-            return getattr(_transformer, name)
-        if name == "probability":
-            return import_module("sporax.mindspore.nn.probability")
-        if name in _METRICS:
-            from sporax.mindspore.train import metrics  # likewise
-
-            return getattr(metrics, name)
-        return missing_name(__name__, name)
+    __getattr__ = missing_names(__name__, {**_FROM_PARALLEL, **_FROM_MINT, **_MORE})

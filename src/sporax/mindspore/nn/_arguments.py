@@ -84,12 +84,12 @@ def within(layer: str, name: str, value: Any, low: float, high: float, ends: str
         SporaxTypeError: not a number.
         SporaxValueError: outside the range.
     """
-    given = number(layer, name, value)
-    above = given > low if ends[0] == "(" else given >= low
-    below = given < high if ends[1] == ")" else given <= high
+    checked = number(layer, name, value)
+    above = checked > low if ends[0] == "(" else checked >= low
+    below = checked < high if ends[1] == ")" else checked <= high
     if not (above and below):
         raise SporaxValueError(f"For '{layer}', '{name}' must be in {ends[0]}{low}, {high}{ends[1]}, but got {value}.")
-    return given
+    return checked
 
 
 def exactly_float(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:

@@ -23,13 +23,18 @@ def _destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str | N
         names = ["dtype"]
     elif "tensor" in kwargs or (args and isinstance(args[0], Tensor)):
         names = ["tensor"]
-    given = dict(zip([*names, "non_blocking"], args, strict=False)) | kwargs
-    device, dtype = given.get("device"), given.get("dtype")
-    if isinstance(given.get("tensor"), Tensor):
-        dtype = given["tensor"].dtype
+    arguments = dict(zip([*names, "non_blocking"], args, strict=False)) | kwargs
+    device, dtype = arguments.get("device"), arguments.get("dtype")
+    if isinstance(arguments.get("tensor"), Tensor):
+        dtype = arguments["tensor"].dtype
     allowed = (*dtypes.float_type, *dtypes.complex_type)
-    fits = isinstance(given.get("non_blocking", False), bool) and (device is None or isinstance(device, str))
-    if not fits or set(given) - {*names, "non_blocking"} or len(args) > len(names) + 1 or dtype not in (None, *allowed):
+    fits = isinstance(arguments.get("non_blocking", False), bool) and (device is None or isinstance(device, str))
+    if (
+        not fits
+        or set(arguments) - {*names, "non_blocking"}
+        or len(args) > len(names) + 1
+        or dtype not in (None, *allowed)
+    ):
         raise SporaxTypeError(
             "For 'Cell.to', the arguments must be (device, dtype), (dtype) or (tensor), with a floating or complex dtype, but "
             f"got {args} and {kwargs}."

@@ -139,8 +139,8 @@ def _before(entry: _Entry, cell: CellHooks, args: tuple[Any, ...], kwargs: dict[
             "For 'register_forward_pre_hook', a hook with 'with_kwargs' must return None or (args, kwargs), "
             f"but got {type(replaced).__name__}."
         )
-    given = replaced[0]
-    return (given if isinstance(given, tuple) else (given,)), replaced[1]
+    replacement = replaced[0]
+    return (replacement if isinstance(replacement, tuple) else (replacement,)), replaced[1]
 
 
 def _call_forward(entry: _Entry, cell: CellHooks, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:

@@ -116,7 +116,7 @@ class PlacementMarks(CellTree[AnyCell]):
             SporaxRuntimeError: in PYNATIVE_MODE with semi-automatic or automatic parallelism, which shard compiled steps.
         """
         # Fusion ids matter only where a plan decides about collectives.
-        if context.cuts_compiled_steps():
+        if context.shards_compiled_steps():
             raise SporaxRuntimeError(
                 f"For '{type(self).__name__}.set_comm_fusion', the mode must be GRAPH_MODE in the parallel mode "
                 f"'{context.snapshot().parallel_mode}', but it is PYNATIVE_MODE."
@@ -159,7 +159,7 @@ class PlacementMarks(CellTree[AnyCell]):
     def offload(self, backward_prefetch: str | int = "Auto") -> None:
         """Keep what this Cell computes for the backward pass in host memory until it is read. Values do not change.
 
-        Works in compiled steps of one device; in steps that a plan shards it is an error.
+        Works in compiled steps of every kind: of one device, that a plan shards, of pipeline stages and of ranks.
 
         Args:
             backward_prefetch: how many calls earlier values are brought back; ``"Auto"`` is one.

@@ -28,6 +28,37 @@ class IncompatibleKeys(NamedTuple):
         return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
+def _compare_keys(keys: IncompatibleKeys, expected: Mapping[str, Any], state_dict: Mapping[str, Any]) -> None:
+    keys.missing_keys.extend(key for key in expected if key not in state_dict)
+    keys.unexpected_keys.extend(key for key in state_dict if key not in expected)
+
+
+def _key_problems(keys: IncompatibleKeys) -> Iterator[str]:
+    if keys.missing_keys:
+        yield f"missing: {keys.missing_keys}"
+    if keys.unexpected_keys:
+        yield f"unexpected: {keys.unexpected_keys}"
+
+
+def _misfits(own: Mapping[str, Parameter], state_dict: Mapping[str, Any]) -> Iterator[str]:
+    for key, target in own.items():
+        # A missing value stands for the present one, which fits.
+        value = state_dict.get(key, target)
+        if not isinstance(value, Tensor):
+            yield f"'{key}' must be a Tensor, but is {type(value).__name__}"
+        elif value.shape != target.shape:
+            yield f"'{key}' must have shape {target.shape}, but has {value.shape}"
+
+
+def _take_over(own: Mapping[str, Parameter], extras: Mapping[str, StateDict], state_dict: Mapping[str, Any]) -> None:
+    for key, target in own.items():
+        if key in state_dict and state_dict[key] is not target:
+            target.set_data(state_dict[key].astype(target.dtype))
+    for key, cell in extras.items():
+        if key in state_dict:
+            cell.set_extra_state(state_dict[key])
+
+
 _EXTRA = "_extra_state"
 """Where a Cell's extra state is in a state dict, behind its path."""
 
@@ -171,7 +202,6 @@ class StateDict:
             SporaxTypeError: no mapping.
             SporaxRuntimeError: paths or shapes do not fit, or a value is no Tensor; the message has all of them.
         """
-        name = type(self).__name__
         if not isinstance(state_dict, Mapping):
             raise SporaxTypeError(
                 f"For 'load_state_dict', 'state_dict' must be a dict, but got {type(state_dict).__name__}."
@@ -183,30 +213,18 @@ class StateDict:
                 hook(cell, state_dict, prefix, {}, True, keys.missing_keys, keys.unexpected_keys, broken)
         own = {prefix + path: value for prefix, cell in cells for path, value in cell._own_values()}
         extras = {f"{prefix}{_EXTRA}": cell for prefix, cell in cells if cell._has_extra_state()}
-        keys.missing_keys.extend(key for key in (*own, *extras) if key not in state_dict)
-        keys.unexpected_keys.extend(key for key in state_dict if key not in own and key not in extras)
+        _compare_keys(keys, {**own, **extras}, state_dict)
         # Those below come first, as they are complete first.
         for _, cell in reversed(cells):
             for hook in cell._state_hooks("load_state_dict_post"):
                 hook(cell, keys)
-        problems = [*broken, *([f"missing: {keys.missing_keys}"] if strict and keys.missing_keys else [])]
-        problems += [f"unexpected: {keys.unexpected_keys}"] if strict and keys.unexpected_keys else []
-        for key, target in own.items():
-            # A missing value stands for the present one, which fits.
-            value = state_dict.get(key, target)
-            if not isinstance(value, Tensor):
-                problems.append(f"'{key}' must be a Tensor, but is {type(value).__name__}")
-            elif value.shape != target.shape:
-                problems.append(f"'{key}' must have shape {target.shape}, but has {value.shape}")
+        problems = [*broken, *(_key_problems(keys) if strict else ()), *_misfits(own, state_dict)]
         if problems:
-            raise SporaxRuntimeError(f"For 'load_state_dict', the values do not fit {name}: {'; '.join(problems)}.")
+            raise SporaxRuntimeError(
+                f"For 'load_state_dict', the values do not fit {type(self).__name__}: {'; '.join(problems)}."
+            )
         # Only after all checks, so that nothing is changed by half.
-        for key, target in own.items():
-            if key in state_dict and state_dict[key] is not target:
-                target.set_data(state_dict[key].astype(target.dtype))
-        for key, cell in extras.items():
-            if key in state_dict:
-                cell.set_extra_state(state_dict[key])
+        _take_over(own, extras, state_dict)
         return keys
 
     def get_sub_cell(self, target: str) -> Any:

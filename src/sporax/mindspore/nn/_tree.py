@@ -80,7 +80,7 @@ class CellTree(Generic[AnyCell]):
         if hasattr(self, child_name) and child_name not in self._cells:
             raise SporaxKeyError(f"For 'insert_child_to_cell', the name '{child_name}' is taken by another attribute.")
         # Past `__setattr__`, which would rename the child's Parameters.
-        self._cells[child_name] = child_cell  # type: ignore[assignment]  # None stands for a child that was taken out
+        self._cells[child_name] = child_cell
         object.__setattr__(self, child_name, child_cell)
         frames.touch()
 

@@ -67,10 +67,10 @@ def max_window(
 ) -> Array:
     """Largest value in each window; padding never wins."""
     if max(dilation) > 1:  # XLA has no gradient for windows with gaps, so the places are found first
-        places = max_window_places.kernel(x, window, stride, padding, dilation, ceil_mode, layer)
+        positions = max_window_positions.kernel(x, window, stride, padding, dilation, ceil_mode, layer)
         lead = x.shape[: x.ndim - len(window)]
-        flat = jnp.take_along_axis(x.reshape(*lead, -1), places.reshape(*lead, -1), -1)
-        return flat.reshape(places.shape)
+        flat = jnp.take_along_axis(x.reshape(*lead, -1), positions.reshape(*lead, -1), -1)
+        return flat.reshape(positions.shape)
     pads = explicit_padding(x.shape[-len(window) :], window, stride, padding, dilation, ceil_mode)
     # Padding must never be the largest value.
     lowest = np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
@@ -78,13 +78,13 @@ def max_window(
 
 
 @operator(function="")
-def max_window_places(
+def max_window_positions(
     x: Array, window: Sizes, stride: Sizes, padding: Padding, dilation: Sizes, ceil_mode: bool, layer: str
 ) -> Array:
     """Where in the flattened image the largest value of each window is (the first, among equals). int64."""
     shape = x.shape[-len(window) :]
     pads = explicit_padding(shape, window, stride, padding, dilation, ceil_mode)
-    places = jnp.broadcast_to(jnp.arange(math.prod(shape), dtype=jnp.int64).reshape(shape), x.shape)
+    positions = jnp.broadcast_to(jnp.arange(math.prod(shape), dtype=jnp.int64).reshape(shape), x.shape)
     lead = (1,) * (x.ndim - len(window))
 
     def larger(left: Any, right: Any) -> Any:
@@ -96,7 +96,7 @@ def max_window_places(
     start = np.asarray(-np.inf, x.dtype), np.asarray(np.iinfo(np.int64).max, np.int64)
     _, winners = jax.lax.reduce_window(
         # The places are integers, through which no gradient passes.
-        (jax.lax.stop_gradient(x), places),
+        (jax.lax.stop_gradient(x), positions),
         start,
         larger,
         (*lead, *window),

@@ -163,9 +163,9 @@ class MultiheadAttention(Cell):
         separate: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         weights = separate if self.in_proj_weight is None else ops.split(self.in_proj_weight, self.embed_dim)
         biases = (None,) * 3 if self.in_proj_bias is None else ops.split(self.in_proj_bias, self.embed_dim)
-        given = zip(("query", "key", "value"), (query, key, value), weights, biases, strict=True)
+        inputs = zip(("query", "key", "value"), (query, key, value), weights, biases, strict=True)
         results = []
-        for name, tensor, weight, bias in given:
+        for name, tensor, weight, bias in inputs:
             if tensor.shape[-1] != weight.shape[1]:
                 raise SporaxValueError(
                     f"For 'MultiheadAttention', the last dim of '{name}' must be {weight.shape[1]}, "
@@ -197,7 +197,7 @@ class MultiheadAttention(Cell):
             masks.append(_checked_mask("key_padding_mask", padding).reshape((batch, 1, 1, sources)))
         if len(masks) == 2:
             # bool masks are joined by or; numbers are added.
-            both = all(given.dtype == dtypes.bool_ for given in masks)
+            both = all(one.dtype == dtypes.bool_ for one in masks)
             masks = [ops.logical_or(*masks) if both else _added(masks[0], query.dtype) + _added(masks[1], query.dtype)]
         if not masks or not extra:
             return masks[0] if masks else None
@@ -387,8 +387,8 @@ class _Stack(Cell):
         build: Any = self.layer_type
         self.layers = CellList([build(*layer.settings) for _ in range(num_layers)])
         # MindSpore's layers are copies of one another: they start from equal weights.
-        for twin in list(self.layers)[1:]:
-            for mine, first in zip(twin.get_parameters(), self.layers[0].get_parameters(), strict=True):
+        for other in list(self.layers)[1:]:
+            for mine, first in zip(other.get_parameters(), self.layers[0].get_parameters(), strict=True):
                 mine.set_data(first)
         self.norm = norm
 

@@ -189,8 +189,8 @@ class Dropout(Cell):
         """`x` of any shape."""
         # Without dropout the primitive would only cost.
         if self.training and self.p and argument.configured(self.dropout):
-            kept: Tensor = self.dropout(x)[0]
-            return kept
+            result: Tensor = self.dropout(x)[0]
+            return result
         return ops.dropout(x, self.p, self.training)
 
     def extend_repr(self) -> str:

@@ -18,7 +18,7 @@ import jax
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.jit import returning_values, run_program
@@ -27,11 +27,12 @@ from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn._flags import CellFlags
 from sporax.mindspore.nn._hooks import CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
 from sporax.mindspore.nn._state_dict import StateDict
-from sporax.mindspore.ops._core.marking import kept_batch_parallel
+from sporax.mindspore.ops._core.marking import staying_batch_parallel
 from sporax.mindspore.ops._core.operator import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
 from sporax.mindspore.ops._core.sharded_call import parameters_by_plan, sharded_call
@@ -53,11 +54,8 @@ def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
 
 
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "GraphCell":  # MindSpore has it here; it is built on this module
-            return importlib.import_module("sporax.mindspore.nn.graph_cell").GraphCell
-        return missing_name(__name__, name)
+    # MindSpore has it here; it is built on this module.
+    __getattr__ = missing_names(__name__, homes("sporax.mindspore.nn.graph_cell", "GraphCell"))
 
 
 class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
@@ -120,7 +118,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         # Inside another program the Cell becomes part of that one.
         if frames.current_frame() is None:
             # A Cell with a strategy is compiled in PYNATIVE_MODE, too: eager operators cannot be sharded.
-            if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
+            if context.graph_mode() or ("shard" in self._marks and context.shards_compiled_steps()):
                 return run_program(self.program, args, kwargs)
             # A whole training step is planned as one, whatever the mode.
             if context.plans_only() and self._trains() and context.plan_settings_of_training() is not None:
@@ -155,7 +153,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         optimizer parallelism, whole shape, shape that is kept, …
         """
         planned = self.program.planned
-        return {} if planned is None else dict(planned.parameter_layouts())
+        return {} if planned is None else layouts_of_stage(planned)
 
     @property
     def parallel_parameter_name_list(self) -> list[str]:
@@ -211,9 +209,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
-            given = ", ".join([f"{len(args)} by position", *(f"'{name}'" for name in kwargs)])
+            passed = ", ".join([f"{len(args)} by position", *(f"'{name}'" for name in kwargs)])
             mismatch = SporaxTypeError(
-                f"For '{type(self).__name__}', the inputs must fit construct{signature}, but got {given}: {error}."
+                f"For '{type(self).__name__}', the inputs must fit construct{signature}, but got {passed}: {error}."
             )
             mismatch.within(self._cell_name or type(self).__name__)
             return mismatch
@@ -238,7 +236,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             if "shard" in self._marks:
                 return self._sharded(args, kwargs)
             if "strategy_gen_mode" in self._marks:
-                with kept_batch_parallel():
+                with staying_batch_parallel():
                     return self.construct(*args, **kwargs)
             return self.construct(*args, **kwargs)
 
@@ -270,7 +268,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 object.__setattr__(self, name, value)
 
     def _sharded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run with inputs, outputs and Parameters cut as `shard` says."""
+        """Run with inputs, outputs and Parameters sharded as `shard` says."""
         in_strategy, out_strategy, plan, _, _ = self._marks["shard"]
         name = self._cell_name or type(self).__name__
         parameters = parameters_by_plan(self, plan)

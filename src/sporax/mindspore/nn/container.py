@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from sporax.base.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
 from sporax.mindspore.nn.cell import Cell
@@ -230,7 +230,7 @@ class CellDict(_Shelf):
     def __getitem__(self, key: str) -> Cell:
         if key not in self._cells:
             raise SporaxKeyError(f"For 'CellDict', there is no key '{key}'; known: {list(self._cells)}.")
-        return self._cells[key]  # type: ignore[return-value]  # a container's children are Cells
+        return cast(Cell, self._cells[key])
 
     def __setitem__(self, key: str, cell: Cell) -> None:
         if not isinstance(key, str):
@@ -280,11 +280,11 @@ class CellDict(_Shelf):
 
     def values(self) -> Iterable[Cell]:
         """The Cells."""
-        return self._cells.values()  # type: ignore[return-value]  # a container's children are Cells
+        return cast(Iterable[Cell], self._cells.values())
 
     def items(self) -> Iterable[tuple[str, Cell]]:
         """Pairs of name and Cell."""
-        return self._cells.items()  # type: ignore[return-value]  # a container's children are Cells
+        return cast(Iterable[tuple[str, Cell]], self._cells.items())
 
     def update(self, cells: Mapping[str, Cell] | Iterable[tuple[str, Cell]]) -> None:
         """Add or replace children."""

@@ -22,6 +22,8 @@ from sporax.ps.worker import row_cache
 from sporax.runtime.ranks import server_exchange
 
 _SLICE_MODES = ("field_slice", "table_row_slice", "table_column_slice", "batch_slice")
+_RANK_OF_IDS = 2
+"""Dimensions of ids (batch, fields), until a call says otherwise."""
 
 
 class EmbeddingLookup(Cell):
@@ -32,7 +34,7 @@ class EmbeddingLookup(Cell):
         embedding_size: length of a row.
         param_init: initializer of the table.
         target: ``"CPU"``: the table and its lookup belong on the host; ``"DEVICE"``: on the accelerator. Kept as a mark.
-        slice_mode: how semi-automatic and automatic parallelism cut table and ids: ``"batch_slice"`` (ids by batch),
+        slice_mode: how semi-automatic and automatic parallelism shard table and ids: ``"batch_slice"`` (ids by batch),
             ``"table_row_slice"``, ``"table_column_slice"``, or ``"field_slice"`` (rows by `manual_shapes`, ids by field).
         manual_shapes: rows of each part of the table; only with ``"field_slice"``.
         max_norm: rows with a larger Euclidean norm are shortened to it.
@@ -97,36 +99,30 @@ class EmbeddingLookup(Cell):
         self._manual_shapes = manual_shapes
         self._own_strategy: Any = None
         # Said here where the settings are known already; else when a step is compiled.
-        self._mark_slices()
+        self._mark_slices(_RANK_OF_IDS)
 
-    def _mark_slices(self) -> None:
-        """Tell plans how the lookup is sharded, by the parallel settings as they are now."""
+    def _mark_slices(self, rank: int) -> None:
+        """Tell plans how the lookup of ids of so many dimensions is sharded, by the parallel settings as they are now."""
         # Only a plan shards lookups.
         config = context.snapshot()
         if not config.in_global_view:
             return
         manual_shapes = _checked_shapes(type(self).__name__, self.slice_mode, self._manual_shapes)
-        given = self.embeddinglookup.attrs.get("in_strategy")
+        present = self.embeddinglookup.attrs.get("in_strategy")
         # What the user has said of the operator itself stays.
-        if given is not None and given != self._own_strategy:
+        if present is not None and present != self._own_strategy:
             return
         # Inside a pipeline a lookup runs on the devices of its stage.
-        parts = config.num_stage_devices
-        cuts = {
-            "field_slice": ((parts, 1), (1, parts)),
-            "table_row_slice": ((parts, 1), (1, 1)),
-            "table_column_slice": ((1, parts), (1, 1)),
-            "batch_slice": ((1, 1), (parts, 1)),
-        }
-        if given != cuts[self.slice_mode]:
-            object.__setattr__(self, "_own_strategy", cuts[self.slice_mode])
-            self.embeddinglookup.shard(cuts[self.slice_mode])
+        strategy = _strategy(self.slice_mode, config.num_stage_devices, rank)
+        if present != strategy:
+            object.__setattr__(self, "_own_strategy", strategy)
+            self.embeddinglookup.shard(strategy)
         if manual_shapes is not None and self.embeddinglookup.attrs.get("manual_split") != manual_shapes:
             self.embeddinglookup.add_prim_attr("manual_split", manual_shapes)
 
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape; gives that shape with embedding_size added."""
-        self._mark_slices()
+        self._mark_slices(indices.ndim)
         # An id outside of the table gives zeros, as MindSpore's operator does.
         rows = self._served(indices) if self._is_served else self.embeddinglookup(self.embedding_table, indices, 0)
         return rows if self.max_norm is None else _limited(rows, self.max_norm)
@@ -214,6 +210,17 @@ def _first_rows(name: str, param_init: Any) -> dict[str, Any]:
     )
 
 
+def _strategy(slice_mode: str, parts: int, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How table and ids are sharded over so many devices."""
+    unsharded = (1,) * rank
+    if slice_mode == "field_slice":
+        # Fields are the second dimension; of ids without one the operator says that they do not fit.
+        return (parts, 1), (1, parts, *unsharded[2:])
+    if slice_mode == "batch_slice":
+        return (1, 1), (parts, *unsharded[1:]) if rank else ()
+    return ((parts, 1) if slice_mode == "table_row_slice" else (1, parts)), unsharded
+
+
 def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int, ...] | None:
     if slice_mode != "field_slice":
         return None
@@ -250,13 +257,13 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
     OPERATOR_MEAN = "MEAN"
     OPERATOR_MAX = "MAX"
 
-    def _mark_slices(self) -> None:
+    def _mark_slices(self, rank: int) -> None:
         config = context.snapshot()
         if self.slice_mode == "field_slice" and config.in_global_view:
             raise SporaxValueError(
                 f"For '{type(self).__name__}', 'slice_mode' must not be 'field_slice' in {config.parallel_mode}."
             )
-        super()._mark_slices()
+        super()._mark_slices(rank)
 
     def __init__(
         self,

@@ -28,9 +28,9 @@ class DistributedGradReducer(Cell):
     """Sums (or averages) gradients over the ranks of a group.
 
     Each gradient is summed in float32 (float64 stays as it is) and comes back in its own dtype; gradients of Parameters
-    with ``layerwise_parallel`` come back untouched. Gradients with one fusion id travel in one buffer; ids are, in this
+    with ``layerwise_parallel`` come back untouched. Gradients with one fusion id are sent in one buffer; ids are, in this
     order of precedence: the Parameters' own, if they differ; the positions in ``all_reduce_fusion_config``; the sizes in
-    ``comm_fusion``; else `fusion_type` for all. With ``comm_fusion={"openstate": False}`` every gradient travels alone.
+    ``comm_fusion``; else `fusion_type` for all. With ``comm_fusion={"openstate": False}`` every gradient is sent alone.
 
     Args:
         parameters: Parameters whose gradients it is given, usually ``optimizer.parameters``.
@@ -159,9 +159,9 @@ class DistributedGradReducer(Cell):
         reduction = flat_buffers.without(self.reduction, rows) if rows else self.reduction
         arrays = [grad.values.array if isinstance(grad, RowTensor) else grad.array for grad in grads]
         results: list[Gradient] = list(map(wrap, flat_buffers.reduce_buckets(reduction, arrays)))
-        travels = {position for bucket in self.reduction.buckets for position in bucket}
+        sent = {position for bucket in self.reduction.buckets for position in bucket}
         for position, grad in rows.items():
-            results[position] = self._gathered(grad) if position in travels else grad
+            results[position] = self._gathered(grad) if position in sent else grad
         return tuple(results)
 
     def _gathered(self, grad: RowTensor) -> RowTensor:
@@ -182,7 +182,7 @@ def fusion_ids(
         config: the parallel settings.
     """
     own = [parameter.comm_fusion for parameter in parameters]
-    # Fusion is switched off: every gradient travels alone.
+    # Fusion is switched off: every gradient is sent alone.
     if not config.comm_fusion.openstate:
         return [0] * len(own)
     split_after = config.all_reduce_fusion_config
@@ -190,15 +190,7 @@ def fusion_ids(
     if len(set(own)) > 1 and not (config.enable_parallel_optimizer and split_after):
         return own
     if split_after and fusion_type == 1:
-        count = max(positions, default=-1) + 1
-        if max(split_after) >= count:
-            warnings.warn(
-                f"For 'DistributedGradReducer', 'all_reduce_fusion_config' is {list(split_after)}, but there are only "
-                f"{count} gradients.",
-                stacklevel=3,
-            )
-        ids = flat_buffers.ids_by_position(count, split_after)
-        return [ids[position] for position in positions]
+        return _ids_by_position(positions, split_after)
     rule = config.comm_fusion.in_force("allreduce")
     sizes = [
         parameter.size * flat_buffers.travelling_dtype(parameter.dtype.np_dtype).itemsize for parameter in parameters
@@ -210,6 +202,18 @@ def fusion_ids(
         return [fusion_type] * len(own)
     backwards = flat_buffers.ids_by_size(sizes[::-1], rule.threshold_megabytes * flat_buffers.BYTES_PER_MEGABYTE)
     return backwards[::-1]
+
+
+def _ids_by_position(positions: Sequence[int], split_after: Sequence[int]) -> list[int]:
+    count = max(positions, default=-1) + 1
+    if max(split_after) >= count:
+        warnings.warn(
+            f"For 'DistributedGradReducer', 'all_reduce_fusion_config' is {list(split_after)}, but there are only "
+            f"{count} gradients.",
+            stacklevel=4,
+        )
+    ids = flat_buffers.ids_by_position(count, split_after)
+    return [ids[position] for position in positions]
 
 
 def reduces() -> bool:

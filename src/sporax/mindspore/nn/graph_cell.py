@@ -66,15 +66,15 @@ class GraphCell(Cell):
                 f"For 'GraphCell', 'obf_random_seed' must be None: obfuscation is not offered, but got {obf_random_seed!r}."
             )
         self.graph = graph
-        given = dict(params_init or {})
+        initial = dict(params_init or {})
         # A misspelt name would leave the exported value in silence.
-        unknown = sorted(set(given) - set(graph.parameters))
+        unknown = sorted(set(initial) - set(graph.parameters))
         if unknown:
             raise SporaxValueError(
                 f"For 'GraphCell', 'params_init' must have names of {sorted(graph.parameters)}, but got {unknown[0]!r}."
             )
         for name, value in graph.parameters.items():
-            chosen = given[name].array if name in given else value
+            chosen = initial[name].array if name in initial else value
             if chosen.shape != value.shape or chosen.dtype != value.dtype:
                 raise SporaxValueError(
                     f"For 'GraphCell', 'params_init' must give {value.shape} {value.dtype} for {name!r}, but got "
@@ -91,11 +91,11 @@ class GraphCell(Cell):
             SporaxValueError: the inputs are not those that it was exported for.
         """
         arrays = [value.array if isinstance(value, Tensor) else value for value in inputs]
-        given = tuple((tuple(array.shape), str(array.dtype)) for array in arrays)
-        if given != self.graph.inputs:
+        types = tuple((tuple(array.shape), str(array.dtype)) for array in arrays)
+        if types != self.graph.inputs:
             raise SporaxValueError(
                 f"For 'GraphCell', the inputs must be {list(self.graph.inputs)}, for which the network was exported, but got "
-                f"{list(given)}."
+                f"{list(types)}."
             )
         # In the program's order, whatever names the Parameters have by now.
         held = [

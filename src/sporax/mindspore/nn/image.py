@@ -1,4 +1,4 @@
-"""Layers that resize, cut and rearrange images."""
+"""Layers that resize, crop and rearrange images."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class CentralCrop(Cell):
                 f"For 'CentralCrop', 'image' must have 3 or 4 dimensions, but got shape {image.shape}."
             )
         if self.central_fraction == 1.0:
-            # Nothing to cut off.
+            # Nothing to remove.
             return image
         spans = []
         for size in image.shape[-2:]:

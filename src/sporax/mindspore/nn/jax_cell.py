@@ -102,8 +102,8 @@ class JaxCell(Cell):
             kwargs["key"] = seeds.operators.next_key()
         if self.with_training:
             kwargs["training"] = self.training
-        given = jax.tree.map(_unwrapped, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
-        leaves, tree = jax.tree.flatten(given)
+        arguments = jax.tree.map(_unwrapped, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
+        leaves, tree = jax.tree.flatten(arguments)
         # Arrays are traced, everything else is a constant of the program.
         static = tuple(None if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves)
         try:

@@ -57,7 +57,7 @@ class BiDense(Cell):
             self.bias = Parameter(value, name="bias")
 
     def construct(self, input1: Tensor, input2: Tensor) -> Tensor:
-        """`input1`: (…, in1_channels), `input2`: (…, in2_channels), alike in the other dimensions."""
+        """`input1`: (…, in1_channels), `input2`: (…, in2_channels), equal in the other dimensions."""
         if input1.shape != (*input2.shape[:-1], self.in1_channels) or input2.shape[-1] != self.in2_channels:
             raise SporaxValueError(
                 f"For 'BiDense', the inputs must be (…, {self.in1_channels}) and (…, {self.in2_channels}), "

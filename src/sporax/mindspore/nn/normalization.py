@@ -189,6 +189,33 @@ def normalize_groups(
     return scaled.astype(x.dtype), jnp.mean(mean, (0, 2)), jnp.mean(variance, (0, 2)) * (count / max(count - 1, 1))
 
 
+def check_rank(layer: str, x: Tensor, ranks: tuple[int, ...]) -> None:
+    """Raise SporaxValueError unless `x` has one of these numbers of dimensions."""
+    if x.ndim not in ranks:
+        raise SporaxValueError(
+            f"For '{layer}', the input must have {' or '.join(map(str, ranks))} dimensions, but got shape {x.shape}."
+        )
+
+
+def normalized_by_batch(
+    x: Tensor, scale: Tensor, shift: Tensor, channel: int, epsilon: float, group: Group | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The batch normalised by its own statistics, or those of all ranks of a group; and mean and unbiased variance.
+
+    Args:
+        x: the batch.
+        scale, shift: one number for each channel.
+        channel: the dimension of channels.
+        epsilon: added to the variance.
+        group: the ranks whose batches count as one.
+    """
+    # Alone the rank has all that there is.
+    if group is None or group.size == 1:
+        return batch_norm_train(x, scale, shift, channel, epsilon)
+    moments = wrap(collectives.run(collectives.AllGather(group), batch_moments(x, channel).array))
+    return batch_norm_shared(x, moments, scale, shift, channel, epsilon)
+
+
 class _BatchNorm(Cell):
     """Normalises each channel: by the batch while training, by moving statistics otherwise.
 
@@ -251,30 +278,26 @@ class _BatchNorm(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` with the channels in dim 1 (last for NHWC)."""
-        if x.ndim not in self.ranks:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', the input must have {' or '.join(map(str, self.ranks))} dimensions, "
-                f"but got shape {x.shape}."
-            )
+        check_rank(type(self).__name__, x, self.ranks)
         channel = x.ndim - 1 if self.channels_last else 1
         by_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
         # A strategy belongs to one of both primitives.
         primitive = self.bn_train if by_batch else self.bn_infer
         if argument.configured(primitive):
-            whole: Tensor = primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
-            return whole
+            normalized: Tensor = primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
+            return normalized
         if not by_batch:
             return batch_norm_eval(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, channel, self.eps)
         result, mean, variance = self._by_batch(x, channel)
-        kept = self.momentum
+        momentum = self.momentum
         for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
             # Statistics are no part of the loss.
-            ops.assign(moving, ops.stop_gradient(kept * moving + (1 - kept) * now.astype(moving.dtype)))
+            ops.assign(moving, ops.stop_gradient(momentum * moving + (1 - momentum) * now.astype(moving.dtype)))
         return result
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
         """The batch normalised by its own statistics, and these: mean and unbiased variance of each channel."""
-        return batch_norm_train(x, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
+        return normalized_by_batch(x, self.gamma, self.beta, channel, self.eps)
 
     def extend_repr(self) -> str:
         """Settings."""
@@ -321,8 +344,7 @@ class BatchNorm3d(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, D, H, W)."""
-        if x.ndim != 5:
-            raise SporaxValueError(f"For 'BatchNorm3d', the input must have 5 dimensions, but got shape {x.shape}.")
+        check_rank("BatchNorm3d", x, (5,))
         # Depth and height together: the statistics are the same.
         n, c, depth, height, width = x.shape
         flat: Tensor = self.bn2d(x.reshape((n, c, depth * height, width)))
@@ -375,13 +397,7 @@ class SyncBatchNorm(_BatchNorm):
         self.process_groups = _checked_groups(process_groups)
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
-        group = self._group()
-        # Alone the rank has all that there is.
-        if group.size == 1:
-            return super()._by_batch(x, channel)
-        own = batch_moments(x, channel)
-        moments = wrap(collectives.run(collectives.AllGather(group), own.array))
-        return batch_norm_shared(x, moments, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
+        return normalized_by_batch(x, self.gamma, self.beta, channel, self.eps, self._group())
 
     def _group(self) -> Group:
         """The ranks this one shares statistics with."""
@@ -455,15 +471,12 @@ class _InstanceNorm(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, num_features, spatial…)."""
         name = type(self).__name__
-        if x.ndim != self.rank:
-            raise SporaxValueError(
-                f"For '{name}', the input must have {self.rank} dimensions, but got shape {x.shape}."
-            )
+        check_rank(name, x, (self.rank,))
         result, mean, variance = normalize_groups(x, self.gamma, self.beta, self.num_features, self.eps, name)
         if self.training:
             for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
-                kept = (1 - self.momentum) * moving + self.momentum * now.astype(moving.dtype)
-                ops.assign(moving, ops.stop_gradient(kept))
+                following = (1 - self.momentum) * moving + self.momentum * now.astype(moving.dtype)
+                ops.assign(moving, ops.stop_gradient(following))
         return result
 
     def extend_repr(self) -> str:

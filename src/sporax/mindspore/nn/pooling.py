@@ -93,7 +93,9 @@ class _MaxPool(_Windowed):
         largest = windows.max_window(x, *settings, type(self).__name__)
         # The places are found in a second pass.
         return (
-            (largest, windows.max_window_places(x, *settings, type(self).__name__)) if self.return_indices else largest
+            (largest, windows.max_window_positions(x, *settings, type(self).__name__))
+            if self.return_indices
+            else largest
         )
 
 

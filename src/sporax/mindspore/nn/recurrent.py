@@ -30,21 +30,21 @@ State = tuple[Array, ...]
 
 
 def _elman(activation: Callable[[Array], Array]) -> Callable[[Array, Array, State], State]:
-    return lambda given, recalled, state: (activation(given + recalled),)
+    return lambda projected, recalled, state: (activation(projected + recalled),)
 
 
-def _lstm(given: Array, recalled: Array, state: State) -> State:
-    enter, forget, candidate, out = jnp.split(given + recalled, 4, -1)
+def _lstm(projected: Array, recalled: Array, state: State) -> State:
+    enter, forget, candidate, out = jnp.split(projected + recalled, 4, -1)
     memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
     return jax.nn.sigmoid(out) * jnp.tanh(memory), memory
 
 
-def _gru(given: Array, recalled: Array, state: State) -> State:
-    given_reset, given_update, given_new = jnp.split(given, 3, -1)
+def _gru(projected: Array, recalled: Array, state: State) -> State:
+    input_reset, input_update, input_new = jnp.split(projected, 3, -1)
     reset, update, new = jnp.split(recalled, 3, -1)
     # Reset acts after the product, as in MindSpore and cuDNN.
-    candidate = jnp.tanh(given_new + jax.nn.sigmoid(given_reset + reset) * new)
-    return (candidate + jax.nn.sigmoid(given_update + update) * (state[0] - candidate),)
+    candidate = jnp.tanh(input_new + jax.nn.sigmoid(input_reset + reset) * new)
+    return (candidate + jax.nn.sigmoid(input_update + update) * (state[0] - candidate),)
 
 
 _STEPS = {"tanh": _elman(jnp.tanh), "relu": _elman(jax.nn.relu), "lstm": _lstm, "gru": _gru}
@@ -67,8 +67,8 @@ def recurrent_step(
     mode: str,
 ) -> tuple[Array, ...]:
     """The next state. `x`: (N, input); `state`: a tuple of (N, hidden)."""
-    given, recalled = _affine(x, weight_ih, bias_ih), _affine(state[0], weight_hh, bias_hh)
-    return _STEPS[mode](given, recalled, tuple(state))
+    projected, recalled = _affine(x, weight_ih, bias_ih), _affine(state[0], weight_hh, bias_hh)
+    return _STEPS[mode](projected, recalled, tuple(state))
 
 
 @operator(function="")
@@ -95,14 +95,14 @@ def recur(
     moments = jnp.arange(x.shape[0], dtype=jnp.int32)
 
     def advance(before: State, row: tuple[Array, Array]) -> tuple[State, Array]:
-        given, moment = row
-        after = _STEPS[mode](given, _affine(before[0], weight_hh, bias_hh), before)
+        projected, moment = row
+        after = _STEPS[mode](projected, _affine(before[0], weight_hh, bias_hh), before)
         if lengths is None:
             return after, after[0]
         counts = (moment < lengths)[:, None]
         # Beyond its length a sequence keeps its state.
-        kept = tuple(jnp.where(counts, new, old) for new, old in zip(after, before, strict=True))
-        return kept, jnp.where(counts, after[0], jnp.zeros((), x.dtype))
+        states = tuple(jnp.where(counts, new, old) for new, old in zip(after, before, strict=True))
+        return states, jnp.where(counts, after[0], jnp.zeros((), x.dtype))
 
     # Going backwards, the steps beyond a sequence's length come first and change nothing.
     # The inputs' product needs no state, so all steps are computed at once.

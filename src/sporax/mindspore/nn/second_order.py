@@ -49,10 +49,10 @@ class _Statistics:
         self.matrix_a = Parameter(Tensor(matrix_a, dtypes.float32), name="matrix_a", requires_grad=False)
         self.matrix_g = Parameter(Tensor(matrix_g, dtypes.float32), name="matrix_g", requires_grad=False)
 
-    def _with_gradient_kept(self, result: Tensor) -> Tensor:
+    def _with_gradient_saved(self, result: Tensor) -> Tensor:
         """`result`, whose gradient `save_gradient` will see."""
-        kept: Tensor = ops.InsertGradientOf(self.save_gradient)(result)
-        return kept
+        saved: Tensor = ops.InsertGradientOf(self.save_gradient)(result)
+        return saved
 
     def save_gradient(self, dout: Tensor) -> Tensor:
         """Write G from the gradient of the layer's output, and give that gradient back."""
@@ -104,7 +104,7 @@ class DenseThor(Dense, _Statistics):
         if self.thor:
             frames.write(self.matrix_a, _second_moment(_rows(x.array)) / self.in_channels)
             # Before the activation: a bias that is added leaves the gradient as it is.
-            result = self._with_gradient_kept(result)
+            result = self._with_gradient_saved(result)
         return result if activation is None else activation(result)
 
     def save_gradient(self, dout: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class Conv2dThor(Conv2d, _Statistics):
             image, self.kernel_size, self.stride, "SAME", rhs_dilation=self.dilation
         ).reshape(self.matrix_a.shape[0], -1)
         self._write(self.matrix_a, self.a_normalizer, patches)
-        return self._with_gradient_kept(result)
+        return self._with_gradient_saved(result)
 
     def save_gradient(self, dout: Tensor) -> Tensor:
         """Write G = d dᵀ / q."""
@@ -235,7 +235,7 @@ class EmbeddingThor(Embedding, _Statistics):
         if not self.thor:
             return rows
         frames.write(self.matrix_a, _counts(ids, self.vocab_size))
-        return self._with_gradient_kept(rows)
+        return self._with_gradient_saved(rows)
 
     def save_gradient(self, dout: Tensor) -> Tensor:
         """Write G = dᵀd / ids."""
@@ -255,7 +255,7 @@ class EmbeddingLookupThor(EmbeddingLookup, _Statistics):
         embedding_size: length of a row.
         param_init: initializer of the table.
         target: ``"CPU"`` or ``"DEVICE"``: where table and lookup belong.
-        slice_mode: how parallelism cuts table and ids; see `EmbeddingLookup`.
+        slice_mode: how parallelism shards table and ids; see `EmbeddingLookup`.
         manual_shapes: rows of each part of the table; only with ``"field_slice"``.
         max_norm: rows with a larger Euclidean norm are shortened to it.
         sparse: as of `EmbeddingLookup`.
@@ -297,7 +297,7 @@ class EmbeddingLookupThor(EmbeddingLookup, _Statistics):
         if not self.thor:
             return rows
         frames.write(self.matrix_a, _counts(indices, self.vocab_size))
-        return self._with_gradient_kept(rows)
+        return self._with_gradient_saved(rows)
 
     def save_gradient(self, dout: Tensor) -> Tensor:
         """Write G = dᵀd / batch."""

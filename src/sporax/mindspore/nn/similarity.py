@@ -1,4 +1,4 @@
-"""How alike two images are: the structural similarity, at one scale and at several."""
+"""How similar two images are: the structural similarity, at one scale and at several."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _NEUTRAL = frozenset(["edge_order", "where"])
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 
-def offer(lines: str, module: Any = jnp) -> Iterator[tuple[str, Operator]]:
+def offer(lines: str, module: Any = jnp) -> Iterator[tuple[str, Operator[Any]]]:
     """Operators by name.
 
     Args:
@@ -57,7 +57,7 @@ def offer(lines: str, module: Any = jnp) -> Iterator[tuple[str, Operator]]:
         yield name, define(name, f"({parameters}", getattr(module, other or name))
 
 
-def define(name: str, parameters: str, function: Function) -> Operator:
+def define(name: str, parameters: str, function: Function) -> Operator[Any]:
     """The operator with these parameters, as text, that computes what `function` does."""
     signature = _signature(parameters)
     declared = inspect.signature(function).parameters
@@ -70,24 +70,25 @@ def define(name: str, parameters: str, function: Function) -> Operator:
         None,
     )
 
+    def is_handed_on(key: str, value: Any) -> bool:
+        # What equals its default is left out, since JAX may know no such parameter; if it knows it, the value is handed
+        # on, for JAX's own default may be another.
+        changed = value is not signature.parameters[key].default
+        return changed or (key in declared and key not in _NEUTRAL and value is not None)
+
+    # JAX has made some parameters positional only, whatever MindSpore calls them.
+    positional_only = [key for key, parameter in declared.items() if parameter.kind is parameter.POSITIONAL_ONLY]
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         # Defaults of the signature are MindSpore's; those of JAX may differ.
         bound.apply_defaults()
-        given = {key: _plain(value) for key, value in bound.arguments.items()}
-        dtype = given.pop("dtype") if casts else None
-        values = [given.pop(key) for key in positional if key != several] + list(given.pop(several or "", ()))
-        # What equals its default is left out, since JAX may know no such parameter; if it knows it, the value is handed
-        # on, for JAX's own default may be another.
-        named = {
-            key: value
-            for key, value in given.items()
-            if value is not signature.parameters[key].default
-            or (key in declared and key not in _NEUTRAL and value is not None)
-        }
-        # JAX has made some parameters positional only, whatever MindSpore calls them.
-        places = [key for key in named if key in declared and declared[key].kind is inspect.Parameter.POSITIONAL_ONLY]
-        result = function(*values, *(named.pop(place) for place in places), **named)
+        arguments = {key: _plain(value) for key, value in bound.arguments.items()}
+        dtype = arguments.pop("dtype") if casts else None
+        values = [arguments.pop(key) for key in positional if key != several] + list(arguments.pop(several or "", ()))
+        named = {key: value for key, value in arguments.items() if is_handed_on(key, value)}
+        by_position = [key for key in named if key in positional_only]
+        result = function(*values, *(named.pop(key) for key in by_position), **named)
         # Decided from the arguments as given, since inside JAX all Python numbers are wide.
         result = result if name in _WIDE else narrow(result, (args, kwargs))
         return result if dtype is None else jax.tree.map(lambda array: array.astype(dtype), result)
@@ -95,7 +96,7 @@ def define(name: str, parameters: str, function: Function) -> Operator:
     return _named(_NumpyOperator, name, kernel, signature)
 
 
-class _NumpyOperator(Operator):
+class _NumpyOperator(Operator[Any]):
     """An operator that takes lists of numbers for Tensors where numbers are welcome."""
 
     def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
@@ -113,7 +114,7 @@ class _NumpyOperator(Operator):
         return SporaxValueError(str(text)) if shapes else text
 
 
-def by_value(name: str, parameters: str, function: Function) -> Composition:
+def by_value(name: str, parameters: str, function: Function) -> Composition[Any]:
     """As `define`, of numpy's `function`, for results whose shape depends on values: not inside a compiled step."""
     signature = _signature(parameters)
 
@@ -143,7 +144,7 @@ def narrowed(leaf: Any) -> Any:
     return leaf if dtype is None else leaf.astype(dtype)
 
 
-def _named(kind: type[Operator], name: str, kernel: Any, signature: inspect.Signature) -> Operator:
+def _named(kind: type[Operator[Any]], name: str, kernel: Any, signature: inspect.Signature) -> Operator[Any]:
     # For tracebacks, `help` and the name of the inner `jit`.
     kernel.__name__, kernel.__module__, kernel.__signature__ = name, "sporax.mindspore.numpy", signature
     kernel.__doc__ = f"`numpy.{name}` of Tensors. Raises SporaxTypeError, SporaxValueError: arguments that do not fit."

@@ -197,8 +197,8 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0, length: int | Non
 def _unique(x: Any, return_inverse: bool = False) -> Any:
     """In the order of their first places, as MindSpore gives them."""
     # numpy sorts; MindSpore keeps the order of first occurrence, so places are sorted back.
-    values, places, inverse = np.unique(x, return_index=True, return_inverse=True)
-    order = np.argsort(places)
+    values, positions, inverse = np.unique(x, return_index=True, return_inverse=True)
+    order = np.argsort(positions)
     # `argsort` of a permutation is its inverse: it maps numpy's numbers to the new ones.
     return (values[order], np.argsort(order)[inverse]) if return_inverse else values[order]
 
@@ -270,8 +270,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype that an operation on these Tensors, numbers and dtypes would have."""
     if not arrays_and_dtypes:
         raise SporaxTypeError("For 'numpy.result_type', at least one Tensor or dtype must be given, but got none.")
-    given = [dtype.np_dtype if isinstance(dtype, DType) else dtype for dtype in arrays_and_dtypes]
-    return from_numpy(jnp.result_type(*(item.array if isinstance(item, Tensor) else item for item in given)))
+    operands = [dtype.np_dtype if isinstance(dtype, DType) else dtype for dtype in arrays_and_dtypes]
+    return from_numpy(jnp.result_type(*(item.array if isinstance(item, Tensor) else item for item in operands)))
 
 
 def promote_types(type1: Any, type2: Any) -> DType:

@@ -17,6 +17,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import Along, Product
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
 from sporax.mindspore.ops.array import join_split, scatter, sorting
 from sporax.mindspore.ops.linalg import products
@@ -83,13 +84,13 @@ def _prod_ext(input: Array, dim: Axes = None, keepdim: bool = False, dtype: DTyp
     return reduction.prod.kernel(input, dim, keepdim, dtype)
 
 
-@operator("MatMulExt()", function="", classes=GENERATED)
+@operator("MatMulExt()", function="", classes=GENERATED, dims=Product())
 def _matmul_ext(input: Array, other: Array) -> Array:
     """Matrix product of tensors with any number of leading dimensions (broadcast), or of vectors."""
     return products.matmul.kernel(input, other)
 
 
-@operator("BatchMatMulExt()", function="", classes=GENERATED)
+@operator("BatchMatMulExt()", function="", classes=GENERATED, dims=Product())
 def _batch_matmul_ext(input: Array, mat2: Array) -> Array:
     """Products of the matrices in two three-dimensional tensors."""
     check.rank("BatchMatMulExt", 3, input=input, mat2=mat2)
@@ -111,7 +112,7 @@ def _stack_ext(tensors: tuple[Array, ...], dim: int = 0) -> Array:
     return join_split.stack.kernel(tensors, dim)
 
 
-@operator("SplitWithSize()", function="", classes=GENERATED)
+@operator("SplitWithSize()", function="", classes=GENERATED, dims=Along("dim", 0))
 def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) -> tuple[Array, ...]:
     """Parts of the sizes in `split_size` along `dim`.
 
@@ -119,10 +120,10 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
         SporaxValueError: a size is negative, or they do not add up to that of `dim`.
     """
     where = check.axis("SplitWithSize", dim, input.ndim, "dim")
-    whole = input.shape[where]
-    if min(split_size, default=0) < 0 or sum(split_size) != whole:
+    size = input.shape[where]
+    if min(split_size, default=0) < 0 or sum(split_size) != size:
         raise SporaxValueError(
-            f"For 'SplitWithSize', the sum of 'split_size' must be {whole}, the size of dim {where}, but got {split_size}."
+            f"For 'SplitWithSize', the sum of 'split_size' must be {size}, the size of dim {where}, but got {split_size}."
         )
     return tuple(jnp.split(input, np.cumsum(split_size)[:-1].tolist(), where))
 
@@ -133,7 +134,7 @@ def _split_tensor(input: Array, split_size: int, dim: int = 0) -> tuple[Array, .
     return join_split.split.kernel(input, split_size, dim)
 
 
-@operator("TopkExt()", function="", classes=GENERATED)
+@operator("TopkExt()", function="", classes=GENERATED, dims=Along("dim", -1))
 def _topk_ext(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest (or smallest) elements along `dim` in order, and their positions (int64)."""
     return sorting._mint_topk.kernel(input, k, dim, largest, sorted)

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, renamed
+from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES
+from sporax.mindspore.ops._core.signatures import renamed
 from sporax.mindspore.ops.linalg import decompositions
 from sporax.mindspore.ops.math import reduction
 
@@ -129,8 +130,8 @@ def _index_copy_(self: Tensor, dim: int, index: Tensor, tensor: Tensor) -> Tenso
     """The slices of `tensor` put at the positions `index` (a vector) along `dim`, in place."""
     where = check.axis("index_copy_", dim, self.ndim, "dim")
     check.integral("index_copy_", index=index.array)
-    places = (slice(None),) * where + (index.array,)
-    self._replace(self.array.at[places].set(tensor.array.astype(self.array.dtype)))
+    indices = (slice(None),) * where + (index.array,)
+    self._replace(self.array.at[indices].set(tensor.array.astype(self.array.dtype)))
     return self
 
 
@@ -147,10 +148,10 @@ def _scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Elements of `src` added at the positions `index` along `dim`, in place."""
     where = check.axis("scatter_add_", dim, self.ndim, "dim")
     check.integral("scatter_add_", index=index.array)
-    places = list(jnp.indices(index.shape, sparse=True))
-    places[where] = index.array
+    indices = list(jnp.indices(index.shape, sparse=True))
+    indices[where] = index.array
     values = src.array[tuple(map(slice, index.shape))].astype(self.array.dtype)
-    self._replace(self.array.at[tuple(places)].add(values))
+    self._replace(self.array.at[tuple(indices)].add(values))
     return self
 
 

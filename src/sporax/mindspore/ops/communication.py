@@ -427,13 +427,13 @@ def scatter_object_list(
 ) -> None:
     """This rank's entry of the list of world rank `src`, into the first place of the output list."""
     members = groups.find(group, "scatter_object_list")
-    whole: list[Any] = list(scatter_object_input_list or []) or [None] * members.size
-    if len(whole) != members.size:
+    objects: list[Any] = list(scatter_object_input_list or []) or [None] * members.size
+    if len(objects) != members.size:
         raise SporaxTypeError(
-            f"For 'scatter_object_list', the input list must have {members.size} entries, but has {len(whole)}."
+            f"For 'scatter_object_list', the input list must have {members.size} entries, but has {len(objects)}."
         )
-    broadcast_object_list(whole, src, group)
-    scatter_object_output_list[0] = whole[collectives.own_position(members, "scatter_object_list")]
+    broadcast_object_list(objects, src, group)
+    scatter_object_output_list[0] = objects[collectives.own_position(members, "scatter_object_list")]
 
 
 def send_object_list(object_list: list[Any], dst: int, group: str | None = None, device: Any = None) -> None:
@@ -475,7 +475,7 @@ def _reduced(function: str, tensor: Tensor, op: str, group: str | None) -> Tenso
 def _averaged(tensor: Tensor, op: str, group: str | None) -> Tensor:
     if op != "avg":
         return tensor
-    # Back to the dtype: an average of integers is cut off, as in MindSpore.
+    # Back to the dtype: an average of integers is truncated, as in MindSpore.
     return wrap((tensor.array / groups.find(group).size).astype(tensor.array.dtype))
 
 

@@ -20,6 +20,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, Array, operator
+from sporax.mindspore.ops._core.parameters import with_signature
 
 _Function = Callable[..., Any]
 
@@ -38,7 +39,13 @@ def _renamed(name: str, renames: Mapping[str, str]) -> _Function:
     return call
 
 
-def _overload(name: str, names: str, function: _Function, by_place: Callable[..., bool] | None = None) -> None:
+def _overload(
+    name: str,
+    names: str,
+    function: _Function,
+    by_place: Callable[..., bool] | None = None,
+    same_result: bool = True,
+) -> None:
     """Let the method `name` go to `function` when one of `names` is used, or when `by_place` says so."""
     # The first signature's method is kept in the closure.
     first, own = getattr(Tensor, name), tuple(names.split())
@@ -50,6 +57,8 @@ def _overload(name: str, names: str, function: _Function, by_place: Callable[...
 
     functools.update_wrapper(method, first)
     signature = inspect.signature(first)
+    if not same_result:
+        signature = signature.replace(return_annotation=inspect.Signature.empty)
     parameters = list(signature.parameters.values())
     # For `inspect`: either signature may lack the other's required parameters, so all have a default.
     parameters = [p.replace(default=None) if p.default is p.empty and p.name != "self" and p.kind is not p.VAR_POSITIONAL
@@ -57,8 +66,7 @@ def _overload(name: str, names: str, function: _Function, by_place: Callable[...
     last = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
     more = [inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any") for option in own]
     more = [] if last else more
-    method.__signature__ = signature.replace(parameters=[*parameters, *more, *last])  # type: ignore[attr-defined]
-    setattr(Tensor, name, method)
+    setattr(Tensor, name, with_signature(method, signature.replace(parameters=[*parameters, *more, *last])))
 
 
 def _is_int(*args: Any, **_: Any) -> bool:
@@ -202,8 +210,8 @@ def _is_target(*args: Any, **_: Any) -> bool:
 
 
 _overload("sum", "dim keepdim", _sum, lambda *args, **_: len(args) == 2 and isinstance(args[1], bool))
-_overload("max", "dim keepdim", _pair("argmax_with_value"), _is_int)
-_overload("min", "dim keepdim", _pair("argmin_with_value"), _is_int)
+_overload("max", "dim keepdim", _pair("argmax_with_value"), _is_int, same_result=False)
+_overload("min", "dim keepdim", _pair("argmin_with_value"), _is_int, same_result=False)
 _overload("sort", "dim stable", _sort)
 _overload("argsort", "dim stable", _argsort)
 _overload("gather", "dim index", MINT["gather"], _is_int)

@@ -43,13 +43,13 @@ def _stride(self: Tensor, dim: int | None = None) -> Any:
 
 def _resize(self: Tensor, *new_shape: Any) -> Tensor:
     """The elements in another shape; further ones are left out, missing ones are zero."""
-    given = new_shape[0] if len(new_shape) == 1 and isinstance(new_shape[0], tuple | list) else new_shape
-    shape = check.shape("resize", tuple(given), "new_shape")
+    sizes = new_shape[0] if len(new_shape) == 1 and isinstance(new_shape[0], tuple | list) else new_shape
+    shape = check.shape("resize", tuple(sizes), "new_shape")
     flat = self.reshape((-1,)).array
     count = 1
     for size in shape:
         count *= size
-    # Cut off or filled up with zeros, whichever is needed.
+    # Truncated or filled up with zeros, whichever is needed.
     filled = jnp.pad(flat[:count], (0, max(count - flat.size, 0)))
     return Tensor(filled.reshape(shape))
 
@@ -60,8 +60,8 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
     Raises:
         SporaxValueError: this shape does not come of broadcasting `size`.
     """
-    given = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
-    shape = check.shape("sum_to_size", tuple(given), "size")
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
+    shape = check.shape("sum_to_size", tuple(sizes), "size")
     # Missing dims at the left are summed as well.
     lead = self.ndim - len(shape)
     if lead < 0 or any(want not in (1, have) for want, have in zip(shape, self.shape[lead:], strict=True)):
@@ -98,7 +98,7 @@ def _chosen(numbers: Array, choices: tuple[Array, ...]) -> Array:
 
 def _fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
     """This Tensor with one value on its diagonal; `wrap` goes on in tall matrices, a row below each corner."""
-    return PRIMITIVES["FillDiagonal"](float(fill_value), wrap)(self)  # type: ignore[no-any-return]  # operators are made at run time
+    return PRIMITIVES["FillDiagonal"](float(fill_value), wrap)(self)
 
 
 def _fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
@@ -177,12 +177,12 @@ def _bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 def _cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
     """Numbers of the Cauchy distribution around `median` with the scale `sigma`, in this shape and dtype."""
-    return PRIMITIVES["Cauchy"](self.shape, median, sigma)().astype(self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+    return PRIMITIVES["Cauchy"](self.shape, median, sigma)().astype(self.dtype)
 
 
 def _log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
     """Numbers whose logarithms are normally distributed, in this shape and dtype."""
-    return PRIMITIVES["LogNormalReverse"](mean, std)(self)  # type: ignore[no-any-return]  # operators are made at run time
+    return PRIMITIVES["LogNormalReverse"](mean, std)(self)
 
 
 def _itemset(self: Tensor, *args: Any) -> Tensor:

@@ -91,12 +91,6 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-# A copy: MindSpore's + gives a new Tensor.
-Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[method-assign, assignment]  # operators stand above tensors
-Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[method-assign, assignment]  # operators stand above tensors
-Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]  # operators stand above tensors
-Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]  # operators stand above tensors
-
 
 _UFUNCS: dict[Any, Callable[[Any, Any], Any]] = {
     np.add: operator.add,
@@ -125,7 +119,16 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     return getattr(ufunc, method)(*arrays, **kwargs)
 
 
-Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign, assignment]  # operators stand above tensors
+# Operators stand above tensors, so Tensor gets them here.
+_MEMBERS = {
+    "__pos__": lambda self: conversion.deepcopy(self),  # a copy: MindSpore's + gives a new Tensor
+    "T": property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed."),
+    "__eq__": _equality(FUNCTIONS["equal"], False),
+    "__ne__": _equality(FUNCTIONS["not_equal"], True),
+    "__array_ufunc__": _array_ufunc,
+}
+for _name, _member in _MEMBERS.items():
+    setattr(Tensor, _name, _member)
 
 
 # ----------------------------------------------------------------------------- methods with arguments of their own

@@ -6,10 +6,9 @@ for the whole process live in `sporax.mindspore.context`. Beyond MindSpore: `pla
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.context import (
     ParallelMode,
     get_algo_parameters,
@@ -27,19 +26,21 @@ _SUBMODULES = (
     "function",
     "nn",
 )  # loaded when they are requested: they need networks, networks need the settings
-_PLANS = ("plan_of", "show_layout", "show_plan")  # these need Tensors and rich
-_CHECKPOINTS = (
-    "build_searched_strategy",
-    "load_distributed_checkpoint",
-    "load_segmented_checkpoints",
-    "merge_pipeline_strategys",
-    "merge_sliced_parameter",
-    "rank_list_for_transform",
-    "restore_group_info_list",
-    "transform_checkpoint_by_rank",
-    "transform_checkpoints",
-    "unified_safetensors",
-)  # MindSpore has them here as well; `train` is a layer above this one
+_PLANS = homes("sporax.mindspore.parallel._plans", "plan_of show_layout show_plan")  # these need Tensors and rich
+_LATER = {
+    **{name: f"sporax.mindspore.parallel.{name}" for name in _SUBMODULES},
+    **_PLANS,
+    **homes("sporax.mindspore.parallel._pipeline", "sync_pipeline_shared_parameters"),
+    **homes("sporax.mindspore.ops._core.shard", "shard"),
+    **homes(  # MindSpore has them here as well; `train` is a layer above this one
+        "sporax.mindspore.train.checkpoint",
+        """
+        build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
+        merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
+        transform_checkpoints unified_safetensors
+        """,
+    ),
+}
 
 __all__ = [
     "Layout",
@@ -64,24 +65,11 @@ if TYPE_CHECKING:
     from sporax.mindspore.parallel._pipeline import sync_pipeline_shared_parameters
     from sporax.mindspore.parallel._plans import plan_of, show_layout, show_plan
 else:  # checkers should see a missing name themselves
+    _loaded = missing_names(__name__, _LATER)
 
     def __getattr__(name: str) -> Any:
         if name.startswith(
             "_"
         ):  # a module of our own that `from sporax.mindspore.parallel import _name` is about to import
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        if name in _SUBMODULES:
-            return importlib.import_module(f"sporax.mindspore.parallel.{name}")
-        if name in _PLANS:
-            return getattr(importlib.import_module("sporax.mindspore.parallel._plans"), name)
-        if name == "sync_pipeline_shared_parameters":
-            return importlib.import_module("sporax.mindspore.parallel._pipeline").sync_pipeline_shared_parameters
-        if name == "shard":
-            from sporax.mindspore.ops._core.shard import shard
-
-            return shard
-        if name in _CHECKPOINTS:
-            from sporax.mindspore.train import checkpoint  # a layer above: an exception that pyproject.toml lists
-
-            return getattr(checkpoint, name)
-        return missing_name(__name__, name)
+        return _loaded(name)

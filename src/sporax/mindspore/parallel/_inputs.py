@@ -24,7 +24,7 @@ def remember(wrapped: _Wrapped) -> None:
     SESSION.fed_network = ref(wrapped)
 
 
-def cuts_of_whole_input(number: int) -> tuple[int, ...] | None:
+def slices_of_global_input(number: int) -> tuple[int, ...] | None:
     """Into how many slices each dimension of a step's input is sharded that this process feeds for all devices.
 
     The settings are those of the global context, or of the last `AutoParallel` that was told a `dataset_strategy`.
@@ -33,7 +33,7 @@ def cuts_of_whole_input(number: int) -> tuple[int, ...] | None:
         number: of the input.
 
     Returns:
-        None where there is one device, where several processes feed a part each, and where `dataset_strategy` has no cuts
+        None where there is one device, where several processes feed a part each, and where `dataset_strategy` shards nothing
         for this input.
     """
     # Several processes feed a part each, so no data set has to divide the input.

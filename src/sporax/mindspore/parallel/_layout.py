@@ -16,7 +16,7 @@ from sporax.ir.layout import Layout as LayoutValue
 from sporax.ir.layout import TensorMap
 
 # MindSpore writes the text "None", not the value None.
-NOT_CUT = "None"
+NOT_SHARDED = "None"
 
 
 class Layout:
@@ -24,7 +24,7 @@ class Layout:
 
     Args:
         device_matrix: number of devices along each axis.
-        alias_name: a name for each axis. A last axis ``"interleaved_parallel"`` of size 2 cuts inside every device.
+        alias_name: a name for each axis. A last axis ``"interleaved_parallel"`` of size 2 divides inside every device.
         rank_list: the ranks in row-major order; 0, 1, 2, … by default.
 
     Raises:
@@ -46,7 +46,7 @@ class Layout:
         _check_names(device_matrix, alias_name)
         if rank_list is not None:
             _check_items("rank_list", rank_list, list, int)
-        # The interleaved axis cuts inside every device, so it has no ranks of its own.
+        # The interleaved axis divides inside every device, so it has no ranks of its own.
         devices = device_matrix[:-1] if INTERLEAVED in alias_name else device_matrix
         self._device_matrix = DeviceMatrix(device_matrix, alias_name, _ranks(rank_list, math.prod(devices)))
         self._tensor_map: TensorMap | None = None
@@ -57,12 +57,12 @@ class Layout:
         Raises:
             SporaxValueError: a name that is not in `alias_name`, or that is used twice.
         """
-        cuts = tuple(
+        entries = tuple(
             tuple(map(self._number, entry)) if isinstance(entry, tuple) else self._number(entry) for entry in tensor_map
         )
         # A wrong map must fail at this call, and not when the Layout is used.
-        LayoutValue.from_tensor_map(self._device_matrix, cuts)  # checks it
-        self._tensor_map = cuts
+        LayoutValue.from_tensor_map(self._device_matrix, entries)  # checks it
+        self._tensor_map = entries
         # MindSpore returns a copy that later calls of the same object leave alone.
         return copy.deepcopy(self)
 
@@ -82,7 +82,7 @@ class Layout:
         }
 
     def __layout__(self) -> LayoutValue:
-        """The cuts as an immutable value.
+        """The sharding as an immutable value.
 
         Raises:
             SporaxValueError: the Layout has not been called yet.
@@ -103,10 +103,10 @@ class Layout:
 
     def _number(self, name: Any) -> int:
         names = self._device_matrix.names
-        if name == NOT_CUT:
+        if name == NOT_SHARDED:
             return -1
         if name not in names:
-            raise SporaxValueError(f"For 'Layout', an axis must be one of {(*names, NOT_CUT)}, but got {name!r}.")
+            raise SporaxValueError(f"For 'Layout', an axis must be one of {(*names, NOT_SHARDED)}, but got {name!r}.")
         # MindSpore counts axes from the right.
         return len(names) - 1 - names.index(name)
 
@@ -126,8 +126,10 @@ def _check_names(device_matrix: tuple[int, ...], names: tuple[str, ...]) -> None
         raise SporaxValueError(
             f"For 'Layout', 'alias_name' must have one name per axis of {device_matrix}, but got {names}."
         )
-    if NOT_CUT in names:
-        raise SporaxValueError(f"For 'Layout', '{NOT_CUT}' says that a dimension is whole; it cannot be in {names}.")
+    if NOT_SHARDED in names:
+        raise SporaxValueError(
+            f"For 'Layout', '{NOT_SHARDED}' says that a dimension is whole; it cannot be in {names}."
+        )
     if INTERLEAVED in names and device_matrix[names.index(INTERLEAVED)] != INTERLEAVED_SIZE:
         raise SporaxValueError(
             f"For 'Layout', '{INTERLEAVED}' must have size {INTERLEAVED_SIZE}, but got {device_matrix}."

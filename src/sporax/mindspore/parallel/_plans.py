@@ -12,7 +12,7 @@ from sporax.ir.layout import HasLayout
 from sporax.ir.layout import Layout as LayoutValue
 from sporax.mindspore.common.tensor import Tensor
 from sporax.report.console import show_plan
-from sporax.report.pictures.placement_picture import picture
+from sporax.report.render.placement_picture import picture
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep
 from sporax.runtime.planned.step import PlannedStep
 from sporax.runtime.program.program import Program
@@ -103,8 +103,10 @@ def _holders(array: jax.Array) -> dict[tuple[int, ...], list[int]]:
     for device, index in array.sharding.devices_indices_map(array.shape).items():
         starts.setdefault(tuple(span.start or 0 for span in index), []).append(ranks[device])
     # Slices may have unequal sizes, so their places come from sorted starts and not from a division.
-    places = [{start: place for place, start in enumerate(sorted(set(column)))} for column in zip(*starts, strict=True)]
+    positions = [
+        {start: place for place, start in enumerate(sorted(set(column)))} for column in zip(*starts, strict=True)
+    ]
     return {
-        tuple(place[start] for place, start in zip(places, key, strict=True)): sorted(held)
+        tuple(place[start] for place, start in zip(positions, key, strict=True)): sorted(held)
         for key, held in starts.items()
     }

@@ -39,9 +39,9 @@ def _is_sharding_propagation() -> bool:
 
 def _get_device_num() -> int:
     """The number of devices: as set, else that of the job that was joined, else 1."""
-    said = int(get_auto_parallel_context("device_num"))
+    setting = int(get_auto_parallel_context("device_num"))
     # 1 is the default, so nothing was set.
-    return get_group_size() if said == 1 and GlobalComm.INITED else said
+    return get_group_size() if setting == 1 and GlobalComm.INITED else setting
 
 
 def _get_stage_device_num() -> int:
@@ -51,8 +51,8 @@ def _get_stage_device_num() -> int:
 
 def _get_global_rank() -> int:
     """This rank: as set, else that in the job that was joined, else 0."""
-    said = int(get_auto_parallel_context("global_rank"))
-    return get_rank() if said == 0 and GlobalComm.INITED else said
+    setting = int(get_auto_parallel_context("global_rank"))
+    return get_rank() if setting == 0 and GlobalComm.INITED else setting
 
 
 def _get_pipeline_stages() -> int:

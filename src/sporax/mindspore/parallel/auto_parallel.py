@@ -11,7 +11,9 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.suggestions import did_you_mean
 from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
+from sporax.ir.config.search_names import full_name
 from sporax.mindspore import context
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.parallel import _inputs
@@ -48,9 +50,12 @@ class AutoParallel(Cell):
 
     def __init__(self, network: Callable[..., Any], parallel_mode: str = "semi_auto") -> None:
         super().__init__(auto_prefix=False)
+        if isinstance(parallel_mode, str):
+            parallel_mode = full_name(parallel_mode)
         if parallel_mode not in _MODES:
             raise SporaxValueError(
                 f"For 'AutoParallel', 'parallel_mode' must be one of {list(_MODES)}, but got {parallel_mode!r}."
+                f"{did_you_mean(parallel_mode, _MODES)}"
             )
         if not callable(network):
             raise SporaxTypeError(

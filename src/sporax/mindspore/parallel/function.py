@@ -7,7 +7,8 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError
 from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement
-from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering.marks.numbers import next_number
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.parallel._layout import Layout
@@ -50,6 +51,6 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
     value.slice_shape(tensor.shape)
     plain = on_devices(value)
     # The mesh must have axes that the layout can be expressed in.
-    mesh = arranged(global_view.mesh_of(config.parallel), [plain.device_matrix.shape])
+    mesh = arranged(global_view.devices_here().mesh(config.parallel), [plain.device_matrix.shape])
     placement = Placement.from_layout(plain, mesh)
     return wrap(joint_arrays.place(tensor.array, global_view.sharding_of(placement, mesh)))

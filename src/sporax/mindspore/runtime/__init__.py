@@ -4,9 +4,9 @@ MindSpore has a module of this name too; its functions about device memory are h
 first used, so that the `session` of a process can be looked at without loading JAX.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import homes, missing_names
 
 if TYPE_CHECKING:
     from sporax.mindspore.runtime._blocking import launch_blocking
@@ -58,11 +58,21 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            return missing_name(__name__, name)
-        from sporax.mindspore.runtime import _blocking, _memory, _streams
-
-        home = next(module for module in (_blocking, _memory, _streams) if hasattr(module, name))
-        return getattr(home, name)
+    __getattr__ = missing_names(
+        __name__,
+        {
+            **homes("sporax.mindspore.runtime._blocking", "launch_blocking"),
+            **homes(
+                "sporax.mindspore.runtime._memory",
+                """
+                empty_cache max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats
+                memory_summary reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_memory
+                synchronize
+                """,
+            ),
+            **homes(
+                "sporax.mindspore.runtime._streams",
+                "Event Stream StreamCtx communication_stream current_stream default_stream set_cur_stream",
+            ),
+        },
+    )

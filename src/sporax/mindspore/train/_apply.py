@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,11 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_bool
-from sporax.runtime.ranks import joint_arrays
-
-if TYPE_CHECKING:
-    from sporax.mindspore.train.checkpoint.deferred import StoredValues
+from sporax.mindspore.train._stored.deferred import StoredValues, check_can_be_read, stored_values
+from sporax.runtime.state import frames
 
 # Longer lists would hide the message.
-_SHOWN_NAMES = 10
+_MOST_NAMES = 10
 
 
 def load_param_into_net(
@@ -33,7 +31,7 @@ def load_param_into_net(
 ) -> tuple[list[str], list[str]]:
     """Give the Parameters of `net` the values of those in `parameter_dict` that have the same names.
 
-    Nothing is written unless everything fits. A Parameter that is sharded over devices keeps its cut.
+    Nothing is written unless everything fits. A Parameter that is sharded over devices keeps its sharding.
 
     Args:
         net: the network.
@@ -56,11 +54,7 @@ def load_param_into_net(
     _check_arguments(net, parameter_dict, strict_load, remove_redundancy)
     targets = list(net.get_parameters())
     sources = {name: value for name, value in parameter_dict.items() if isinstance(value, Tensor)}
-    pairs = [(target, target.name) for target in targets if target.name in sources]
-    missing = [target for target in targets if target.name not in sources]
-    # Names must be equal under `strict_load`.
-    if missing and not strict_load:
-        pairs += _behind_prefix(missing, sources)
+    pairs = _pairs(targets, sources, strict_load)
     # All checks before the first write, so that an error leaves the network as it was.
     _check_fit(pairs, sources, strict_load)
     _check_files(pairs, sources)
@@ -78,6 +72,13 @@ def load_param_into_net(
             stacklevel=2,
         )
     return not_loaded, [name for name in parameter_dict if name not in used]
+
+
+def _pairs(targets: list[Parameter], sources: dict[str, Any], strict_load: bool) -> list[tuple[Parameter, str]]:
+    """Parameters with the names of their values; names must be equal under `strict_load`."""
+    pairs = [(target, target.name) for target in targets if target.name in sources]
+    missing = [target for target in targets if target.name not in sources]
+    return pairs if strict_load else pairs + _behind_prefix(missing, sources)
 
 
 def _update_param(param: Parameter, new_param: Parameter, strict_load: bool) -> None:
@@ -112,7 +113,7 @@ def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_red
                 f"{type(name).__name__} -> {type(value).__name__}."
             )
     check_bool(where, "strict_load", strict_load)
-    in_slices = any(_stored(value) is not None for value in parameter_dict.values())
+    in_slices = any(stored_values(value) is not None for value in parameter_dict.values())
     if check_bool(where, "remove_redundancy", remove_redundancy) and not in_slices:
         raise SporaxTypeError(
             f"For '{where}', 'remove_redundancy' must be False unless 'parameter_dict' comes from files in slices, but got "
@@ -149,8 +150,8 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
     problems, converted = [], []
     for target, name in pairs:
         source = sources[name]
-        stored = _stored(source)
-        shape = source.shape if stored is None else stored.whole_shape
+        stored = stored_values(source)
+        shape = source.shape if stored is None else stored.full_shape
         # A file in slices has no dimensions that could be dropped.
         if not _same_shape(target.shape, shape) or (stored is not None and shape != target.shape):
             problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}")
@@ -168,39 +169,27 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         warnings.warn(f"For 'load_param_into_net', values were converted: {_listed(converted)}.", stacklevel=3)
 
 
-def _same_shape(expected: tuple[int, ...], given: tuple[int, ...]) -> bool:
-    """Equal, or `given` has further dimensions of size 1 at its end."""
+def _same_shape(expected: tuple[int, ...], actual: tuple[int, ...]) -> bool:
+    """Equal, or `actual` has further dimensions of size 1 at its end."""
     # MindSpore stores scalars of some optimizers with shape (1,).
-    return given[: len(expected)] == expected and all(size == 1 for size in given[len(expected) :])
+    return actual[: len(expected)] == expected and all(size == 1 for size in actual[len(expected) :])
 
 
 def _convertible(source: dtypes.DType, target: dtypes.DType) -> bool:
     return any(source in kinds and target in kinds for kinds in (dtypes.float_type, dtypes.int_type))
 
 
-def _stored(source: Any) -> StoredValues | None:
-    # Checkpoints in slices are a package above this module.
-    # Imported here, since that package is built on this module.
-    from sporax.mindspore.train.checkpoint.deferred import stored_values
-
-    return stored_values(source)
-
-
 def _check_files(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any]) -> None:
     """Raise SporaxValueError if files in slices that are needed are missing."""
-    from sporax.mindspore.train.checkpoint.deferred import StoredValues, check_can_be_read
-
     for target, name in pairs:
-        stored = _stored(sources[name])
+        stored = stored_values(sources[name])
         if stored is not None:
             check_can_be_read(StoredValues(stored.source, stored.name), _sharding_of(target))
 
 
 def _take_stored(target: Parameter, source: Any) -> bool:
     """Give `target` the values of a file in slices: its devices' blocks now, or the promise of them where none are placed."""
-    from sporax.mindspore.train.checkpoint.deferred import StoredValues
-
-    stored = _stored(source)
+    stored = stored_values(source)
     if stored is None:
         return False
     values = StoredValues(stored.source, stored.name, None, target.dtype)
@@ -215,7 +204,7 @@ def _take_stored(target: Parameter, source: Any) -> bool:
 
 def _sharding_of(target: Parameter) -> NamedSharding | None:
     """Where a compiled step keeps a Parameter; None where none has placed it."""
-    raw = None if target.has_init else joint_arrays.slot(target, "raw")
+    raw = None if target.has_init else frames.slot(target, "raw")
     return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None
 
 
@@ -226,5 +215,5 @@ def _placed(array: jax.Array, target: Parameter) -> jax.Array:
 
 
 def _listed(items: list[str], separator: str = ", ") -> str:
-    shown = separator.join(items[:_SHOWN_NAMES])
-    return shown if len(items) <= _SHOWN_NAMES else f"{shown}{separator}and {len(items) - _SHOWN_NAMES} more"
+    text = separator.join(items[:_MOST_NAMES])
+    return text if len(items) <= _MOST_NAMES else f"{text}{separator}and {len(items) - _MOST_NAMES} more"

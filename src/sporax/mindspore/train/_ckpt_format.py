@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.train._crc import CheckedWriter, combined_crc
-from sporax.mindspore.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from, check_shape
+from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
+from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, array_from, check_shape
 
 # 512 MiB: protobuf's limit for one message is 2 GiB.
 SLICE_BYTES = 512 << 20
@@ -53,7 +53,7 @@ class StoredTensor:
     parts: tuple[memoryview, ...]
 
 
-def write(file: BinaryIO, entries: Iterable[Entry], checksums: dict[str, int] | None = None) -> None:
+def write(file: BinaryIO, entries: Iterable[CheckpointEntry], checksums: dict[str, int] | None = None) -> None:
     """Write `entries` in their order, and a checksum of everything.
 
     Args:
@@ -77,7 +77,7 @@ def write(file: BinaryIO, entries: Iterable[Entry], checksums: dict[str, int] | 
     file.write(_CRC_TAG + checksum.to_bytes(_CRC_BYTES, "big"))
 
 
-def _pieces(entry: Entry) -> Iterator[tuple[bytes, memoryview]]:
+def _pieces(entry: CheckpointEntry) -> Iterator[tuple[bytes, memoryview]]:
     """What is before each part of the content, and the part."""
     if isinstance(entry.value, str):
         # MindSpore stores strings as arrays of four bytes per character.
@@ -114,21 +114,21 @@ def _varint(value: int) -> bytes:
     return bytes(groups)
 
 
-def read(content: memoryview) -> list[Entry]:
+def read(content: memoryview) -> list[CheckpointEntry]:
     """Entries of a checkpoint, in their order; arrays are views of `content`.
 
     Args:
         content: the whole file.
 
     Raises:
-        CorruptCheckpointError: the bytes are no such message, are cut off, or do not have the checksum they carry.
+        CorruptCheckpointError: the bytes are no such message, are truncated, or do not have the checksum they carry.
     """
     entries = parsed(content)
     check_sum(content)
     return entries
 
 
-def parsed(content: memoryview) -> list[Entry]:
+def parsed(content: memoryview) -> list[CheckpointEntry]:
     """As `read`, without a look at the values."""
     if not content:
         raise CorruptCheckpointError("it is empty")
@@ -183,7 +183,7 @@ def text_of(tensor: StoredTensor) -> str:
     return _text(memoryview(b"".join(tensor.parts)), "utf-32-le").rstrip("\0")
 
 
-def _entries(content: memoryview) -> Iterator[Entry]:
+def _entries(content: memoryview) -> Iterator[CheckpointEntry]:
     return (_entry(*group) for group in _groups(content))
 
 
@@ -284,13 +284,13 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     return name, tuple(dims), kind, data
 
 
-def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview]) -> Entry:
+def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview]) -> CheckpointEntry:
     data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
     if kind == _TEXT_TYPE:
-        return Entry(name, _text(data, "utf-32-le").rstrip("\0"))
+        return CheckpointEntry(name, _text(data, "utf-32-le").rstrip("\0"))
     dtype = _dtype(name, kind)
     shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
-    return Entry(name, array_from(name, data, shape, dtype))
+    return CheckpointEntry(name, array_from(name, data, shape, dtype, kind))
 
 
 def _dtype(name: str, kind: str) -> np.dtype[Any]:
@@ -313,8 +313,10 @@ def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
             continue
         if kind not in (_BYTES, _FIXED32, _FIXED64):
             # The end of the file may be a part of the checksum's tag.
-            cut = bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
-            problem = "its checksum is cut off" if cut else f"byte {place} is no field of a checkpoint"
+            truncated = (
+                bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
+            )
+            problem = "its checksum is cut off" if truncated else f"byte {place} is no field of a checkpoint"
             raise CorruptCheckpointError(_at(problem, where))
         size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
         if kind == _BYTES:

@@ -1,15 +1,9 @@
-"""What a checkpoint holds: named arrays and strings, whatever the file format.
-
-Both formats write and read `Entry`s; what users give to `save_checkpoint` becomes entries here, on the host.
-"""
+"""What users give to `save_checkpoint` as named arrays and strings on the host (`sporax.runtime.storage.entries`)."""
 
 from __future__ import annotations
 
-import math
-import reprlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -23,32 +17,12 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.runtime.session import SESSION
-
-MAX_DIMS = 32
-"""More dimensions than any array here can have."""
-_MAX_DIM = 1 << 48  # more is no size but garbage, which numpy would stumble over
+from sporax.runtime.storage.entries import CheckpointEntry
 
 Choice = Callable[[str], bool] | None
 
 
-class CorruptCheckpointError(Exception):
-    """What is wrong with a file; becomes a SporaxValueError that names the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One thing in a checkpoint.
-
-    Attributes:
-        name: of the Parameter, or the key of an appended value.
-        value: array on the host, or a string.
-    """
-
-    name: str
-    value: np.ndarray[Any, Any] | str
-
-
-def entries_of(save_obj: Any, choice: Choice) -> list[Entry]:
+def entries_of(save_obj: Any, choice: Choice) -> list[CheckpointEntry]:
     """Entries for a Cell, a list of Parameters (or of dicts with ``name`` and ``data``), or a dict of Parameters.
 
     Args:
@@ -59,7 +33,7 @@ def entries_of(save_obj: Any, choice: Choice) -> list[Entry]:
         SporaxTypeError: `save_obj` is, or holds, something else.
     """
     return [
-        Entry(name, value if isinstance(value, str) else host_values(value))
+        CheckpointEntry(name, value if isinstance(value, str) else host_values(value))
         for name, value in chosen_values(save_obj, choice).items()
     ]
 
@@ -79,20 +53,20 @@ def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
                     f"For 'save_checkpoint', two different parameters are called '{name}'; only the last one is saved.",
                     stacklevel=4,
                 )
-            chosen[name] = _whole_table(value)
+            chosen[name] = _full_table(value)
     return chosen
 
 
-def _whole_table(value: Any) -> Any:
+def _full_table(value: Any) -> Any:
     """The rows of a table that parameter servers keep, in place of the Parameter with the few that are cached here."""
     # Only rows that this worker used lately are in its Parameter.
     servers, cache = SESSION.servers, value.server_rows if isinstance(value, Parameter) else None
     if servers is None or cache is None or cache.key < 0:
         return value
-    return Tensor(servers.whole_table(cache))
+    return Tensor(servers.full_table(cache))
 
 
-def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
+def appended(append_dict: dict[str, Any] | None) -> list[CheckpointEntry]:
     """Entries for what users append to a checkpoint.
 
     Raises:
@@ -111,11 +85,11 @@ def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
                 "For 'save_checkpoint', 'append_dict' must map strings to numbers, strings, Parameters or Tensors, but got "
                 f"{type(name).__name__} -> {type(value).__name__}."
             )
-        entries.append(Entry(name, value if isinstance(value, str) else host_values(Tensor(value))))
+        entries.append(CheckpointEntry(name, value if isinstance(value, str) else host_values(Tensor(value))))
     return entries
 
 
-def merged(parameters: list[Entry], further: list[Entry]) -> list[Entry]:
+def merged(parameters: list[CheckpointEntry], further: list[CheckpointEntry]) -> list[CheckpointEntry]:
     """Both lists; where a name is in both, the further entry wins, with a warning."""
     by_name = {entry.name: entry for entry in parameters}
     for entry in further:
@@ -164,7 +138,7 @@ def _checked_element(element: Any) -> tuple[str, Any]:
 
 
 def host_values(value: Any) -> np.ndarray[Any, Any]:
-    """The values of a Tensor or array on the host; those of one that is cut over devices are put together.
+    """The values of a Tensor or array on the host; those of one that is sharded over devices are put together.
 
     They may share the device's memory: XLA does not give a buffer to the next step while an array looks at it.
     """
@@ -180,58 +154,10 @@ def host_values(value: Any) -> np.ndarray[Any, Any]:
     if array.is_fully_addressable:
         return np.asarray(array)
     # Slices of other processes have to be fetched.
-    return _ranks.whole(array)
+    return _ranks.global_array(array)
 
 
-def check_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """The shape that a file gives a parameter, if arrays have such shapes.
-
-    Raises:
-        CorruptCheckpointError: it is no list of whole numbers in range, or has too many dimensions.
-    """
-    # A broken file may hold anything here; bool is an int in Python.
-    if not isinstance(shape, list | tuple) or any(type(size) is not int for size in shape[: MAX_DIMS + 1]):
-        raise CorruptCheckpointError(
-            f"parameter '{name}' must have a list of whole numbers as shape, but has {reprlib.repr(shape)}"
-        )
-    if len(shape) > MAX_DIMS:
-        raise CorruptCheckpointError(
-            f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has {len(shape)}"
-        )
-    if any(not 0 <= size <= _MAX_DIM for size in shape):
-        raise CorruptCheckpointError(
-            f"parameter '{name}' must have dimensions from 0 to {_MAX_DIM}, but has {reprlib.repr(shape)}"
-        )
-    return tuple(shape)
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Refuse names that occur twice: one parameter would silently take the place of the other."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise CorruptCheckpointError(f"parameter '{name}' is there twice")
-        seen.add(name)
-
-
-def array_from(name: str, data: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Array of a file's bytes, without copying them.
-
-    Raises:
-        CorruptCheckpointError: their number does not fit shape and dtype.
-    """
-    check_shape(name, shape)
-    expected = math.prod(shape) * dtype.itemsize
-    if len(data) != expected:
-        raise CorruptCheckpointError(
-            f"parameter '{name}' of shape {shape} and dtype {dtypes.from_numpy(dtype)} must have {expected} bytes, "
-            f"but has {len(data)}"
-        )
-    # A view: large files are mapped, not read.
-    return np.frombuffer(data, dtype).reshape(shape)
-
-
-def to_parameter(entry: Entry) -> Parameter | str:
+def to_parameter(entry: CheckpointEntry) -> Parameter | str:
     """What `load_checkpoint` gives for an entry: a Parameter of that name, or the string."""
     if isinstance(entry.value, str):
         return entry.value

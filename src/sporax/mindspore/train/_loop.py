@@ -9,16 +9,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.progress import activity, reported
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.mindspore import context, ops
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._feed import Batch, Feed, Group, groups, num_samples
+from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import CallbackManager, RunContext
 from sporax.runtime import world
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep
@@ -130,6 +133,15 @@ class TrainLoop:
         self._after_epoch = after_epoch
         self._run = RunContext(facts)
         self._skipped_batches = 0
+        self._is_first = True
+
+    def _stepped(self, step: Callable[[], Any]) -> Any:
+        """The outputs of a step; of the first one it is told on rank 0 what it waits for."""
+        if not self._is_first:
+            return step()
+        self._is_first = False
+        with reported(speaks=rank() == 0 and not context.plans_only()), activity("compiling the first step"):
+            return step()
 
     def run(self, epochs: range, callbacks: CallbackManager) -> None:
         """Train for `epochs` (numbered from 0), or until a callback asks for a stop."""
@@ -198,7 +210,7 @@ class TrainLoop:
             callbacks.on_train_step_begin(self._run)
             # Callbacks may have switched the network to evaluation.
             set_training(self._network, self._backbone, True)
-            facts.net_outputs = self._network(*batch)
+            facts.net_outputs = self._stepped(partial(self._network, *batch))
             callbacks.on_train_step_end(self._run)
             if self._run.get_stop_requested():
                 return
@@ -215,7 +227,7 @@ class TrainLoop:
         batches = itertools.islice(feed.take(self._sink_size or 0), skipped, None)
         for group in groups(batches, self._steps.groupable):
             self._check_batch(group.last)
-            facts.net_outputs = self._steps(group)
+            facts.net_outputs = self._stepped(partial(self._steps, group))
             facts.train_dataset_element = group.last
             facts.num_samples += group.num_samples
         callbacks.on_train_step_end(self._run)

@@ -107,7 +107,7 @@ def first_batch(where: str, dataset: Any) -> Batch:
     raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
 
 
-def check_cutting_mode(where: str) -> None:
+def check_sharding_mode(where: str) -> None:
     """Refuse to say how Parameters are sharded in a mode that does not shard them.
 
     Raises:

@@ -63,13 +63,13 @@ def of_stage(array: jax.Array) -> np.ndarray[Any, Any]:
     elif array.is_fully_replicated:
         own = np.asarray(array.addressable_data(0))
     else:
-        own = np.asarray(array) if array.is_fully_addressable else whole(array)
+        own = np.asarray(array) if array.is_fully_addressable else global_array(array)
     everyone = groups.find(None)
     (values,) = collectives.run(collectives.Broadcast(everyone, min(holders)), jnp.asarray(own))
     return np.asarray(values)
 
 
-def whole(array: jax.Array) -> np.ndarray[Any, Any]:
+def global_array(array: jax.Array) -> np.ndarray[Any, Any]:
     """All values of an array that is sharded over the devices of several ranks. All ranks that hold a part must call it.
 
     The exchange is one of the runtime's collectives, so it keeps its place among those of the steps around it.
@@ -82,16 +82,16 @@ def whole(array: jax.Array) -> np.ndarray[Any, Any]:
             f"For 'save_checkpoint', an array of shape {array.shape} is sharded over several processes, so the ranks must have "
             "been joined: call init() first."
         )
-    places = array.sharding.devices_indices_map(array.shape)
+    indices = array.sharding.devices_indices_map(array.shape)
     # In rank order, which is the order in which the exchange gives the pieces.
-    devices = sorted(places, key=_rank_and_number)
+    devices = sorted(indices, key=_rank_and_number)
     holders = groups.Group("holders", tuple(sorted({_rank_and_number(device)[0] for device in devices})))
     shards = sorted(array.addressable_shards, key=lambda shard: _rank_and_number(shard.device))
     own = jnp.asarray(np.stack([np.asarray(shard.data) for shard in shards]))
     pieces = np.asarray(collectives.run(collectives.AllGather(holders), own))
     result = np.empty(array.shape, pieces.dtype)
     for device, piece in zip(devices, pieces, strict=True):
-        result[places[device]] = piece
+        result[indices[device]] = piece
     return result
 
 

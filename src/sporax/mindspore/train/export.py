@@ -40,9 +40,9 @@ from sporax.mindspore import context, log
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.graph_cell import Graph, flattened
-from sporax.mindspore.train import _safetensors_format
-from sporax.mindspore.train._entries import CorruptCheckpointError, Entry
 from sporax.runtime.state import frames
+from sporax.runtime.storage import safetensors_format
+from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError
 
 __all__ = ["export", "load"]
 
@@ -68,7 +68,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
         SporaxTypeError, SporaxValueError: an argument is not valid.
         SporaxNotImplementedError: another format, or one of `kwargs`.
         SporaxImportError: the extra ``export`` is not installed.
-        SporaxRuntimeError: the network writes Parameters or draws random numbers, or the parallel mode cuts it.
+        SporaxRuntimeError: the network writes Parameters or draws random numbers, or the parallel mode shards it.
     """
     if not isinstance(net, Cell):
         raise SporaxTypeError(f"For 'export', 'net' must be a Cell, but got {type(net).__name__}.")
@@ -138,8 +138,8 @@ def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
         "outputs": structure[0],
     }
     weights = io.BytesIO()
-    entries = [Entry(name, np.asarray(parameter.array)) for name, parameter in parameters.items()]
-    _safetensors_format.write(weights, entries, metadata={})
+    entries = [CheckpointEntry(name, np.asarray(parameter.array)) for name, parameter in parameters.items()]
+    safetensors_format.write(weights, entries, metadata={})
     with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
         contents = {_MANIFEST: json.dumps(manifest).encode(), _PROGRAM: program, _PARAMETERS: weights.getvalue()}
         for name, content in contents.items():
@@ -192,7 +192,7 @@ def load(file_name: str, **kwargs: Any) -> Graph:
         # A later version may mean other things by the same fields.
         if manifest["version"] != _VERSION:
             raise ValueError(f"its version must be {_VERSION}, but is {manifest['version']}")
-        entries, _ = _safetensors_format.read(memoryview(contents[_PARAMETERS]))
+        entries, _ = safetensors_format.read(memoryview(contents[_PARAMETERS]))
         values = {entry.name: jnp.asarray(entry.value) for entry in entries}
         return Graph(
             jax_export.deserialize(bytearray(contents[_PROGRAM])),

@@ -22,11 +22,11 @@ from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train._feed import Batch, check_dataset
 from sporax.mindspore.train._loop import GroupedSteps, TrainLoop, check_two_columns, evaluate
 from sporax.mindspore.train._model_arguments import (
-    check_cutting_mode,
     check_epochs,
     check_options,
     check_parallel,
     check_parts,
+    check_sharding_mode,
     first_batch,
 )
 from sporax.mindspore.train.callback._callback import (
@@ -37,9 +37,11 @@ from sporax.mindspore.train.callback._callback import (
     as_callbacks,
     check_events,
 )
+from sporax.mindspore.train.callback._default_progress import default_progress
 from sporax.mindspore.train.callback._model_checkpoint import save_on_exception
+from sporax.mindspore.train.callback._own_files import job_id
 from sporax.mindspore.train.callback._resumable import check_resume
-from sporax.mindspore.train.callback._resuming import in_recovery
+from sporax.mindspore.train.callback._resuming import asked_to_resume, in_recovery
 from sporax.mindspore.train.metrics import Loss, Metric, get_metrics
 
 
@@ -60,7 +62,7 @@ class Model:
 
     Raises:
         SporaxTypeError, SporaxValueError, SporaxKeyError: what was given does not fit together; the message says what.
-        SporaxRuntimeError: the parallel settings ask for full batches in a mode that does not cut them.
+        SporaxRuntimeError: the parallel settings ask for full batches in a mode that does not shard them.
 
     Example:
         >>> model = Model(net, nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9), {"accuracy"})
@@ -172,7 +174,7 @@ class Model:
             initial_epoch: number of epochs already done.
             resume: go on from the newest complete checkpoint of the `ResumableCheckpoint` or `ModelCheckpoint` among the
                 callbacks, with the position in the data and in random numbers; begin if there is none yet. Also with
-                MS_ENABLE_RECOVERY=1 in the environment.
+                `sporax run --resume`, and with MS_ENABLE_RECOVERY=1 in the environment.
 
         Raises:
             SporaxTypeError, SporaxValueError: an argument is not valid, or the dataset is empty.
@@ -185,7 +187,7 @@ class Model:
             dataset_sink_mode,
             sink_size,
             initial_epoch,
-            resume=check_resume(resume, as_callbacks(callbacks)),
+            resume=check_resume(resume, as_callbacks(callbacks), asked_to_resume()),
         )
 
     def fit(
@@ -247,7 +249,7 @@ class Model:
         if num_batches == 0:
             raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
         # In sink mode the host does not see each step, so it cannot follow the scale.
-        given = [*([] if sink_mode else self._scale_follower()), *as_callbacks(callbacks)]
+        requested = [*([] if sink_mode else self._scale_follower()), *as_callbacks(callbacks)]
         steps = num_batches if sink_size == -1 else sink_size
         facts = self._facts = InternalCallbackParam(
             mode="train",
@@ -263,10 +265,12 @@ class Model:
             cur_step_num=0,
             dataset_sink_mode=sink_mode,
             sink_size=steps if sink_mode else -1,
-            list_callback=given,
+            list_callback=requested,
             last_save_ckpt_step=None,
             latest_ckpt_file=None,
-            resume=resume or in_recovery(),
+            resume=resume or in_recovery() or asked_to_resume(),
+            # Without a word of the user a job goes on from its own checkpoints alone.
+            resume_job="" if resume or asked_to_resume() else job_id(),
         )
         loop = TrainLoop(
             self._steps,
@@ -277,8 +281,9 @@ class Model:
             check_batch=check_two_columns if self._loss_fn is not None else _accept,
             after_epoch=lambda manager: self._validate(valid, manager),
         )
+        heard = [*requested, *default_progress(requested)]
         # Settings first and the saving of an exception last: it must happen while callbacks are still open.
-        with self._parallel_settings(), CallbackManager(given) as manager, save_on_exception(given, facts):
+        with self._parallel_settings(), CallbackManager(heard) as manager, save_on_exception(requested, facts):
             facts.parallel_mode = get_auto_parallel_context("parallel_mode")
             facts.device_number = get_auto_parallel_context("device_num")
             loop.run(range(initial_epoch, epoch), manager)
@@ -307,7 +312,7 @@ class Model:
         if epoch % frequency if isinstance(frequency, int) else epoch not in frequency:
             return
         # Callbacks see the numbers of the evaluation meanwhile.
-        kept = {name: self._facts[name] for name in ("mode", "cur_step_num", "batch_num", "net_outputs")}
+        saved = {name: self._facts[name] for name in ("mode", "cur_step_num", "batch_num", "net_outputs")}
         listeners = [callback for callback in manager.callbacks if callback.hears_evaluation_in_fit]
         # MindSpore's `fit` reports the loss of the evaluation besides the metrics.
         losses = Loss()
@@ -320,7 +325,7 @@ class Model:
         )
         metrics = self._evaluate(dataset, CallbackManager(listeners), losses)
         # `metrics` stays, for callbacks at the end of the epoch.
-        self._facts.update(kept, metrics=metrics)
+        self._facts.update(saved, metrics=metrics)
 
     # -------------------------------------------------------------------------------------- evaluation and prediction
 
@@ -342,7 +347,7 @@ class Model:
         self._check_parallel("Model.eval")
         self._check_metrics("Model.eval")
         num_batches = check_dataset("Model.eval", valid_dataset)
-        given = as_callbacks(callbacks)
+        requested = as_callbacks(callbacks)
         # The facts of training are put aside.
         outer, self._facts = (
             self._facts,
@@ -354,11 +359,11 @@ class Model:
                 batch_num=num_batches,
                 cur_step_num=0,
                 dataset_sink_mode=dataset_sink_mode,
-                list_callback=given,
+                list_callback=requested,
             ),
         )
         try:
-            with self._parallel_settings(), CallbackManager(given) as manager:
+            with self._parallel_settings(), CallbackManager(requested) as manager:
                 return self._evaluate(valid_dataset, manager, None)
         finally:
             self._facts = outer  # a callback may evaluate in the middle of training
@@ -473,7 +478,7 @@ class Model:
                     network.compile(*first_batch("Model.build", dataset))
 
     def infer_train_layout(self, train_dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1) -> Any:
-        """How the Parameters of the training step are cut over devices. The step is planned, not run.
+        """How the Parameters of the training step are sharded over devices. The step is planned, not run.
 
         Args:
             train_dataset: its first batch says the shapes.
@@ -489,7 +494,7 @@ class Model:
         """
         where = "Model.infer_train_layout"
         with self._parallel_settings():
-            check_cutting_mode(where)
+            check_sharding_mode(where)
             if not check_bool(where, "dataset_sink_mode", dataset_sink_mode):
                 raise SporaxValueError(f"For '{where}', 'dataset_sink_mode' must be True, but got False.")
             check_epochs(where, 1, 0, sink_size)
@@ -501,7 +506,7 @@ class Model:
             return self._train_network.parameter_layout_dict
 
     def infer_predict_layout(self, *predict_data: Any, skip_backend_compile: bool = False) -> Any:
-        """How the Parameters of the network are cut over devices for prediction. The network is planned, not run.
+        """How the Parameters of the network are sharded over devices for prediction. The network is planned, not run.
 
         Args:
             predict_data: Tensors like those of `predict`.
@@ -515,7 +520,7 @@ class Model:
         """
         check_bool("Model.infer_predict_layout", "skip_backend_compile", skip_backend_compile)
         with self._parallel_settings():
-            check_cutting_mode("Model.infer_predict_layout")
+            check_sharding_mode("Model.infer_predict_layout")
             self._network.set_train(False)
             self._network.program.plan(*predict_data)
             return self._network.parameter_layout_dict

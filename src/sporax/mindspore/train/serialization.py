@@ -7,7 +7,6 @@ other way round. Every file is written under a temporary name first, so one that
 from __future__ import annotations
 
 import contextlib
-import importlib
 import mmap
 import os
 import re
@@ -25,17 +24,15 @@ import numpy as np
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
-from sporax.mindspore.train import _ckpt_format, _safetensors_format
+from sporax.mindspore.train import _ckpt_format
 from sporax.mindspore.train._apply import _update_param as _update_param  # programs load single Parameters with it
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._background import writer
 from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._entries import (
     Choice,
-    CorruptCheckpointError,
-    Entry,
     appended,
     chosen_values,
     entries_of,
@@ -43,9 +40,22 @@ from sporax.mindspore.train._entries import (
     merged,
     to_parameter,
 )
+from sporax.mindspore.train._stored.deferred import StoredValues, deferred_parameter
+from sporax.mindspore.train._stored.files import write_stream
+from sporax.mindspore.train._stored.slice_files import (
+    further_entries,
+    is_in_slices,
+    open_rank_files,
+    unsliced_file,
+    write_rank_file,
+)
+from sporax.runtime.storage import safetensors_format
+from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError
+from sporax.runtime.storage.slices import held_slices, this_rank
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 if TYPE_CHECKING:
-    from sporax.mindspore.train.checkpoint.slice_files import SliceSource
+    from sporax.runtime.storage.slices import SliceSource
 
 __all__ = [
     "async_ckpt_thread_status",
@@ -57,16 +67,21 @@ __all__ = [
     "save_checkpoint",
 ]
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-
-    def __getattr__(name: str) -> Any:
-        if name in ("export", "load"):
-            return getattr(importlib.import_module("sporax.mindspore.train.export"), name)
-        # MindSpore has some functions of distributed checkpoints here; that package is built on this module.
-        # MindSpore has some functions of distributed checkpoints here; that package is built on this module.
-        distributed = importlib.import_module("sporax.mindspore.train.checkpoint")
-        if name in distributed.__all__:
-            return getattr(distributed, name)
-        return missing_name(__name__, name)
+    # MindSpore has some functions of distributed checkpoints here; those modules are built on this one.
+    __getattr__ = missing_names(
+        __name__,
+        {
+            **homes("sporax.mindspore.train.export", "export load"),
+            **homes(
+                "sporax.mindspore.train.checkpoint",
+                """
+                build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
+                merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
+                transform_checkpoints unified_safetensors
+                """,
+            ),
+        },
+    )
 
 
 FORMATS = ("ckpt", "safetensors")
@@ -127,11 +142,11 @@ def save_checkpoint(
     further = appended(append_dict)
     if _is_in_slices(integrated_save, once):
         work = _slice_work(path, chosen_values(save_obj, choice_func), further, once, mark)
-    elif async_save or not _is_gathered():
+    elif async_save or jax.process_count() == 1:
         # In the background the values must be on the host now, since training goes on.
         entries = merged(entries_of(save_obj, choice_func), further)
         if kind == "safetensors":
-            _safetensors_format.check(entries)
+            safetensors_format.check(entries)
         work = partial(_write, path, kind, entries)
     else:
         work = _gathering_work(path, chosen_values(save_obj, choice_func), further)
@@ -151,17 +166,11 @@ def _is_in_slices(integrated: bool, once: bool) -> bool:
     return (not integrated or once) and jax.process_count() > 1
 
 
-def _is_gathered() -> bool:
-    """Whether Parameters may have to be gathered from other processes."""
-    return jax.process_count() > 1
-
-
-def _slice_work(path: Path, values: dict[str, Any], further: list[Entry], once: bool, mark: str) -> Callable[[], None]:
+def _slice_work(
+    path: Path, values: dict[str, Any], further: list[CheckpointEntry], once: bool, mark: str
+) -> Callable[[], None]:
     """Writes this rank's slices; they are on the host when this returns."""
-    # Checkpoints in slices are a package above this module.
-    from sporax.mindspore.train.checkpoint.slice_files import held_slices, this_rank, write_rank_file
-
-    texts = [Entry(name, value) for name, value in values.items() if isinstance(value, str)]
+    texts = [CheckpointEntry(name, value) for name, value in values.items() if isinstance(value, str)]
     arrays = {name: value for name, value in values.items() if not isinstance(value, str)}
     taken = {entry.name for entry in further}
     place = this_rank()
@@ -175,19 +184,19 @@ def _slice_work(path: Path, values: dict[str, Any], further: list[Entry], once: 
     return work
 
 
-def _gathering_work(path: Path, values: dict[str, Any], further: list[Entry]) -> Callable[[], None]:
+def _gathering_work(path: Path, values: dict[str, Any], further: list[CheckpointEntry]) -> Callable[[], None]:
     """Writes whole Parameters, each gathered when its turn comes, so that one at a time is whole in this process's memory."""
-    from sporax.mindspore.train.checkpoint.files import TensorSpec, write_stream
-
     # It warns of names that are there twice.
-    merged([Entry(name, "") for name in values], further)
+    merged([CheckpointEntry(name, "") for name in values], further)
     everything = {**values, **{entry.name: entry.value for entry in further}}
     specs = [
-        TensorSpec(name, (0,), None) if isinstance(value, str) else TensorSpec(name, tuple(value.shape), _dtype(value))
+        StoredTensor(name, (0,), None)
+        if isinstance(value, str)
+        else StoredTensor(name, tuple(value.shape), _dtype(value))
         for name, value in everything.items()
     ]
 
-    def gathered(spec: TensorSpec) -> Any:
+    def gathered(spec: StoredTensor) -> Any:
         value = everything[spec.name]
         return value if isinstance(value, str) else host_values(value)
 
@@ -207,13 +216,13 @@ def _check_directory(path: Path) -> None:
         raise FileNotFoundError(f"For 'save_checkpoint', the directory '{path.parent}' must exist, but does not.")
 
 
-def _write(path: Path, kind: str, entries: list[Entry]) -> None:
+def _write(path: Path, kind: str, entries: list[CheckpointEntry]) -> None:
     _check_directory(path)
     with atomic_write(path) as file:
         if kind == "ckpt":
             _ckpt_format.write(file, entries)
         else:
-            _safetensors_format.write(file, entries, metadata={})
+            safetensors_format.write(file, entries, metadata={})
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:
@@ -237,7 +246,7 @@ def _target(name: Any, format: Any) -> tuple[Path, str]:
 
 def _options(options: dict[str, Any]) -> tuple[bool, str]:
     """``remove_redundancy``, and the mark that `ModelCheckpoint` gives all files of one save."""
-    # Options that nobody reads would hide a spelling mistake.
+    # Options that no code reads would hide a spelling mistake.
     once, mark = options.pop("remove_redundancy", None), options.pop("_mark", "")
     if options:
         raise SporaxValueError(
@@ -332,7 +341,6 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
     In a job of several processes whose steps are planned, a process needs of a whole file what its devices will hold. To
     compare the checksum it must read everything.
     """
-    from sporax.mindspore.train.checkpoint.slice_files import is_in_slices, open_rank_files, whole_file
 
     # A BytesIO has no neighbours.
     if not isinstance(path, Path):
@@ -341,14 +349,13 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
         return open_rank_files("load_checkpoint", path)
     if crc_check or jax.process_count() == 1 or not context.snapshot().in_global_view:
         return None
-    return whole_file("load_checkpoint", path)
+    return unsliced_file("load_checkpoint", path)
 
 
 def _from_slices(
     source: SliceSource, path: Path, keep: Any, net: Any, strict_load: bool, crc_check: bool
 ) -> dict[str, Any]:
     """Parameters whose values are read later: those of which this file has one block stand for that, others for the whole."""
-    from sporax.mindspore.train.checkpoint.deferred import StoredValues, deferred_parameter
 
     own = next(rank for rank, file in source.files.items() if file.path == path)
     parameters: dict[str, Any] = {}
@@ -358,9 +365,9 @@ def _from_slices(
         # One block: the file stands for it. Several: only the whole has a meaning.
         held = [part.region for part in source.slices(name) if part.rank == own]
         parameters[name] = deferred_parameter(StoredValues(source, name, held[0] if len(held) == 1 else None), name)
-    for name, text in source.further(own):
+    for name, text in further_entries(source, own):
         if keep(name):
-            parameters[name] = text if isinstance(text, str) else to_parameter(Entry(name, text))
+            parameters[name] = text if isinstance(text, str) else to_parameter(CheckpointEntry(name, text))
     if not parameters:
         raise _nothing_left(path)
     if net is not None:
@@ -431,7 +438,7 @@ def _source(name: Any, format: Any) -> tuple[Any, str]:
     return Path(os.path.realpath(name)), format
 
 
-def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[Entry], Callable[[], None]]:
+def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[CheckpointEntry], Callable[[], None]]:
     """What a file holds, as views of it, and what compares its checksum with the values."""
     content = _content(path)
     with _naming(path):
@@ -441,9 +448,9 @@ def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[Entry], Callabl
             entries, has_crc = _ckpt_format.parsed(content), _ckpt_format.has_checksum(content)
             compare = partial(_ckpt_format.check_sum, content)
         else:
-            entries, metadata = _safetensors_format.parsed(content)
+            entries, metadata = safetensors_format.parsed(content)
             has_crc = "crc_num" in metadata
-            compare = partial(_safetensors_format.check_sum, entries, metadata)
+            compare = partial(safetensors_format.check_sum, entries, metadata)
     if wants_crc and not has_crc:
         warnings.warn(f"For 'load_checkpoint', '{_title(path)}' carries no checksum to compare.", stacklevel=3)
 

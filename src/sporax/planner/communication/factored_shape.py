@@ -74,10 +74,17 @@ def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: Devic
     old = tuple(axes[len(stay) :] for axes, stay in zip(source.dims, fixed, strict=True))
     new = tuple(axes[len(stay) :] for axes, stay in zip(target.dims, fixed, strict=True))
     # An axis that is partial before and after needs no move, unless the values combine in another way.
-    kept = set(source.partial) & set(target.partial) if source.reduction == target.reduction else set()
-    partial = tuple(axis for axis in source.partial if axis not in kept)
-    masked = tuple(axis for axis in target.partial if axis not in kept)
-    runs = _runs(old, new, partial, masked)
+    common = set(source.partial) & set(target.partial) if source.reduction == target.reduction else set()
+    partial = tuple(axis for axis in source.partial if axis not in common)
+    masked = tuple(axis for axis in target.partial if axis not in common)
+    runs, split = _movable_runs(shape, old, new, _runs(old, new, partial, masked), mesh)
+    return _assemble(runs, mesh, split, partial, masked)
+
+
+def _movable_runs(
+    shape: Shape, old: Sequence[Axes], new: Sequence[Axes], runs: list[Axes], mesh: DeviceMatrix
+) -> tuple[list[Axes], _Split]:
+    """The longest runs of which each lies in one piece of a dimension, and the pieces."""
     # Splitting into single axes ends the loop at the latest: a run of one axis can be taken apart no further.
     while True:
         # A run is named by its first axis, which is the outermost one of its steps.
@@ -87,9 +94,8 @@ def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: Devic
         # repeated.
         broken = [run for run in runs if len(run) > 1 and run[0] in split.misfits]
         if not broken:
-            break
+            return runs, split
         runs = [piece for run in runs for piece in ([(axis,) for axis in run] if run in broken else [run])]
-    return _assemble(runs, mesh, split, partial, masked)
 
 
 class _Split(NamedTuple):
@@ -172,12 +178,12 @@ def _split_points(
     units each.
     """
     # Cumulative products: after how many slices each unit's sharding ends.
-    cuts = [list(itertools.accumulate((sizes[unit] for unit in units), lambda a, b: a * b)) for units in (old, new)]
-    points = sorted({*cuts[0], *cuts[1]})
+    products = [list(itertools.accumulate((sizes[unit] for unit in units), lambda a, b: a * b)) for units in (old, new)]
+    points = sorted({*products[0], *products[1]})
     edges = [1, *points]
     across = {
         unit
-        for units, own in zip((old, new), cuts, strict=True)
+        for units, own in zip((old, new), products, strict=True)
         for unit, first, last in zip(units, [1, *own], own, strict=False)
         # A unit that begins and ends at neighbouring points fits one piece.
         if edges.index(last) != edges.index(first) + 1
@@ -186,11 +192,11 @@ def _split_points(
         return points, frozenset()
     # No common refinement exists, for example sizes 2 and 3: units are then moved as the shared points allow, or
     # gathered.
-    return sorted(set(cuts[0]) & set(cuts[1])), frozenset({*across, *old, *new})
+    return sorted(set(products[0]) & set(products[1])), frozenset({*across, *old, *new})
 
 
 def _units_between(units: tuple[int, ...], sizes: Mapping[int, int], first: int, last: int) -> tuple[int, ...]:
-    """The units whose cuts begin in [first, last) of a dimension."""
+    """The units whose shards begin in [first, last) of a dimension."""
     inside = []
     place = 1
     for unit in units:

@@ -16,7 +16,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import GradientMark
 
 Ids = Mapping[str, int]
-"""By name of the parameter: those with one number above 0 travel in one buffer; with 0 each travels alone.
+"""By name of the parameter: those with one number above 0 are sent in one buffer; with 0 each is sent alone.
 
 Empty where neither the context nor a parameter says anything: the compiler may then combine what it likes."""
 
@@ -26,7 +26,7 @@ _SPREAD = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class FusionIds:
-    """With which others each parameter travels.
+    """With which others each parameter is sent.
 
     Attributes:
         reduced, scattered: of gradients that are all-reduced and reduce-scattered, in the order of the backward pass.

@@ -2,8 +2,8 @@
 
 Problem: with ``gradient_accumulation_shard`` each term is reduced and scattered by itself, so that the sum is kept in slices.
 
-Method: walk back from every finished gradient through the additions that differentiation inserted, as long as nobody else
-reads the partial result.
+Method: walk back from every finished gradient through the additions that differentiation inserted, as long as there
+is no other reader of the partial result.
 
 All terms of a gradient are ready to be computed at the same time, and a compiler that is free to choose computes all of them
 before it reduces the first: then they are all there at full size. So each term waits for the one before it (`term_order`).

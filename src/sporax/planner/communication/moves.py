@@ -11,7 +11,7 @@ A move changes the dimension of one axis, or of several axes together:
     permute         ranks exchange whole slices: axes change positions, the shape of slices stays
     mask            the reverse of all-reduce: all ranks but one replace their copy by the neutral element
 
-`sporax.planner.communication.resharding` finds the cheapest sequence of moves. The cost of a move is the alpha-beta
+`sporax.planner.communication.resharding` finds the sequence of moves of least cost. The cost of a move is the alpha-beta
 model of ring collectives.
 """
 

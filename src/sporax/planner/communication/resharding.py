@@ -1,8 +1,8 @@
-"""Redistribution of a tensor: the cheapest sequence of moves from one placement to another.
+"""Redistribution of a tensor: the sequence of moves of least cost from one placement to another.
 
 Method: build the *factored shape*, in which every dimension is split where source or target shards it, so that an axis
 can move alone even when it is not the innermost one of its dimension (`sporax.planner.communication.factored_shape`).
-Dijkstra's algorithm finds the cheapest path over the placements of that shape
+Dijkstra's algorithm finds the shortest path over the placements of that shape
 (`sporax.planner.communication.shortest_path`) with the costs of `LinkCosts`. Gathering everything and slicing again is
 always possible, so a path always exists.
 """
@@ -38,7 +38,7 @@ def redistribute(
     alltoall: bool = True,
     costs: LinkCosts = DEFAULT_COSTS,
 ) -> Redistribution:
-    """The cheapest way to bring a tensor from one placement to another. Remembered per set of arguments.
+    """The moves of least cost that bring a tensor from one placement to another. Remembered per set of arguments.
 
     Args:
         shape: shape of the whole tensor.

@@ -44,7 +44,7 @@ def find_moves(
     costs: LinkCosts,
     everywhere: bool = False,
 ) -> Redistribution:
-    """The cheapest moves from `source` to `target`; arguments as in `redistribute`.
+    """The moves of least cost from `source` to `target`; arguments as in `redistribute`.
 
     Args:
         everywhere: try all places for every unit; for tests.
@@ -81,20 +81,20 @@ class _Search:
         self.task, self.mesh, self.costs = task, mesh, costs
         self.reduction, self.target_reduction = reduction, target_reduction
         self.alltoall, self.everywhere = alltoall, everywhere
-        self.whole_bytes = math.prod(task.shape) * itemsize
+        self.num_bytes = math.prod(task.shape) * itemsize
         self.goal_dims = {unit: dim for dim, units in enumerate(task.goal.dims) for unit in units}
         self._seconds: dict[tuple[MoveKind, tuple[int, ...], int], float] = {}
-        self.cut_dims = [dim for dim, units in enumerate(task.goal.dims) if units]
+        self.sharded_dims = [dim for dim, units in enumerate(task.goal.dims) if units]
         self.goal_parts = [self._num_slices(units) for units in task.goal.dims]
 
     # ---------------------------------------------------------------------------------------------------- the search
 
     def run(self, attraction: float = 0.0) -> list[_UnitMove] | None:
-        """The cheapest steps; None when there are too many placements to look at.
+        """The steps of least cost; None when there are too many placements to look at.
 
         Args:
             attraction: seconds that a unit out of place counts for when the next placement to look at is chosen. Above 0 the
-                search ends sooner, and what it finds need not be the cheapest.
+                search ends sooner, and what it finds need not be of least cost.
         """
         start, goal = self.task.start, self.task.goal
         best: dict[State, float] = {start: 0.0}
@@ -107,7 +107,7 @@ class _Search:
             _, _, state = heapq.heappop(queue)
             if state == goal:
                 return self._path(reached)
-            # A state may be in the queue several times; only its first, cheapest entry counts.
+            # A state may be in the queue several times; only its first entry, that of least cost, counts.
             if state in done:
                 continue
             done.add(state)
@@ -132,7 +132,7 @@ class _Search:
         return sum(len(units) + len(goal) - 2 * (units == goal) * len(goal) for units, goal in pairs) + len(state.parts)
 
     def run_greedily(self) -> list[_UnitMove]:
-        """Steps without a search for the cheapest: drawn to the target, or, if that fails, gathering what is out of place."""
+        """Steps without a search for the least cost: drawn to the target, or, if that fails, gathering what is out of place."""
         local_bytes = self.local_bytes(self.task.start)
         # The attraction is in seconds, so it is measured by a move of this very tensor: two permutes for each unit out
         # of place.
@@ -143,7 +143,7 @@ class _Search:
         while state != self.task.goal:
             size = self.local_bytes(state)
             options = [
-                # Arriving steps first, then the cheapest; the number breaks ties without comparing steps.
+                # Arriving steps first, then those of least cost; the number breaks ties without comparing steps.
                 (not self._arrives(step), self.seconds(step.kind, step.units, size), number, step)
                 for number, step in enumerate(self.steps(state))
                 if self._arrives(step) or (step.kind is MoveKind.ALL_GATHER and self._is_in_the_way(state, step.source))
@@ -155,8 +155,8 @@ class _Search:
 
     def _arrives(self, step: _UnitMove) -> bool:
         """Whether the step leaves one unit more in its final place, with all units before it in theirs."""
-        places = zip(step.after.dims, self.task.goal.dims, strict=True)
-        fits = all(units == goal[: len(units)] for units, goal in places)
+        dims_and_goals = zip(step.after.dims, self.task.goal.dims, strict=True)
+        fits = all(units == goal[: len(units)] for units, goal in dims_and_goals)
         return fits and step.kind is not MoveKind.ALL_GATHER and step.kind is not MoveKind.PERMUTE
 
     def _is_in_the_way(self, state: State, dim: int) -> bool:
@@ -194,7 +194,7 @@ class _Search:
         without = _with_units(state, dim, state.dims[dim][:-1])
         yield _UnitMove(MoveKind.ALL_GATHER, (unit,), dim, -1, without)
         if self.alltoall:
-            for target in self._places(unit):
+            for target in self._target_dims(unit):
                 if target != dim and self._fits(without, unit, target):
                     after = _with_units(without, target, (*without.dims[target], unit))
                     yield _UnitMove(MoveKind.ALL_TO_ALL, (unit,), dim, target, after)
@@ -202,7 +202,7 @@ class _Search:
     def _from_partial(self, state: State, unit: int) -> Iterator[_UnitMove]:
         without = state._replace(parts=_without(state.parts, unit))
         yield _UnitMove(MoveKind.ALL_REDUCE, (unit,), -1, -1, without)
-        for target in self._places(unit):
+        for target in self._target_dims(unit):
             if self._fits(state, unit, target):
                 after = _with_units(without, target, (*without.dims[target], unit))
                 yield _UnitMove(MoveKind.REDUCE_SCATTER, (unit,), -1, target, after)
@@ -213,7 +213,7 @@ class _Search:
             # Masking gives the tensor a partial sum of the target's kind, and two kinds cannot be held at once.
             if not state.parts:  # parts of two kinds at once would not combine
                 yield _UnitMove(MoveKind.MASK, (unit,), -1, -1, after)
-        for target in self._places(unit):
+        for target in self._target_dims(unit):
             if self._fits(state, unit, target):
                 after = _with_units(state, target, (*state.dims[target], unit))
                 yield _UnitMove(MoveKind.SLICE, (unit,), -1, target, after)
@@ -224,7 +224,12 @@ class _Search:
         complete = state.parts == goal.parts and state.masked == goal.masked
         # Equal numbers of slices in every dimension: ranks hold slices of the same shape and only trade them.
         if state != goal and complete and [self._num_slices(units) for units in state.dims] == self.goal_parts:
-            yield _UnitMove(MoveKind.PERMUTE, self._changed(state, goal), -1, -1, goal)
+            yield self._permute(state, goal)
+        yield from self._swaps(state, placed)
+        yield from self._turns(state)
+
+    def _swaps(self, state: State, placed: dict[int, int]) -> Iterator[_UnitMove]:
+        """Two units of one size change places."""
         busy = {*state.parts, *state.masked}
         for first, second in itertools.combinations(range(len(self.task.units)), 2):
             # Only units of one size can swap places without changing the shape of slices.
@@ -234,14 +239,18 @@ class _Search:
                 continue
             after = _swapped(state, first, second)
             if self.everywhere or self._is_at_target(after, first) or self._is_at_target(after, second):
-                yield _UnitMove(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
-        # Two neighbours in one dimension swap their order; slices keep their shape whatever their sizes.
+                yield self._permute(state, after)
+
+    def _turns(self, state: State) -> Iterator[_UnitMove]:
+        """Two neighbours in one dimension swap their order; slices keep their shape whatever their sizes."""
         for dim, units in enumerate(state.dims):
             for place in range(len(units) - 1):
                 turned = (*units[:place], units[place + 1], units[place], *units[place + 2 :])
                 # Even one after another brings every order about, and permutes in a row are merged into one.
-                after = _with_units(state, dim, turned)
-                yield _UnitMove(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
+                yield self._permute(state, _with_units(state, dim, turned))
+
+    def _permute(self, before: State, after: State) -> _UnitMove:
+        return _UnitMove(MoveKind.PERMUTE, self._changed(before, after), -1, -1, after)
 
     def _is_at_target(self, state: State, unit: int) -> bool:
         """Whether a unit is exactly where the target has it."""
@@ -252,11 +261,11 @@ class _Search:
             and state.dims[dim].index(unit) == self.task.goal.dims[dim].index(unit)
         )
 
-    def _places(self, unit: int) -> list[int]:
+    def _target_dims(self, unit: int) -> list[int]:
         """Dimensions that a unit may go to: those that the target shards, for a unit that shards in the target."""
         if self.everywhere:
             return list(range(len(self.task.shape)))
-        return self.cut_dims if unit in self.goal_dims else []
+        return self.sharded_dims if unit in self.goal_dims else []
 
     def _fits(self, state: State, unit: int, dim: int) -> bool:
         # The dimension must divide evenly, as `Placement.fits` asks.
@@ -277,7 +286,7 @@ class _Search:
     def local_bytes(self, state: State) -> int:
         """Bytes of one rank's slice."""
         # Integer: every state divides the tensor evenly.
-        return self.whole_bytes // math.prod(self._num_slices(units) for units in state.dims)
+        return self.num_bytes // math.prod(self._num_slices(units) for units in state.dims)
 
     def seconds(self, kind: MoveKind, units: tuple[int, ...], local_bytes: int) -> float:
         """Predicted time of a move."""
@@ -349,8 +358,8 @@ class _Search:
 
     def _digits(self, state: State, units: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """The units that shard, dimension after dimension, and those that do not."""
-        cutting = [unit for dim in state.dims for unit in dim if unit in units]
-        return cutting, [unit for unit in units if unit not in cutting]
+        sharding = [unit for dim in state.dims for unit in dim if unit in units]
+        return sharding, [unit for unit in units if unit not in sharding]
 
 
 def _with_units(state: State, dim: int, units: tuple[int, ...]) -> State:

@@ -55,10 +55,10 @@ class Timeline:
     def __init__(self, graph: OperatorGraph, plan: Plan | None = None) -> None:
         self.graph = graph
         self.mesh = plan.mesh if plan else None
-        places: Sequence[Placement | None] = plan.inputs if plan else [None] * len(graph.inputs)
-        self.inputs = [(argument.tensor, place) for argument, place in zip(graph.inputs, places, strict=True)]
-        places = plan.outputs if plan else [None] * len(graph.outputs)
-        self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
+        placements: Sequence[Placement | None] = plan.inputs if plan else [None] * len(graph.inputs)
+        self.inputs = [(argument.tensor, place) for argument, place in zip(graph.inputs, placements, strict=True)]
+        placements = plan.outputs if plan else [None] * len(graph.outputs)
+        self.outputs: list[Value] = list(zip(graph.outputs, placements, strict=True))
         self.events = list(_events(graph, plan) if plan else _bare_events(graph))
         # Results are handed out at the end, so they are live until then.
         self.events.append(

@@ -4,7 +4,7 @@ A `Schedule` is plain data. The lowering executes it move by move and the summar
 the collectives of its plan by construction.
 
 A tensor is available at every placement that it was resharded to. A reader that needs another placement gets it from
-the cheapest of these. A tensor with a planned resharding gets it as soon as it is produced. Gradients or weights with
+the one of least cost. A tensor with a planned resharding gets it as soon as it is produced. Gradients or weights with
 one fusion number wait for each other and are transferred together, just before the first of them is read.
 """
 
@@ -38,10 +38,10 @@ class Transfer:
 
 
 TransferGroup = tuple[Transfer, ...]
-"""Transfers that travel as one: gradients or weights in one buffer. Most often there is one."""
+"""Transfers that are sent as one: gradients or weights in one buffer. Most often there is one."""
 
 FUSIBLE_MOVES = (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER, MoveKind.ALL_GATHER)
-"""Moves that several tensors can make in one buffer: they treat every element alike, whatever tensor it belongs to."""
+"""Moves that several tensors can make in one buffer: they treat every element equally, whatever tensor it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class _Scheduler:
         sources = self.available[tensor]
         if required in sources:
             return before
-        # Every placement that exists is a possible source; the cheapest may be one that an earlier reader asked for.
+        # Every placement that exists is a possible source; that of least cost may be one that an earlier reader asked for.
         redistribution = min(
             (self._redistribution(tensor, source, required) for source in sources), key=lambda entry: entry.seconds
         )

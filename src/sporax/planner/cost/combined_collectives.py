@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.planner.cost.repetition import rounds
-from sporax.planner.rules import Kind, entry_for, rule_for
+from sporax.planner.rules import FactorKind, entry_for, rule_for
 
 _ELEMENTWISE = "1 elementwise"
 """Family of rules (`planner.rules.rule_table`)."""
@@ -88,28 +88,44 @@ def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], se
     A reduction of what is combined itself, such as the norm of all gradients, has to wait for that. Of the tensors that parts
     pass through on their way to one reader, and of those that are added up, the last one counts.
     """
-    num_readers = Counter(itertools.chain(graph.outputs, *(set(operator.operands) for operator in graph.operators)))
-    behind: dict[int, int] = {}
-    partial: set[int] = set()
+    walk = _Reductions(graph, awaited)
     for operator in graph.operators:
         # What a product waits for goes alone in any case.
         if awaited.issuperset(operator.results):
             continue
         reduces = _reduces(operator)
         for operands, results in _ways(operator):
-            depths = [behind[tensor] for tensor in operands if tensor in behind]
-            if not depths and not reduces:
-                continue
-            passing = _passing(operator, operands, partial)
-            # It reduces something that is reduced already and does not let it through: one more combination later.
-            deeper = reduces and any(tensor in behind and tensor not in passing for tensor in operands)
-            unread = [tensor for tensor in results if tensor not in awaited]
-            behind.update(dict.fromkeys(unread, max(depths, default=0) + deeper))
-            # With a second reader the partial sum has to be combined here.
-            moves_on = bool(passing) and all(num_readers[tensor] == 1 for tensor in passing)
-            partial -= passing if moves_on else set()
-            partial.update(unread if reduces or moves_on else ())
-    return behind, partial
+            walk.visit(operator, reduces, operands, results)
+    return walk.behind, walk.partial
+
+
+class _Reductions:
+    """Follows tensors from reduction to reduction, in the order of the program."""
+
+    def __init__(self, graph: OperatorGraph, awaited: set[int]) -> None:
+        self.awaited = awaited
+        self.num_readers = Counter(
+            itertools.chain(graph.outputs, *(set(operator.operands) for operator in graph.operators))
+        )
+        self.behind: dict[int, int] = {}
+        self.partial: set[int] = set()
+
+    def visit(self, operator: Operator, reduces: bool, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
+        """Results follow from the operands that they depend on."""
+        depths = [self.behind[tensor] for tensor in operands if tensor in self.behind]
+        if not depths and not reduces:
+            return
+        passing = _passing(operator, operands, self.partial)
+        # It reduces something that is reduced already and does not let it through: one more combination later.
+        deeper = reduces and any(tensor in self.behind and tensor not in passing for tensor in operands)
+        unread = [tensor for tensor in results if tensor not in self.awaited]
+        self.behind.update(dict.fromkeys(unread, max(depths, default=0) + deeper))
+        # With a second reader the partial sum has to be combined here.
+        moves_on = bool(passing) and all(self.num_readers[tensor] == 1 for tensor in passing)
+        if moves_on:
+            self.partial -= passing
+        if reduces or moves_on:
+            self.partial.update(unread)
 
 
 def _pairs(operator: Operator) -> Iterator[tuple[int, int]]:
@@ -127,7 +143,7 @@ def _reduces(operator: Operator) -> bool:
     """Whether its results may be partial sums of its own."""
     if operator.name in IDENTITIES or operator.bodies or entry_for(operator.name).family == _ELEMENTWISE:
         return False
-    return any(factor.kind is Kind.REDUCE for factor in rule_for(operator.operation).factors)
+    return any(factor.kind is FactorKind.REDUCE for factor in rule_for(operator.operation).factors)
 
 
 def _passing(operator: Operator, operands: tuple[int, ...], partial: set[int]) -> set[int]:
@@ -137,6 +153,7 @@ def _passing(operator: Operator, operands: tuple[int, ...], partial: set[int]) -
     if not there or operator.bodies:
         return set()
     passes = operator.name in IDENTITIES or any(
-        factor.kind is Kind.PARTIAL and set(factor.operands) == there for factor in rule_for(operator.operation).factors
+        factor.kind is FactorKind.PARTIAL and set(factor.operands) == there
+        for factor in rule_for(operator.operation).factors
     )
     return {operands[place] for place in there} if passes else set()

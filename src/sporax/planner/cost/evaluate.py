@@ -80,12 +80,12 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
         for transfer in group:
             spec, way = graph.tensors[transfer.tensor], transfer.redistribution
             links = model.links.shared_by(sharing[transfer.tensor])
-            # Priced again, since the links of this tensor may share their starts with other tensors.
-            priced = redistribute(spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, links)
+            # Costed again, since the links of this tensor may share their starts with other tensors.
+            costed = redistribute(spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, links)
             # By the tensor's own rounds: a transfer happens as often as its tensor is made.
             count = times[transfer.tensor]
             weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)
-            transfers[owners[transfer.operator]] += weight * priced.seconds
+            transfers[owners[transfer.operator]] += weight * costed.seconds
             for move in way.moves:
                 if move.collective:
                     before, size = collectives.get(move.collective, (0, 0))

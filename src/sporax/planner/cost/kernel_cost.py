@@ -1,4 +1,4 @@
-"""The cost of a complete plan after fusion: kernels are priced, while searches price operators.
+"""The cost of a complete plan after fusion: it costs kernels, while searches cost operators.
 
 Problem: a search needs a cost for every operator by itself and cannot know what will be fused.
 
@@ -9,14 +9,14 @@ communication better, and takes longer.
 
 from __future__ import annotations
 
-from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
-from sporax.planner.memory.xla_cpu.kernel_fusion import Kernel, kernels_of
+from sporax.planner.memory.backend import Kernel, KernelSchedule
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.rules import entry_for, local_flops, rule_for
 
 
@@ -26,31 +26,31 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
     Args:
         graph: the step.
         plan: how it is sharded.
-        model: prices memory, arithmetic and links.
+        model: costs of memory, arithmetic and links.
     """
     # Communication is the same with and without fusion, so it is taken over.
     communicating = cost_of(graph, plan, model).communication_seconds
     out = inline_loops(graph)
     plan = out.unfolded(plan)
-    instructions = Instructions(Timeline(out.graph, plan))
-    results = [instructions.number[value] for value in instructions.timeline.outputs if value[0] != LITERAL]
+    timeline = Timeline(out.graph, plan)
+    step = XLA_CPU.compiled(timeline)
     # Collectives are kernels as well, and are in the communication already.
-    working = (kernel for kernel in kernels_of(instructions, results) if not kernel.roots[0].sends)
-    computing = sum(_seconds(kernel, instructions, plan, model) for kernel in working)
+    working = (kernel for kernel in step.kernels if not kernel.roots[0].sends)
+    computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)
     return computing + communicating
 
 
-def _seconds(kernel: Kernel, instructions: Instructions, plan: Plan, model: Roofline) -> float:
+def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Plan, model: Roofline) -> float:
     """The longer of arithmetic and memory traffic, plus the launch."""
     # Each array once: what a kernel computes inside stays in registers.
-    moved = sum(instructions.arrays[array].num_bytes for array in (*kernel.reads, *kernel.writes))
+    moved = sum(step.sizes[array] for array in (*kernel.reads, *kernel.writes))
     arithmetic = 0.0
     (root,) = kernel.roots
-    event = instructions.timeline.events[root.event]
+    event = timeline.events[root.event]
     operator = event.operator
     # Only products do enough arithmetic to be slower than their memory traffic.
     weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
-    if operator is not None and weighs and root.kind is Kind.KERNEL:
+    if operator is not None and weighs and not kernel.rearranges:
         assignment = plan.operators[event.position].assignment
         rate = model.profile.flops_per_second(operator.operation.operands[0].dtype)
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate

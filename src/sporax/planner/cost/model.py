@@ -21,7 +21,7 @@ from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement, num_parts
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.rules import Assignment, Rule, entry_for, exchanged_bytes, local_flops, placements
-from sporax.planner.rules.language import Kind
+from sporax.planner.rules.language import FactorKind
 
 
 class CostModel(Protocol):
@@ -42,6 +42,11 @@ class CostModel(Protocol):
         """What transfers of tensors made in the backward pass or after it count, compared with 1 before."""
         ...
 
+    @property
+    def platform(self) -> str:
+        """JAX's name of the devices, which decides how much memory a plan is predicted to need."""
+        ...
+
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Time of one operator on one device, without the transfers of its operands."""
         ...
@@ -51,17 +56,18 @@ class CostModel(Protocol):
 class CommunicationOnly:
     """Operators cost nothing: the plan that communicates least.
 
-    Without a price on computing the cheapest plan repeats everything on every device; searches with this model should be
+    Where computing costs nothing, the plan of least cost repeats everything on every device; searches with this model should be
     told to use all devices (`SearchOptions.fully_use_devices`).
 
     Attributes:
         links: costs of communication.
-        late_computing, late_communication: as in `CostModel`.
+        late_computing, late_communication, platform: as in `CostModel`.
     """
 
     links: LinkCosts
     late_computing: float = 1.0
     late_communication: float = 1.0
+    platform: str = "cpu"
 
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Nothing."""
@@ -88,6 +94,11 @@ class Roofline:
             # Frozen, and its default depends on another field: hence the detour.
             object.__setattr__(self, "late_communication", 1.0 - self.profile.overlap)
 
+    @property
+    def platform(self) -> str:
+        """That of the profile."""
+        return self.profile.platform
+
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Longer of arithmetic and memory traffic, plus the launch, plus what neighbours exchange meanwhile."""
         family = _family(operation.name)
@@ -109,9 +120,9 @@ class Roofline:
     def _exchange(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         axes = tuple(
             axis
-            for factor, cut in zip(rule.factors, assignment, strict=True)
-            if factor.kind in (Kind.HALO, Kind.PERMUTE)
-            for axis in cut
+            for factor, axes_of_factor in zip(rule.factors, assignment, strict=True)
+            if factor.kind in (FactorKind.HALO, FactorKind.PERMUTE)
+            for axis in axes_of_factor
         )
         # Without sharded factors of these kinds, no device needs elements of a neighbour.
         if not axes:

@@ -1,7 +1,7 @@
 """MindSpore's published cost model: weighted bytes that are computed on and communicated, independent of hardware.
 
 A plan costs ``alpha * computation + beta * (communication forward + gamma * communication backward)`` in weighted
-bytes. Messages below a threshold count as a constant, larger ones get a bias. MindSpore prices its own operators in the
+bytes. Messages below a threshold count as a constant, larger ones get a bias. MindSpore costs its own operators in the
 forward graph and adds terms for their gradients. Here operators are lax primitives and the backward pass is in the
 graph: its transfers are weighted by gamma; its computation and that of the optimizer count nothing, as in MindSpore. An
 operator that is one in MindSpore and several in lax (softmax, layer norm) costs the sum of its primitives.
@@ -20,7 +20,7 @@ from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.rules import Assignment, Kind, Rule, entry_for, placements
+from sporax.planner.rules import Assignment, FactorKind, Rule, entry_for, placements
 
 _FREE = ("2 dimensions", "9 creation", "12 annotations and opaque")
 """Families that MindSpore does not count: they are not operators of its graph, or are folded."""
@@ -90,11 +90,13 @@ class Symbolic:
         config: its numbers.
         weight_memory: what the slice of a product's second operand counts besides (`rp_matmul_mem_coef`).
         has_reduce_scatter: whether the devices scatter sums by one collective; it changes what is counted, and no cost.
+        platform: as in `CostModel`.
     """
 
     config: CostModelConfig = field(default_factory=CostModelConfig)
     weight_memory: float = 0.0
     has_reduce_scatter: bool = True
+    platform: str = "cpu"
 
     @property
     def links(self) -> SymbolicLinks:
@@ -103,7 +105,7 @@ class Symbolic:
 
     @property
     def late_computing(self) -> float:
-        """The backward pass and what follows it are not priced."""
+        """The backward pass and what follows it cost nothing."""
         return 0.0
 
     @property
@@ -116,11 +118,25 @@ class Symbolic:
         family = MARK if operation.name == MARK else entry_for(operation.name).family
         if family == MARK or family in _FREE:
             return 0.0
-        operands, results = placements(rule, assignment)
+        operands, _ = found = placements(rule, assignment)
+        touched = self._touched(operation, *found, _is_reduced(rule, assignment), mesh)
+        # One byte less decides a tie, and is less than any tensor.
+        if touched > 1.0 and operands and _is_data_parallel(operands[0], mesh):
+            touched -= 1.0
+        return self.config.costmodel_alpha * touched
+
+    def _touched(
+        self,
+        operation: Operation,
+        operands: Sequence[Placement],
+        results: Sequence[Placement],
+        reduced: bool,
+        mesh: DeviceMatrix,
+    ) -> float:
+        """Bytes of the slices that the operator reads, and writes where its results are partial sums."""
         read = [local_bytes(spec, operand, mesh) for spec, operand in zip(operation.operands, operands, strict=True)]
         written = [local_bytes(spec, result, mesh) for spec, result in zip(operation.results, results, strict=True)]
         touched = float(sum(size for size, spec in zip(read, operation.operands, strict=True) if spec.num_dims))
-        reduced = any(cut for cut, factor in zip(assignment, rule.factors, strict=True) if factor.kind is Kind.REDUCE)
         # Looking up in a sharded table: MindSpore's published weights of the table and of the indices.
         if operation.name == "gather" and reduced:
             touched = 3.0 * read[0] + 7.0 * read[1]
@@ -128,10 +144,13 @@ class Symbolic:
             touched += sum(written)
         if operation.name == "dot_general":
             touched += self.weight_memory * read[1]
-        # One byte less decides a tie, and is less than any tensor.
-        if touched > 1.0 and operands and _is_data_parallel(operands[0], mesh):
-            touched -= 1.0
-        return self.config.costmodel_alpha * touched
+        return touched
+
+
+def _is_reduced(rule: Rule, assignment: Assignment) -> bool:
+    """Whether an index that results lose is sharded."""
+    pairs = zip(assignment, rule.factors, strict=True)
+    return any(sharding for sharding, factor in pairs if factor.kind is FactorKind.REDUCE)
 
 
 def _is_data_parallel(placement: Placement, mesh: DeviceMatrix) -> bool:

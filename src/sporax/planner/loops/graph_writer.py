@@ -99,7 +99,7 @@ class Writer:
 
     def part(self, graph: OperatorGraph, numbers: tuple[int, ...], times: int) -> Part:
         """Add the operators of a graph whose tensors have the given numbers."""
-        places: list[int | Control] = []
+        positions: list[int | Control] = []
         self.depth += 1
         for position, operator in enumerate(graph.operators):
             # Only the outermost graph's operators are owners; what is inside belongs to its loop.
@@ -108,9 +108,9 @@ class Writer:
             operands = tuple(_number(numbers, operand) for operand in operator.operands)
             results = tuple(numbers[result] for result in operator.results)
             outside = replace(operator, operands=operands, results=results, times=times)
-            places.append(_KINDS[operator.name](self, outside) if operator.bodies else self._add(outside))
+            positions.append(_KINDS[operator.name](self, outside) if operator.bodies else self._add(outside))
         self.depth -= 1
-        return Part(graph, numbers, tuple(places))
+        return Part(graph, numbers, tuple(positions))
 
     def _add(self, operator: Operator) -> int:
         self.operators.append(operator)
@@ -155,14 +155,14 @@ class Writer:
         body = self._body(operator, graph, entries, times)
         first = len(body.constants) + num_consts
         results = []
-        for position, (tensor, whole) in enumerate(zip(operator.results, operator.operation.results, strict=True)):
+        for position, (tensor, stacked) in enumerate(zip(operator.results, operator.operation.results, strict=True)):
             if position < num_carry:
                 # The value that a round got comes from the operator that carries it in.
                 got = body.arguments[first + position]
-                results.append(self._carry(operator, got, self._made(body, position, whole), tensor))
+                results.append(self._carry(operator, got, self._made(body, position, stacked), tensor))
             else:
                 # The body sees one slice of what is stacked, without the dimension of the rounds.
-                output = self._made(body, position, replace(whole, shape=whole.shape[1:]))
+                output = self._made(body, position, replace(stacked, shape=stacked.shape[1:]))
                 results.append(self._edge(STACK, operator, [output], tensor, operator.times))
         # A carried result reads the end of the round as its second operand, a stacked one as its first.
         ends = [(number, int(position < num_carry)) for position, number in enumerate(results)]

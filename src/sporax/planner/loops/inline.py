@@ -36,32 +36,32 @@ class InlinedStep:
 
     Attributes:
         graph: the one graph; its first tensors and inputs, and its outputs, are those of the step.
-        whole: the step in it.
+        root: the step in it.
         owners: for every operator of the graph the operator of the step that it belongs to.
     """
 
     graph: OperatorGraph
-    whole: Part
+    root: Part
     owners: tuple[int, ...]
 
     @property
     def step(self) -> OperatorGraph:
         """The step itself."""
-        return self.whole.graph
+        return self.root.graph
 
     def folded(self, plan: Plan) -> Plan:
         """The plan of the step that a plan of the inlined graph is."""
         if self.graph is self.step:
             return plan
         # The inlined graph's further inputs are constants of bodies, which belong to the bodies' plans.
-        return _folded(self.whole, plan, plan.inputs[: len(self.step.inputs)], plan.outputs, plan.notes)
+        return _folded(self.root, plan, plan.inputs[: len(self.step.inputs)], plan.outputs, plan.notes)
 
     def unfolded(self, plan: Plan) -> Plan:
         """The plan of the inlined graph that a plan of the step is."""
         if self.graph is self.step:
             return plan
         unfolding = _Unfolding(self.graph, plan.mesh)
-        unfolding.part(self.whole, plan)
+        unfolding.part(self.root, plan)
         return replace(
             plan,
             inputs=(*plan.inputs, *unfolding.constants),
@@ -75,12 +75,12 @@ def inline_loops(graph: OperatorGraph) -> InlinedStep:
     """A step with its loops and branches written out; the same graph where it has none."""
     # Nothing to do is the common case, and callers compare graphs by identity.
     if not any(operator.bodies for operator in graph.operators):
-        places = tuple(range(len(graph.operators)))
-        return InlinedStep(graph, Part(graph, tuple(range(len(graph.tensors))), places), places)
+        positions = tuple(range(len(graph.operators)))
+        return InlinedStep(graph, Part(graph, tuple(range(len(graph.tensors))), positions), positions)
     writer = Writer([*graph.tensors], [*graph.inputs])
-    whole = writer.part(graph, tuple(range(len(graph.tensors))), 1)
+    root = writer.part(graph, tuple(range(len(graph.tensors))), 1)
     one = replace(graph, tensors=tuple(writer.tensors), operators=tuple(writer.operators), inputs=tuple(writer.inputs))
-    return InlinedStep(one, whole, tuple(writer.owners))
+    return InlinedStep(one, root, tuple(writer.owners))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +221,8 @@ class _Unfolding:
             # What no body makes: the number of a branch, and what a round got, which has the placement of the result.
             operator = self.graph.operators[number]
             other = result if operator.name == CARRY else _SCALAR
-            places = [taken.get((number, place), other) for place in range(len(operator.operands))]
-            self._edge(number, places, result)
+            positions = [taken.get((number, place), other) for place in range(len(operator.operands))]
+            self._edge(number, positions, result)
 
     def _edge(self, number: int, operands: Sequence[Placement], result: Placement) -> None:
         rule = rule_for(self.graph.operators[number].operation)

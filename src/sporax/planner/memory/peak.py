@@ -2,11 +2,10 @@
 
 Problem: predict whether a plan fits a device, without compiling it.
 
-Method: follow the compiler. Operators and transfers become instructions (`instructions`), instructions are fused into
-kernels, and kernels run as soon as they can (`kernel_fusion`). An array is live from the kernel that writes it to the
-last kernel that reads it. Arguments and results have buffers of their own; everything else shares one heap, gaps
-included (`buffer_assignment`). A kernel of elementwise operators writes in place over an operand of the same size that
-has no later reader. `step_events` and `all_reduce_combiner` model the buffers of collectives.
+Method: live ranges over the finished schedule. A `Backend` (`backend`) says which kernels a compiler makes of operators and
+transfers, in which order. An array is live from the kernel that writes it to the last kernel that reads it. Arguments and results
+have buffers of their own; everything else shares one heap, gaps included (`buffer_assignment`). A kernel writes in place over an
+operand of the same size that has no later reader, where the backend allows it.
 
 Loops are inlined (`planner.loops`): arrays of a round are live within the loop; what the loop reads or stacks is live
 as long as the loop runs.
@@ -23,10 +22,11 @@ from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
 
-from sporax.ir.graph import LITERAL, OperatorGraph, Role
+from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Event, Timeline
 from sporax.planner.loops.inline import inline_loops, spans
+from sporax.planner.memory.backend import Backend, Kernel, replaced_by, results_of
 from sporax.planner.memory.buffer_assignment import (
     Allocation,
     HeapBuffer,
@@ -34,9 +34,13 @@ from sporax.planner.memory.buffer_assignment import (
     arrays_in_allocations,
     heap_offsets,
 )
-from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
-from sporax.planner.memory.xla_cpu.kernel_fusion import Kernel, copied_arguments, kernels_of
-from sporax.planner.memory.xla_cpu.library_fusion import write_shared_constants
+from sporax.planner.memory.plain import PLAIN
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
+
+
+def backend_of(platform: str) -> Backend:
+    """The compiler of devices of a platform of JAX: that of XLA for CPUs is modelled, of others no details are."""
+    return XLA_CPU if platform == "cpu" else PLAIN
 
 
 class Use(Enum):
@@ -97,11 +101,11 @@ _TICKS = 2
 """Ticks of every kernel: it runs, and then what it has written over is gone."""
 
 
-def live_ranges(graph: OperatorGraph) -> tuple[LiveRange, ...]:
+def live_ranges(graph: OperatorGraph, backend: Backend = XLA_CPU) -> tuple[LiveRange, ...]:
     """The tensors of a graph that take memory, whatever the plan."""
-    ranges = _LiveRanges(Timeline(graph))
+    ranges = _LiveRanges(Timeline(graph), backend)
     named: dict[int, int] = {}
-    for value, array in ranges.instructions.number.items():
+    for value, array in ranges.number.items():
         # The first tensor of an array gives it its name: views come later.
         named.setdefault(array, value[0])
     clock = ranges.clock
@@ -117,16 +121,18 @@ def live_ranges(graph: OperatorGraph) -> tuple[LiveRange, ...]:
     )
 
 
-def memory_of(graph: OperatorGraph, plan: Plan, with_host: bool = False) -> MemoryUse:
+def memory_of(graph: OperatorGraph, plan: Plan, with_host: bool = False, backend: Backend = XLA_CPU) -> MemoryUse:
     """Memory of one device that runs `plan`, in the bodies of loops as well.
 
     Args:
         graph: the step.
         plan: how it is sharded.
+        backend: the compiler of the devices.
         with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
     out = inline_loops(graph)
-    ranges = _LiveRanges(Timeline(_in_one_memory(out.graph) if with_host else out.graph, out.unfolded(plan)))
+    graph = _in_one_memory(out.graph) if with_host else out.graph
+    ranges = _LiveRanges(Timeline(graph, out.unfolded(plan)), backend)
     # The first of several equal peaks, so that messages are reproducible.
     time, uses = max(ranges.over_time(), key=lambda entry: sum(entry[1].values()))
     position = ranges.position(time)
@@ -138,13 +144,15 @@ def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, tensors=tuple(tensors))
 
 
-def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mapping[Use, int]], ...]:
+def memory_over_time(
+    graph: OperatorGraph, plan: Plan, backend: Backend = XLA_CPU
+) -> tuple[tuple[int, Mapping[Use, int]], ...]:
     """Memory of one device that runs `plan`: numbers of operators that have run, from which on it is so much, by use.
 
     The first is -1, the start; the last one the number of all, at which only the results remain. If several values
     have one number, the largest counts.
     """
-    ranges = _LiveRanges(Timeline(graph, plan))
+    ranges = _LiveRanges(Timeline(graph, plan), backend)
     most: dict[int, Mapping[Use, int]] = {}
     for time, present in ranges.over_time():
         count = -1 if time < 0 else ranges.clock[min(time // _TICKS, len(ranges.clock) - 1)]
@@ -152,46 +160,6 @@ def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mappi
         if count not in most or sum(present.values()) > sum(most[count].values()):
             most[count] = present
     return tuple(most.items())
-
-
-@dataclass(frozen=True, slots=True)
-class _HeapRange:
-    """Part of the shared memory that is taken for a while.
-
-    Attributes:
-        begin, end: ticks, `end` included.
-        use: what for.
-        num_bytes: how much.
-        place: the byte of the shared memory at which it begins.
-    """
-
-    begin: int
-    end: int
-    use: Use
-    num_bytes: int
-    place: int
-
-
-def _over_time(ranges: Sequence[_HeapRange]) -> Iterator[tuple[int, dict[Use, int]]]:
-    """Every time at which something changes, with what is taken from then on. What is lost to gaps is lost all the time."""
-    changes: dict[int, dict[Use, int]] = {}
-    for room in ranges:
-        # One tick after the end: ranges include it.
-        for time, change in ((room.begin, room.num_bytes), (room.end + 1, -room.num_bytes)):
-            at = changes.setdefault(time, {})
-            at[room.use] = at.get(room.use, 0) + change
-    present = dict.fromkeys(Use, 0)
-    history: list[tuple[int, dict[Use, int]]] = []
-    for time in sorted(changes):
-        for use, change in changes[time].items():
-            present[use] += change
-        history.append((time, dict(present)))
-    # What is lost to gaps between buffers is memory that nothing else can use.
-    most = max((sum(uses.values()) for _, uses in history), default=0)
-    gaps = max(max((room.place + room.num_bytes for room in ranges), default=0) - most, 0)
-    for time, uses in history:
-        uses[Use.TRANSIENTS] += gaps
-        yield time, uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,23 +172,43 @@ class _ArrayRange:
     use: Use
 
 
+def _over_time(ranges: Sequence[tuple[_ArrayRange, int]], height: int) -> Iterator[tuple[int, dict[Use, int]]]:
+    """Every time at which something changes, with what is taken from then on. What is lost to gaps is lost all the time.
+
+    Args:
+        ranges: arrays in the shared memory, with their bytes.
+        height: bytes of the shared memory.
+    """
+    changes: dict[int, dict[Use, int]] = {}
+    for span, num_bytes in ranges:
+        # One tick after the end: ranges include it.
+        for time, change in ((span.begin, num_bytes), (span.end + 1, -num_bytes)):
+            at = changes.setdefault(time, {})
+            at[span.use] = at.get(span.use, 0) + change
+    present = dict.fromkeys(Use, 0)
+    history: list[tuple[int, dict[Use, int]]] = []
+    for time in sorted(changes):
+        for use, change in changes[time].items():
+            present[use] += change
+        history.append((time, dict(present)))
+    # What is lost to gaps between buffers is memory that nothing else can use.
+    gaps = max(height - max((sum(uses.values()) for _, uses in history), default=0), 0)
+    for time, uses in history:
+        uses[Use.TRANSIENTS] += gaps
+        yield time, uses
+
+
 class _LiveRanges:
     """When arrays are there, in ticks of the kernels of a program."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, backend: Backend) -> None:
         self.timeline = timeline
-        self.instructions = Instructions(timeline)
-        number = self.instructions.number
-        self.results = [number[value] for value in timeline.outputs if value[0] != LITERAL]
-        write_shared_constants(self.instructions, self.results)
-        self.kernels = kernels_of(self.instructions, self.results)
-        self.inputs = [number[value] for value in timeline.inputs]
-        self.replaced = {
-            self.inputs[argument]: number[timeline.outputs[result]]
-            for result, argument in timeline.graph.aliases
-            if timeline.outputs[result][0] != LITERAL
-        }
-        self.copied = copied_arguments(self.kernels, self.replaced)
+        step = backend.compiled(timeline)
+        self.sizes, self.number, self.kernels = step.sizes, step.number, step.kernels
+        self.fixed, self.copied = step.fixed, step.copied
+        self.results = results_of(timeline, self.number)
+        self.inputs = [self.number[value] for value in timeline.inputs]
+        self.replaced = replaced_by(timeline, self.number)
         self.rank = {array: kernel.rank for kernel in self.kernels for array in kernel.writes}
         self.begin, self.end = self._ticks()
         # The second tick of the kernel: by then the operand that it is written over is gone.
@@ -263,15 +251,15 @@ class _LiveRanges:
                 continue
             entering = [value for entry in loop.enter if entry in happens for value in happens[entry].reads]
             leaving = [value for entry in loop.leave if entry in happens for value in happens[entry].writes]
-            for array in map(self.instructions.number.__getitem__, entering):
+            for array in map(self.number.__getitem__, entering):
                 end[array] = max(end[array], *times)
-            for array in map(self.instructions.number.__getitem__, leaving):
+            for array in map(self.number.__getitem__, leaving):
                 begin[array] = min(begin[array], *times)
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
         """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""
         # Two results cannot be written over one operand, so it is taken after the first.
-        taken = {*self.inputs} | self.instructions.rigid | reusing
+        taken = {*self.inputs} | self.fixed | reusing
         operand_of: dict[int, int] = {}
         for number, kernel in enumerate(self.kernels):
             for operand, result in self._in_place_candidates(number, kernel):
@@ -285,13 +273,11 @@ class _LiveRanges:
 
     def _in_place_candidates(self, number: int, kernel: Kernel) -> Iterator[tuple[int, int]]:
         """Operands of a kernel without later readers, and the result that may be written over any of them."""
-        root = kernel.roots[0]
-        if len(kernel.roots) == 1 and (root.elementwise or root.in_place):
-            (result,) = root.writes
-            size = self.instructions.arrays[result].num_bytes
+        if kernel.overwrites:
+            (result,) = kernel.writes
             for operand in sorted(kernel.reads):
                 # Only at the last reader, and only a result of the same size, can take the operand's place.
-                if self.end[operand] == _TICKS * number and self.instructions.arrays[operand].num_bytes == size:
+                if self.end[operand] == _TICKS * number and self.sizes[operand] == self.sizes[result]:
                     yield operand, result
 
     @cached_property
@@ -306,14 +292,14 @@ class _LiveRanges:
 
     def _reusing(self) -> set[int]:
         """Arrays that are where an argument was, or where a result will be; of copies the arguments."""
-        sizes = [array.num_bytes for array in self.instructions.arrays]
+        sizes = self.sizes
         over: dict[int, list[int]] = {}
         read: dict[int, int] = {}
         for number, kernel in enumerate(self.kernels):
             for array in kernel.reads:
                 read[array] = min(read.get(array, kernel.rank), kernel.rank)
             for operand, result in self._in_place_candidates(number, kernel):
-                if operand not in self.instructions.rigid:
+                if operand not in self.fixed:
                     over.setdefault(result, []).append(operand)
 
         def live_array(array: int) -> LiveArray:
@@ -340,33 +326,29 @@ class _LiveRanges:
 
     def arrays(self) -> Iterator[_ArrayRange]:
         """All arrays."""
-        graph, number = self.timeline.graph, self.instructions.number
+        graph, number = self.timeline.graph, self.number
         roles = {
             number[value]: _ROLES[argument.role]
             for value, argument in zip(self.timeline.inputs, graph.inputs, strict=True)
         }
-        kept = self._activations()
+        saved = self._activations()
         for array, begin in self.begin.items():
-            use = roles.get(array, Use.ACTIVATIONS if array in kept else Use.TRANSIENTS)
+            use = roles.get(array, Use.ACTIVATIONS if array in saved else Use.TRANSIENTS)
             yield _ArrayRange(array, begin, self.end[array], use)
 
     def _activations(self) -> set[int]:
         """What is made of arguments and read by kernels that depend on the backward pass."""
         events = self.timeline.events
         late: set[int] = set()
-        kept: set[int] = set()
+        saved: set[int] = set()
         for kernel in self.kernels:
-            backward = any(
-                operator is not None and operator.backward
-                for root in kernel.roots
-                for operator in (events[root.event].operator,)
-            )
+            operators = (events[root.event].operator for root in kernel.roots)
+            backward = any(operator is not None and operator.backward for operator in operators)
             # Rearranging a stored activation early does not make the activation itself late.
-            rearranges = all(root.kind is Kind.LOOP and not root.elementwise for root in kernel.roots)
-            if not kernel.reads.isdisjoint(late) or (backward and not rearranges):
+            if not kernel.reads.isdisjoint(late) or (backward and not kernel.rearranges):
                 late |= kernel.writes
-                kept |= kernel.reads - late
-        return kept
+                saved |= kernel.reads - late
+        return saved
 
     @cached_property
     def own(self) -> frozenset[int]:
@@ -376,7 +358,7 @@ class _LiveRanges:
     @cached_property
     def held_bytes(self) -> int:
         """Bytes of the arguments."""
-        return sum(self.instructions.arrays[array].num_bytes for array in {*self.inputs})
+        return sum(self.sizes[array] for array in {*self.inputs})
 
     def over_time(self) -> Iterator[tuple[int, dict[Use, int]]]:
         """Memory of one device from the start on, by use, at every tick at which it changes."""
@@ -384,14 +366,14 @@ class _LiveRanges:
         for array in self.arrays():
             if array.array in self.own and array.array not in self.replaced.values():
                 # A result that replaces an argument is in the argument's buffer, which is counted already.
-                held[array.use] += self.instructions.arrays[array.array].num_bytes
+                held[array.use] += self.sizes[array.array]
         yield -1, held
-        for time, shared in _over_time(self._heap_ranges()):
+        for time, shared in _over_time(*self._heap()):
             yield time, {use: held[use] + shared[use] for use in Use}
 
-    def _heap_ranges(self) -> list[_HeapRange]:
-        """What is in the shared memory; arrays that are written over each other are in one place."""
-        size = [array.num_bytes for array in self.instructions.arrays]
+    def _heap(self) -> tuple[list[tuple[_ArrayRange, int]], int]:
+        """Arrays in the shared memory with their bytes, and its size; what is written over another array is in the same place."""
+        sizes = self.sizes
         reusing = self._reusing()
         over = self._in_place(reusing)
         chains: dict[int, list[_ArrayRange]] = {}
@@ -403,20 +385,19 @@ class _LiveRanges:
                     first = over[first]
                 chains.setdefault(first, []).append(array)
         # Empty arrays need no place.
-        groups = [(size[first], spans) for first, spans in chains.items() if size[first]]
-        groups += ((size[temporary_result.array], [temporary_result]) for temporary_result in self._temporary_results())
-        groups += ((size[copy], [replace(life, begin=0)]) for copy, life in self._copies.items() if copy not in reusing)
+        groups = [(sizes[first], spans) for first, spans in chains.items() if sizes[first]]
+        groups += ((sizes[result.array], [result]) for result in self._temporary_results())
+        groups += (
+            (sizes[copy], [replace(life, begin=0)]) for copy, life in self._copies.items() if copy not in reusing
+        )
         # XLA's order of buffers decides between equal sizes.
         groups.sort(key=lambda group: self.rank.get(group[1][0].array, 0))
         buffers = [
             HeapBuffer(tuple((span.begin // _TICKS * _TICKS, span.end) for span in spans), num_bytes)
             for num_bytes, spans in groups
         ]
-        return [
-            _HeapRange(span.begin, span.end, span.use, num_bytes, start)
-            for (num_bytes, spans), start in zip(groups, heap_offsets(buffers), strict=True)
-            for span in spans
-        ]
+        tops = (start + size for start, (size, _) in zip(heap_offsets(buffers), groups, strict=True))
+        return [(span, num_bytes) for num_bytes, spans in groups for span in spans], max(tops, default=0)
 
     def _temporary_results(self) -> Iterator[_ArrayRange]:
         """Results that cannot be written where they belong: their kernel reads the argument that is there."""
@@ -431,7 +412,7 @@ class _LiveRanges:
         """The operator that runs at a tick; -1 for the start."""
         if time < 0:
             return -1
-        kernel: Kernel = self.kernels[min(time // _TICKS, len(self.kernels) - 1)]
+        kernel = self.kernels[min(time // _TICKS, len(self.kernels) - 1)]
         # The last root: a combined all-reduce belongs to its last operator.
         last = self.timeline.events[kernel.roots[-1].event].position
         return min(last, len(self.timeline.graph.operators) - 1)

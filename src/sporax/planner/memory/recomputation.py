@@ -5,8 +5,8 @@ memory. The least time within a limit is wanted, and what a choice needs and tak
 with it.
 
 Method. The uniform choices that people make by hand (nothing, the attention of every block, everything, two more) are planned
-and priced first. Mixtures come from a knapsack over blocks: the least predicted time that saves at least so many bytes. How
-many bytes must be saved is bisected, since not all that a block saves is saved at the peak; each mixture is planned and priced
+and costed first. Mixtures come from a knapsack over blocks: the least predicted time that saves at least so many bytes. How
+many bytes must be saved is bisected, since not all that a block saves is saved at the peak; each mixture is planned and costed
 as a whole. The fastest choice that fits is taken, so it is never predicted to be slower than a uniform one that fits. In
 automatic parallelism planning is a search for shardings, which are so chosen together with what is computed again. Searches for
 choices that hardly fit would take longest and seldom win, so they give up soon; only where all did is the last one thorough.
@@ -60,7 +60,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RecomputeOutcome:
     """A step planned with one choice.
 
     Attributes:
@@ -73,7 +73,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RecomputeDecision:
     """A choice and what it was compared with.
 
     Attributes:
@@ -84,7 +84,7 @@ class Decision:
 
     levels: Levels
     limit_bytes: int
-    trials: Mapping[Levels, Outcome]
+    trials: Mapping[Levels, RecomputeOutcome]
 
     def notes(self, paths: Sequence[str]) -> list[str]:
         """Why it was chosen: what is computed again, and what the uniform choices would need and take.
@@ -105,10 +105,10 @@ class Decision:
         for level in Level:
             outcome = self.trials.get((level,) * len(self.levels))
             if outcome is not None and self.levels != (level,) * len(self.levels):
-                lines.append(f"recompute='auto', of every block {level.value}: {self._said(outcome)}")
+                lines.append(f"recompute='auto', of every block {level.value}: {self._report_of(outcome)}")
         return lines
 
-    def _said(self, outcome: Outcome) -> str:
+    def _report_of(self, outcome: RecomputeOutcome) -> str:
         if outcome.peak_bytes > self.limit_bytes:
             return f"{size_text(outcome.peak_bytes)} would not fit"
         return f"{size_text(outcome.peak_bytes)} and {outcome.seconds:.4g} s"
@@ -116,22 +116,22 @@ class Decision:
 
 def choose(
     savings: Sequence[Mapping[Level, Saving]],
-    evaluate: Callable[[Levels, bool], Outcome],
+    evaluate: Callable[[Levels, bool], RecomputeOutcome],
     limit_bytes: int,
     layout_is_free: bool = False,
-) -> Decision:
+) -> RecomputeDecision:
     """The fastest choice that fits.
 
     Args:
         savings: what the levels of each block save and cost, as far as they differ from nothing.
-        evaluate: plans and prices the step with one level per block; the flag says that a search may give up soon.
+        evaluate: plans and costs the step with one level per block; the flag says that a search may give up soon.
         limit_bytes: memory of one device.
         layout_is_free: planning searches for shardings, so a step that computes more may also be faster.
 
     Raises:
         SporaxRuntimeError: nothing fits, even if everything is computed again.
     """
-    trials: dict[Levels, Outcome] = {}
+    trials: dict[Levels, RecomputeOutcome] = {}
 
     def fits(levels: Levels) -> bool:
         if levels not in trials:
@@ -141,7 +141,7 @@ def choose(
     nothing = (Level.NOTHING,) * len(savings)
     # With a search for shardings, computing more again may allow faster shardings, so all uniform choices are tried.
     if fits(nothing) and not layout_is_free:
-        return Decision(nothing, limit_bytes, trials)
+        return RecomputeDecision(nothing, limit_bytes, trials)
     for level in Level:
         # Levels that no block can have are skipped; a block without the level keeps everything.
         if any(level in block for block in savings):
@@ -161,7 +161,7 @@ def choose(
         )
     # Of equally fast choices the smallest.
     best = min(fitting, key=lambda levels: (trials[levels].seconds, trials[levels].peak_bytes))
-    return Decision(best, limit_bytes, trials)
+    return RecomputeDecision(best, limit_bytes, trials)
 
 
 def _try_mixtures(savings: Sequence[Mapping[Level, Saving]], fits: Callable[[Levels], bool], missing: float) -> None:

@@ -21,11 +21,6 @@ PLAIN, WITH_OFFSET = "manual_split", "manual_split_with_offset"
 """MindSpore's names of the two attributes; the second one gives an offset with each number of rows."""
 ATTRIBUTES = (PLAIN, WITH_OFFSET)
 """Both of them, for callers that only ask whether there is one."""
-LOOKUPS = frozenset({"Gather", "SparseGatherV2", "EmbeddingLookup"})
-"""Operators that take a table and indices into it."""
-
-READERS = LOOKUPS | {"embedding"}
-"""These, and the one that takes indices first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +71,20 @@ def _plain(rows: Hashable) -> ManualSplit | None:
 
 def is_split(mark: OperatorMark) -> bool:
     """Whether the user splits the table of a lookup into parts."""
-    return mark.operator in LOOKUPS and (mark.get(PLAIN) is not None or mark.get(WITH_OFFSET) is not None)
+    # Only operators that take the table first read the attributes.
+    return mark.dims.table == 0 and any(mark.get(name) is not None for name in ATTRIBUTES)
 
 
 # ------------------------------------------------------------------------------------------------------------------ checks
 
 
-def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int]) -> dict[int, UnevenRows]:
+def check_splits(graph: OperatorGraph, num_devices: int, fixed: Collection[int]) -> dict[int, UnevenRows]:
     """Check all lookups with parts in a step.
 
     Args:
         graph: the step, with the shapes its user sees.
         num_devices: of the mesh.
-        given: numbers of the inputs that were made of values, not by an initializer.
+        fixed: numbers of the inputs that were made of values, not by an initializer.
 
     Returns:
         For each table, by its number among the tensors, its parts.
@@ -104,7 +100,7 @@ def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int])
         split = check_split(mark, shapes, num_devices)
         table = _source(graph, producers, operands[0])
         # Given values have a layout of their own in memory, which would have to be moved row by row.
-        if table is None or table in given:
+        if table is None or table in fixed:
             origin = "a Tensor" if table is None else "one made of values"
             raise SporaxRuntimeError(
                 f"For '{mark.where}', a table with '{_name(mark)}' must be a Parameter made by an initializer, as in "
@@ -136,18 +132,18 @@ def check_split(mark: OperatorMark, shapes: tuple[Shape, ...], num_devices: int)
     _demand(mark, bool(indices), "needs indices with at least 1 dimension", indices)
     fields = indices[-1]
     _demand(mark, table[0] >= fields, f"needs at least as many rows as the {fields} fields of the indices", table[0])
-    cut_table, cut_indices = _strategy(mark, (table, indices))
+    table_slices, index_slices = _strategy(mark, (table, indices))
     _demand(
         mark,
-        all(cut == 1 for cut in cut_indices[:-1]),
+        all(slices == 1 for slices in index_slices[:-1]),
         "allows a sharding of the last dimension of the indices only",
-        cut_indices,
+        index_slices,
     )
     _demand(
         mark,
-        cut_table[0] == cut_indices[-1] == parts,
+        table_slices[0] == index_slices[-1] == parts,
         f"has {parts} parts, so the rows of the table and the last dimension of the indices must be sharded into {parts}",
-        f"{cut_table[0]} and {cut_indices[-1]}",
+        f"{table_slices[0]} and {index_slices[-1]}",
     )
     _demand(mark, fields % parts == 0, f"has {parts} parts, which must divide the fields of the indices", fields)
     smallest = min(rows.rows)
@@ -157,7 +153,7 @@ def check_split(mark: OperatorMark, shapes: tuple[Shape, ...], num_devices: int)
         f"needs at least {fields // parts} rows in each part, one for each of its fields",
         smallest,
     )
-    used = parts * _product(cut_table[1:])
+    used = parts * _product(table_slices[1:])
     _demand(mark, used == num_devices, f"must use all {num_devices} devices: nothing may be computed repeatedly", used)
     return split
 
@@ -175,13 +171,13 @@ def _well_formed(mark: OperatorMark) -> ManualSplit:
 
 def _strategy(mark: OperatorMark, shapes: tuple[Shape, Shape]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The numbers of slices of table and indices."""
-    cuts = mark.in_strategy
-    if cuts is None:
+    strategies = mark.in_strategy
+    if strategies is None:
         _demand(mark, False, "needs a strategy, as in shard(((n, k), (1, n))): no search can choose one", None)
-    assert cuts is not None
-    entries = [cut for cut in cuts[:2] if isinstance(cut, tuple)]
+    assert strategies is not None
+    entries = [slices for slices in strategies[:2] if isinstance(slices, tuple)]
     fits = len(entries) == 2 and all(len(entry) == len(shape) for entry, shape in zip(entries, shapes, strict=True))
-    _demand(mark, fits, f"needs a strategy with one number per dimension of {shapes[0]} and {shapes[1]}", cuts)
+    _demand(mark, fits, f"needs a strategy with one number per dimension of {shapes[0]} and {shapes[1]}", strategies)
     return entries[0], entries[1]
 
 

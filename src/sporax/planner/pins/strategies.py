@@ -1,9 +1,9 @@
 """User strategies of the facade's operators, as placements.
 
-A strategy gives numbers of slices, or a Layout, for each named dimension of an operator (`operators.dimensions`). The
+A strategy gives numbers of slices, or a Layout, for each named dimension of an operator (`ir.operator_dims`). The
 numbers, in the order of the names, are the operator's device matrix: each takes the next axes of the mesh, and devices
 that are left over repeat the computation. Conditions that names cannot express (a slice must be taken whole, a window
-must not reach into the neighbour's part) are in `operators.constraints`.
+must not reach into the neighbour's part) are limits that the operator states with its dimensions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape, TensorSpec
+from sporax.ir.operator_dims import Dims, Names, StrategyEntry, is_undivided, lookup_axis
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.strategy import Strategy, strategy_text
-from sporax.planner.pins.constraints import check_limits
-from sporax.planner.pins.manual_split import LOOKUPS
-from sporax.planner.pins.operator_dims import Dims, Entry, Names, dims_of, is_whole, lookup_axis
+from sporax.planner.pins.operator_dims import check_limits, dims_of
 
 Named = Mapping[str, Axes]
 """For each named dimension the mesh axes that shard it."""
@@ -78,7 +77,7 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
         )
     sizes = dict(zip(dims.inputs[leader], shapes[leader], strict=True)) if shapes else {}
     batch = dims.batch or next(iter(sizes), "")
-    axes = _dividing(sizes[batch], mesh) if batch in sizes and not is_whole(batch) else ()
+    axes = _dividing(sizes[batch], mesh) if batch in sizes and not is_undivided(batch) else ()
     return [
         Placement(tuple(axes if name == batch and size > 1 else () for name, size in zip(argument, shape, strict=True)))
         for argument, shape in zip(dims.inputs, shapes, strict=True)
@@ -119,8 +118,8 @@ def on_devices(layout: Layout) -> Layout:
         stacklevel=2,
     )
     virtual = matrix.num_axes - 1
-    cuts = tuple(tuple(axis for axis in axes if axis != virtual) for axes in layout.cuts)
-    return Layout(DeviceMatrix(matrix.shape[:-1], matrix.names[:-1], matrix.ranks), cuts)
+    shardings = tuple(tuple(axis for axis in axes if axis != virtual) for axes in layout.shardings)
+    return Layout(DeviceMatrix(matrix.shape[:-1], matrix.names[:-1], matrix.ranks), shardings)
 
 
 def _dividing(size: int, mesh: DeviceMatrix) -> Axes:
@@ -145,21 +144,21 @@ def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: D
         named = _from_layouts(mark, entries, mesh)
     else:
         named = _from_numbers(mark, dims, entries, mesh)
-    cuts = [
+    counts = [
         tuple(num_parts(mesh, named.get(name, ())) if size > 1 else 1 for name, size in zip(names, shape, strict=True))
         for names, shape in zip(dims.inputs, shapes, strict=True)
     ]
-    check_limits(mark, shapes, cuts, mesh.num_devices)
+    check_limits(mark, shapes, counts, mesh.num_devices)
     return named
 
 
-def _entries(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape]) -> tuple[Entry, ...]:
+def _entries(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape]) -> tuple[StrategyEntry, ...]:
     """What each entry of the strategy is about."""
     strategy = mark.in_strategy or ()
     if dims.entries is not None:
         entries = dims.entries[: len(strategy)]  # the last ones are of scalars, which may be left out
     else:
-        entries = tuple(Entry(names, shape) for names, shape in zip(dims.inputs, shapes, strict=True))
+        entries = tuple(StrategyEntry(names, shape) for names, shape in zip(dims.inputs, shapes, strict=True))
     if len(strategy) != len(entries):
         raise SporaxRuntimeError(
             f"For '{mark.where}', the strategy must have one entry for each of the {len(entries)} tensors, but got "
@@ -179,26 +178,26 @@ def device_matrix_of(mark: OperatorMark, specs: Sequence[TensorSpec], num_device
         return layouts[0].device_matrix.device_shape
     shapes = [spec.shape for spec in specs]
     dims = dims_of(mark, shapes)
-    cuts = _numbered_cuts(mark, _entries(mark, dims, shapes), num_devices)
-    matrix = [cuts.get(name, 1) for name in _order(dims, _entries(mark, dims, shapes))]
+    counts = _slice_counts(mark, _entries(mark, dims, shapes), num_devices)
+    matrix = [counts.get(name, 1) for name in _order(dims, _entries(mark, dims, shapes))]
     # What the strategy leaves over repeats the computation.
     rest = num_devices // math.prod(matrix)
-    return (rest, *matrix) if _repeats_left(mark, dims, cuts) else (*matrix, rest)
+    return (rest, *matrix) if _repeats_left(mark, dims, counts) else (*matrix, rest)
 
 
-def _from_numbers(mark: OperatorMark, dims: Dims, entries: Sequence[Entry], mesh: DeviceMatrix) -> Named:
-    cuts = _numbered_cuts(mark, entries, mesh.num_devices)
+def _from_numbers(mark: OperatorMark, dims: Dims, entries: Sequence[StrategyEntry], mesh: DeviceMatrix) -> Named:
+    counts = _slice_counts(mark, entries, mesh.num_devices)
     order = _order(dims, entries)
-    axes = _spread(mark.where, [cuts.get(name, 1) for name in order], mesh, _repeats_left(mark, dims, cuts))
+    axes = _spread(mark.where, [counts.get(name, 1) for name in order], mesh, _repeats_left(mark, dims, counts))
     return dict(zip(order, axes, strict=True))
 
 
-def _order(dims: Dims, entries: Sequence[Entry]) -> list[str]:
+def _order(dims: Dims, entries: Sequence[StrategyEntry]) -> list[str]:
     """The named dimensions in the order in which they take axes."""
     return [*dict.fromkeys((*dims.order, *(name for entry in entries for name in entry.names)))]
 
 
-def _numbered_cuts(mark: OperatorMark, entries: Sequence[Entry], num_devices: int) -> dict[str, int]:
+def _slice_counts(mark: OperatorMark, entries: Sequence[StrategyEntry], num_devices: int) -> dict[str, int]:
     """Into how many slices each named dimension is sharded."""
     where, strategy = mark.where, mark.in_strategy or ()
     if not all(isinstance(entry, tuple) for entry in strategy):
@@ -207,32 +206,32 @@ def _numbered_cuts(mark: OperatorMark, entries: Sequence[Entry], num_devices: in
         )
     numbers: tuple[tuple[int, ...], ...] = strategy  # type: ignore[assignment]  # checked just above
     Strategy(numbers).check(where, [entry.sizes for entry in entries], num_devices)
-    cuts: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for position, (entry, slices) in enumerate(zip(entries, numbers, strict=True)):
         for dim, (name, size, parts) in enumerate(zip(entry.names, entry.sizes, slices, strict=True)):
-            _check_cut(where, strategy, (position, dim), name, parts, size, cuts)
-    return cuts
+            _check_slices(where, strategy, (position, dim), name, parts, size, counts)
+    return counts
 
 
-def _check_cut(
-    where: str, strategy: object, place: tuple[int, int], name: str, parts: int, size: int, cuts: dict[str, int]
+def _check_slices(
+    where: str, strategy: object, place: tuple[int, int], name: str, parts: int, size: int, counts: dict[str, int]
 ) -> None:
     """Note the sharding of one dimension; it must agree with what is known of its name."""
     tensor, dim = place
-    if is_whole(name) and parts != 1:
+    if is_undivided(name) and parts != 1:
         raise SporaxRuntimeError(
             f"For '{where}', dimension {dim} of tensor {tensor} must stay whole (1 slice), but got {parts} in {strategy}."
         )
     if size == 1:
         return  # stretched to the other tensor's size, however that is sharded
-    if cuts.setdefault(name, parts) != parts:
+    if counts.setdefault(name, parts) != parts:
         raise SporaxRuntimeError(
             f"For '{where}', tensors must have equal shardings along a dimension they share, but dimension {dim} of tensor "
-            f"{tensor} is sharded into {parts} and another into {cuts[name]}: {strategy}."
+            f"{tensor} is sharded into {parts} and another into {counts[name]}: {strategy}."
         )
 
 
-def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatrix) -> Named:
+def _from_layouts(mark: OperatorMark, entries: Sequence[StrategyEntry], mesh: DeviceMatrix) -> Named:
     where, strategy = mark.where, mark.in_strategy or ()
     if not all(isinstance(entry, Layout) for entry in strategy):
         raise SporaxRuntimeError(
@@ -249,7 +248,7 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatr
     for number, (entry, layout) in enumerate(zip(entries, layouts, strict=True)):
         placement = layout_placement(where, number, layout, entry.sizes, mesh)
         for dim, (name, size, axes) in enumerate(zip(entry.names, entry.sizes, placement.dims, strict=True)):
-            if is_whole(name) and axes:
+            if is_undivided(name) and axes:
                 raise SporaxRuntimeError(
                     f"For '{where}', dimension {dim} of tensor {number} must stay whole (1 slice), but got "
                     f"{num_parts(mesh, axes)} in {layout}."
@@ -264,7 +263,7 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatr
     return named
 
 
-def _check_disjoint(where: str, entries: Sequence[Entry], named: Named, mesh: DeviceMatrix) -> None:
+def _check_disjoint(where: str, entries: Sequence[StrategyEntry], named: Named, mesh: DeviceMatrix) -> None:
     """Different dimensions of the operator are sharded along different axes."""
     owner: dict[int, str] = {}
     for name, axes in named.items():
@@ -280,13 +279,13 @@ def _check_disjoint(where: str, entries: Sequence[Entry], named: Named, mesh: De
 # -------------------------------------------------------------------------------------------------- the device matrix
 
 
-def _repeats_left(mark: OperatorMark, dims: Dims, cuts: Mapping[str, int]) -> bool:
+def _repeats_left(mark: OperatorMark, dims: Dims, counts: Mapping[str, int]) -> bool:
     """A lookup in a table that is sharded where indices point has its repetition at the left of the device matrix."""
-    if mark.operator not in LOOKUPS:
+    if mark.dims.table != 0:
         return False
     # MindSpore puts the repetition at the left for these lookups; the order decides which ranks hold which slice.
     table: Names = dims.inputs[0]
-    return bool(table) and cuts.get(table[lookup_axis(mark, len(table))], 1) > 1
+    return bool(table) and counts.get(table[lookup_axis(mark, len(table))], 1) > 1
 
 
 def _spread(where: str, matrix: Sequence[int], mesh: DeviceMatrix, repeat_left: bool) -> list[Axes]:

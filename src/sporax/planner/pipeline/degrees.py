@@ -3,7 +3,7 @@
 Problem: more stages mean less communication inside a stage and more waiting; micro batches and memory depend on both.
 
 Method: every combination is tried: stages S that divide the devices, data x model of the devices of a stage, and micro
-batches. The chain of blocks is cut by the exact dynamic program (`partition`), and one 1F1B step is simulated. Inside a
+batches. The chain of blocks is divided by the exact dynamic program (`partition`), and one 1F1B step is simulated. Inside a
 stage work is divided evenly; data parallelism adds one all-reduce of the gradients per step, model parallelism four
 all-reduces of a block's result per micro batch, both as rings.
 
@@ -104,31 +104,31 @@ def _numbers(
             + _COLLECTIVES * _ring_seconds(block.sent_bytes * scale / data, model, link),
             sent_bytes=block.sent_bytes * scale / data,
             state_bytes=block.state_bytes / model,
-            kept_bytes=block.kept_bytes * scale / (data * model),
+            saved_bytes=block.saved_bytes * scale / (data * model),
         )
         for block in blocks
     ]
     try:
-        cut = partition(inside, stages, micro, memory)
-    except SporaxRuntimeError:  # no cut fits the memory
+        division = partition(inside, stages, micro, memory)
+    except SporaxRuntimeError:  # no partition fits the memory
         return None
-    ends = (*cut.starts[1:], len(inside))
+    ends = (*division.starts[1:], len(inside))
     chunks = {
         (stage, 0): ChunkCosts(
             # A backward pass does about twice the arithmetic of a forward pass: gradients of inputs and of weights.
             {TaskKind.FORWARD: seconds / 3, TaskKind.BACKWARD: seconds * 2 / 3},
             sent_bytes=inside[end - 1].sent_bytes,
         )
-        for stage, (seconds, end) in enumerate(zip(cut.seconds, ends, strict=True))
+        for stage, (seconds, end) in enumerate(zip(division.seconds, ends, strict=True))
     }
     costs = PipelineCosts(chunks, {}, link.alpha_seconds, link.bandwidth)
     weights = max(
         sum(block.state_bytes for block in inside[start:end]) * _WEIGHTS_OF_STATE
-        for start, end in zip(cut.starts, ends, strict=True)
+        for start, end in zip(division.starts, ends, strict=True)
     )
     # Gradients are reduced once per step, after the pipeline has drained; the slowest stage counts.
     seconds = simulate(generate("1f1b", stages, micro), costs).seconds + _ring_seconds(weights, data, link)
-    return Numbers(stages, micro, data, model, seconds, max(cut.peak_bytes))
+    return Numbers(stages, micro, data, model, seconds, max(division.peak_bytes))
 
 
 def _ring_seconds(num_bytes: float, members: int, link: Link) -> float:

@@ -138,7 +138,7 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
     finished: dict[Task, int] = {}
     stages: list[list[Task]] = [[] for _ in range(num_stages)]
     following = {(*place, kind): 0 for place in route for kind in (F, I, W)}
-    kept = [0] * num_stages
+    stored = [0] * num_stages
     # Three tasks per micro batch and place: F, I and W.
     total, now = 3 * num_micro * len(route), 0
 
@@ -150,7 +150,7 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
             sources = [Task(*route[place - 1], task.micro, F)] if place else []
             # The last room is for the later chunk: without it the micro batches that are kept can never go back.
             room = limit if task.chunk == 1 else limit - 1
-            if kept[task.stage] >= room:
+            if stored[task.stage] >= room:
                 return False
         elif task.kind is I:
             sources = [Task(task.stage, task.chunk, task.micro, F)]
@@ -175,7 +175,7 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
             following[task.stage, task.chunk, task.kind] += 1
             finished[task] = now + 1
             # A micro batch is kept from its forward task until the gradients of its weights are done.
-            kept[task.stage] += {F: 1, W: -1}.get(task.kind, 0)
+            stored[task.stage] += {F: 1, W: -1}.get(task.kind, 0)
         now += 1
     return stages
 
@@ -238,9 +238,9 @@ def _straight(num_stages: int, num_chunks: int = 1) -> Route:
 
 def _finished(name: str, num_micro: int, route: Route, stages: Sequence[Sequence[Task]]) -> PipelineSchedule:
     """With gradient reduction and update at the end of every stage, and with transfers."""
-    whole = []
+    complete = []
     for stage, tasks in enumerate(stages):
         chunks = sorted(chunk for place, chunk in route if place == stage)
         end = [Task(stage, chunk, -1, kind) for chunk in chunks for kind in (TaskKind.REDUCE, TaskKind.UPDATE)]
-        whole.append((*tasks, *end))
-    return with_transfers(PipelineSchedule(name, num_micro, route, tuple(whole)))
+        complete.append((*tasks, *end))
+    return with_transfers(PipelineSchedule(name, num_micro, route, tuple(complete)))

@@ -14,7 +14,7 @@ from sporax.ir.pipeline_schedule import PipelineSchedule, Task
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
 
 
-class Event(NamedTuple):
+class TaskEvent(NamedTuple):
     """A task starts, or its results are sent.
 
     Attributes:
@@ -26,7 +26,7 @@ class Event(NamedTuple):
     starts: bool
 
 
-def linear_order(schedule: PipelineSchedule) -> list[Event]:
+def linear_order(schedule: PipelineSchedule) -> list[TaskEvent]:
     """The events of all micro batches.
 
     Raises:
@@ -35,7 +35,7 @@ def linear_order(schedule: PipelineSchedule) -> list[Event]:
     outcome = simulate(schedule, uniform_costs(schedule))
     # Reductions and updates happen inside a stage and send nothing to other stages.
     tasks = [task for task in schedule if task.micro >= 0]
-    timed = [(outcome.start[task], True, -task.stage, Event(task, True)) for task in tasks]
+    timed = [(outcome.start[task], True, -task.stage, TaskEvent(task, True)) for task in tasks]
     # At one time: sends first (False sorts before True), and later stages before earlier ones.
-    timed += [(outcome.end[task], False, -task.stage, Event(task, False)) for task in tasks]
+    timed += [(outcome.end[task], False, -task.stage, TaskEvent(task, False)) for task in tasks]
     return [event for *_, event in sorted(timed, key=lambda entry: entry[:3])]

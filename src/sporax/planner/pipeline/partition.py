@@ -1,15 +1,15 @@
-"""Stages for a chain of blocks: where to cut it, so that the slowest stage is as quick as possible.
+"""Stages for a chain of blocks: the partition whose slowest stage is as quick as possible.
 
 Problem: the step time of a pipeline is governed by its slowest stage, and the memory of a stage depends on its place: stage
 s of S keeps the activations of S - s micro batches under 1F1B.
 
-Method: the best cut of a chain is the one with the smallest maximum; among these, the one that sends the fewest bytes.
+Method: the best partition of a chain is the one with the smallest maximum; among these, the one that sends the fewest bytes.
 Dynamic programming over (stages, blocks) finds it exactly in O(stages * blocks^2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -25,14 +25,14 @@ class Block:
         seconds: of its forward and backward pass for one micro batch.
         sent_bytes: of what the next block reads.
         state_bytes: weights, gradients and optimizer state per device.
-        kept_bytes: what one micro batch keeps for the backward pass per device.
+        saved_bytes: what one micro batch keeps for the backward pass per device.
     """
 
     name: str
     seconds: float
     sent_bytes: float = 0.0
     state_bytes: float = 0.0
-    kept_bytes: float = 0.0
+    saved_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Partition:
     Attributes:
         starts: the first block of every stage.
         seconds: per stage, for one micro batch.
-        sent_bytes: over all cuts, for one micro batch.
+        sent_bytes: between all stages, for one micro batch.
         peak_bytes: per stage.
     """
 
@@ -56,8 +56,12 @@ class Partition:
         return sum(start <= block for start in self.starts) - 1
 
 
+_Beginning = tuple[float, float, tuple[int, ...]]
+"""Of the best first stages up to some block: slowest stage, bytes sent, starts."""
+
+
 def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_bytes: float | None = None) -> Partition:
-    """The best cut of a chain into stages of at least one block each.
+    """The best partition of a chain into stages of at least one block each.
 
     Args:
         blocks: the chain.
@@ -66,7 +70,7 @@ def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_b
         memory_bytes: of one device; None for any.
 
     Raises:
-        SporaxRuntimeError: fewer blocks than stages, or no cut fits the memory.
+        SporaxRuntimeError: fewer blocks than stages, or no partition fits the memory.
     """
     count = len(blocks)
     if count < num_stages:
@@ -74,41 +78,38 @@ def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_b
             f"For 'auto_pipeline', there must be at least one block for each of the {num_stages} stages, but there are {count}."
         )
     # Prefix sums: the cost of any run of blocks is one subtraction.
-    time, state, kept = (
+    time, state, saved = (
         [0.0, *accumulate(values)]
-        for values in zip(*((block.seconds, block.state_bytes, block.kept_bytes) for block in blocks), strict=True)
+        for values in zip(*((block.seconds, block.state_bytes, block.saved_bytes) for block in blocks), strict=True)
     )
 
     def peak(stage: int, first: int, end: int) -> float:
         # 1F1B: the first stage keeps most, and never more than there are micro batches.
         micros = min(num_micro, num_stages - stage)
-        return float(state[end] - state[first] + micros * (kept[end] - kept[first]))
+        return float(state[end] - state[first] + micros * (saved[end] - saved[first]))
 
-    # Per number of stages so far, and per block where the next one begins: slowest stage, bytes sent, starts.
-    best: list[dict[int, tuple[float, float, tuple[int, ...]]]] = [{0: (0.0, 0.0, ())}]
+    def ends(stage: int, first: int) -> Iterator[int]:
+        # Enough blocks must be left for one in each later stage.
+        possible = [count] if stage == num_stages - 1 else range(first + 1, count - (num_stages - stage - 1) + 1)
+        return (end for end in possible if memory_bytes is None or peak(stage, first, end) <= memory_bytes)
+
+    best: dict[int, _Beginning] = {0: (0.0, 0.0, ())}
     for stage in range(num_stages):
-        following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
-        for first, (slowest, sent, starts) in best[-1].items():
-            ends: Sequence[int] = (
-                # Enough blocks must be left for one in each later stage.
-                [count] if stage == num_stages - 1 else range(first + 1, count - (num_stages - stage - 1) + 1)
-            )
-            for end in ends:
-                if memory_bytes is not None and peak(stage, first, end) > memory_bytes:
-                    continue
+        following: dict[int, _Beginning] = {}
+        for first, (slowest, sent, starts) in best.items():
+            for end in ends(stage, first):
                 more = blocks[end - 1].sent_bytes if end < count else 0.0
-                # Tuples compare in order: time first, then bytes, then the cut itself, so that the result is
+                # Tuples compare in order: time first, then bytes, then the partition itself, so that the result is
                 # reproducible.
                 candidate = (max(slowest, time[end] - time[first]), sent + more, (*starts, first))
-                if end not in following or candidate < following[end]:
-                    following[end] = candidate
-        best.append(following)
-    if count not in best[-1]:
+                following[end] = min(candidate, following.get(end, candidate))
+        best = following
+    if count not in best:
         raise SporaxRuntimeError(
             f"For 'auto_pipeline', some cut into {num_stages} stages must fit into the memory of a device, "
             f"{memory_bytes:.3g} bytes, but none does."
         )
-    _, sent, starts = best[-1][count]
+    _, sent, starts = best[count]
     last = (*starts[1:], count)
     return Partition(
         starts,

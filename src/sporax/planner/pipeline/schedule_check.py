@@ -62,10 +62,10 @@ def _check_complete(schedule: PipelineSchedule) -> None:
             if TaskKind.FORWARD not in have:
                 raise _error(schedule, f"{Task(stage, chunk, micro, TaskKind.FORWARD)} is missing")
             backward = have - {TaskKind.FORWARD}
-            whole, halves = {TaskKind.BACKWARD}, {TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT}
+            full, halves = {TaskKind.BACKWARD}, {TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT}
             # Either one backward task or both halves: with one half alone gradients of inputs or of weights are
             # missing.
-            if trains and backward not in (whole, halves):
+            if trains and backward not in (full, halves):
                 names = [Task(stage, chunk, micro, kind).text for kind in sorted(have, key=lambda kind: kind.value)]
                 raise _error(
                     schedule,
@@ -81,10 +81,10 @@ def _check_complete(schedule: PipelineSchedule) -> None:
 def _check_order(schedule: PipelineSchedule) -> None:
     """Inside a stage a task must come after what it needs of the same stage."""
     for tasks in schedule.stages:
-        places = {task: place for place, task in enumerate(tasks)}
+        positions = {task: place for place, task in enumerate(tasks)}
         for task in tasks:
             for source in schedule.waits_for(task):
-                if source.stage == task.stage and places[source] > places[task]:
+                if source.stage == task.stage and positions[source] > positions[task]:
                     raise _error(schedule, f"{task} must come after {source}, but it comes before it")
 
 

@@ -27,7 +27,7 @@ class ChunkCosts:
 
     Attributes:
         seconds: by kind; kinds that are not there take no time. ``BACKWARD`` defaults to the sum of its two halves.
-        kept_bytes: what one forward task keeps until the backward pass.
+        saved_bytes: what one forward task keeps until the backward pass.
         weight_bytes: the share of it that is kept until the gradients of weights are computed, where that is a task.
         sent_bytes: of the result that goes to the next chunk, and of its gradient on the way back.
         working_bytes: by kind, the most that a task has on top of what is there when it starts; of a forward task what it
@@ -35,7 +35,7 @@ class ChunkCosts:
     """
 
     seconds: Mapping[TaskKind, float]
-    kept_bytes: float = 0.0
+    saved_bytes: float = 0.0
     weight_bytes: float = 0.0
     sent_bytes: float = 0.0
     working_bytes: Mapping[TaskKind, float] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class StageOutcome:
         span_seconds: from the start of its first task to the end of its last.
         bubble_share: share of the whole step in which it waits.
         peak_bytes: of memory per device.
-        peak_kept: most micro batches, of all its chunks, kept at a time.
+        peak_saved: most micro batches, of all its chunks, kept at a time.
         sent_bytes: that it sends to other stages per step.
     """
 
@@ -81,7 +81,7 @@ class StageOutcome:
     span_seconds: float
     bubble_share: float
     peak_bytes: float
-    peak_kept: int
+    peak_saved: int
     sent_bytes: float
 
 
@@ -147,7 +147,7 @@ class _Clock:
         return self.end[task]
 
     def _run(self) -> None:
-        schedule, places = self.schedule, [0] * self.schedule.num_stages
+        schedule, positions = self.schedule, [0] * self.schedule.num_stages
         free = [0.0] * schedule.num_stages
         # By direction: links are full duplex.
         link_free: dict[tuple[int, int], float] = {}
@@ -155,13 +155,13 @@ class _Clock:
         while left:
             ready = []
             for stage, tasks in enumerate(schedule.stages):
-                if places[stage] < len(tasks):
-                    sources = schedule.waits_for(tasks[places[stage]])
+                if positions[stage] < len(tasks):
+                    sources = schedule.waits_for(tasks[positions[stage]])
                     if all(source in self.end for source in sources):
                         arrived = max((self.end[source] for source in sources), default=0.0)
                         # Before transfers: enough to choose the next event, and the link's own time must not be booked
                         # yet.
-                        ready.append((max(free[stage], arrived), stage, tasks[places[stage]], sources))
+                        ready.append((max(free[stage], arrived), stage, tasks[positions[stage]], sources))
             if not ready:
                 with_transfers(schedule)  # says which tasks wait for each other
             # The earliest first, so that links are booked in the order of time.
@@ -170,7 +170,7 @@ class _Clock:
             begin = max([free[stage], *arrivals])
             self.start[task] = begin
             free[stage] = self.end[task] = begin + self.costs.chunks[task.stage, task.chunk].of(task.kind)
-            places[stage] += 1
+            positions[stage] += 1
             left -= 1
 
     def _arrival(self, source: Task, task: Task, link_free: dict[tuple[int, int], float]) -> float:
@@ -208,23 +208,23 @@ def _stage_outcome(
 
 def _peak(tasks: Iterable[Task], costs: PipelineCosts) -> tuple[float, int]:
     """Most bytes, and most micro batches, that forward tasks keep for backward tasks at a time."""
-    kept = peak = 0.0
+    saved = peak = 0.0
     count = most = 0
     for task in tasks:
         chunk = costs.chunks[task.stage, task.chunk]
         # Working memory comes on top of what is kept when the task starts.
-        peak = max(peak, kept + chunk.working_bytes.get(task.kind, 0.0))
+        peak = max(peak, saved + chunk.working_bytes.get(task.kind, 0.0))
         if task.kind is TaskKind.FORWARD:
-            kept, count = kept + chunk.kept_bytes, count + 1
+            saved, count = saved + chunk.saved_bytes, count + 1
         # What a forward task keeps is counted at its end, before its own backward task can free it.
-        peak, most = max(peak, kept), max(most, count)
+        peak, most = max(peak, saved), max(most, count)
         if task.kind is TaskKind.BACKWARD:
-            kept, count = kept - chunk.kept_bytes, count - 1
+            saved, count = saved - chunk.saved_bytes, count - 1
         elif task.kind is TaskKind.BACKWARD_INPUT:
             # With separate gradients of weights, their inputs are kept until those are computed.
-            kept -= chunk.kept_bytes - chunk.weight_bytes
+            saved -= chunk.saved_bytes - chunk.weight_bytes
         elif task.kind is TaskKind.BACKWARD_WEIGHT:
-            kept, count = kept - chunk.weight_bytes, count - 1
+            saved, count = saved - chunk.weight_bytes, count - 1
     return peak, most
 
 
@@ -237,5 +237,5 @@ def uniform_costs(
         TaskKind.BACKWARD_INPUT: backward_input,
         TaskKind.BACKWARD_WEIGHT: backward_weight,
     }
-    chunk = ChunkCosts(seconds, kept_bytes=1.0, weight_bytes=0.5, sent_bytes=1.0)
+    chunk = ChunkCosts(seconds, saved_bytes=1.0, weight_bytes=0.5, sent_bytes=1.0)
     return PipelineCosts(dict.fromkeys(schedule.route, chunk))

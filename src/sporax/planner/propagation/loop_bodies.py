@@ -24,19 +24,19 @@ SCALAR = Placement(())
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Fixed:
     """What a search has decided of a graph, by position of the operator.
 
     Attributes:
-        cuts: how operators are sharded.
+        assignments: how operators are sharded.
         control: plans of loops and branches, which place their bodies' arguments and results.
         bodies: what it has decided of their bodies.
         shared: tensors that are brought somewhere once, for several readers, by number of the tensor.
     """
 
-    cuts: Mapping[int, Assignment] = field(default_factory=dict)
+    assignments: Mapping[int, Assignment] = field(default_factory=dict)
     control: Mapping[int, OperatorPlan] = field(default_factory=dict)
-    bodies: Mapping[int, tuple[Given, ...]] = field(default_factory=dict)
+    bodies: Mapping[int, tuple[Fixed, ...]] = field(default_factory=dict)
     shared: Mapping[int, Resharding] = field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ class PlanBody(Protocol):
         arguments: MaybePlacements,
         outputs: MaybePlacements = (),
         stacked: int | None = None,
-        given: Given | None = None,
+        fixed: Fixed | None = None,
         /,
     ) -> tuple[Plan, tuple[Placement, ...]]:
         """Plan it."""
@@ -72,14 +72,14 @@ def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: P
 
 
 def plan_as_decided(
-    operator: Operator, decided: OperatorPlan, given: Sequence[Given], plan_body: PlanBody
+    operator: Operator, decided: OperatorPlan, fixed: Sequence[Fixed], plan_body: PlanBody
 ) -> OperatorPlan:
     """How a loop or branch is sharded that a search has planned: at the edges of its bodies as there.
 
     Args:
         operator: it.
         decided: the search's plan of it.
-        given: what the search has decided of its bodies.
+        fixed: what the search has decided of its bodies.
         plan_body: plans one of them.
     """
     counts = _num_arguments(operator)
@@ -87,31 +87,31 @@ def plan_as_decided(
         before.inputs[len(before.inputs) - count :] for before, count in zip(decided.bodies, counts, strict=True)
     ]
     if operator.name == "scan":
-        return _scan_as_decided(operator, decided, arguments[0], given[0], plan_body)
-    plans, are_kept = [], True
-    for body, before, there, cuts in zip(operator.bodies, decided.bodies, arguments, given, strict=True):
-        plans.append(plan_body(body, there, before.outputs, None, cuts)[0])
-        are_kept = are_kept and plans[-1].inputs[len(body.inputs) - len(there) :] == tuple(there)
-    if not are_kept:
+        return _scan_as_decided(operator, decided, arguments[0], fixed[0], plan_body)
+    plans, are_stable = [], True
+    for body, before, there, assignments in zip(operator.bodies, decided.bodies, arguments, fixed, strict=True):
+        plans.append(plan_body(body, there, before.outputs, None, assignments)[0])
+        are_stable = are_stable and plans[-1].inputs[len(body.inputs) - len(there) :] == tuple(there)
+    if not are_stable:
         # Parameters are stored elsewhere than the search has seen, at both ends of each body, which follow from that.
         return plan_control_flow(operator, decided.operands, plan_body)
     return OperatorPlan((), decided.operands, decided.results, tuple(plans))
 
 
 def _scan_as_decided(
-    operator: Operator, decided: OperatorPlan, arguments: Sequence[Placement], given: Given, plan_body: PlanBody
+    operator: Operator, decided: OperatorPlan, arguments: Sequence[Placement], fixed: Fixed, plan_body: PlanBody
 ) -> OperatorPlan:
     """The same for a loop of known length, with the placements of its body's arguments."""
     num_consts, num_carry = operator.operation.params["num_consts"], operator.operation.params["num_carry"]
     body, first_row = operator.bodies[0], num_consts + num_carry
     # What is stacked may end wherever the body makes it.
     free = [None] * (len(body.outputs) - num_carry)
-    plan, used = plan_body(body, arguments, [*decided.bodies[0].outputs[:num_carry], *free], num_carry, given)
+    plan, used = plan_body(body, arguments, [*decided.bodies[0].outputs[:num_carry], *free], num_carry, fixed)
     stored = plan.inputs[len(body.inputs) - len(arguments) :]
     operands, carried = decided.operands, decided.results[:num_carry]
     if stored != tuple(arguments):
         # Parameters that the rounds update are stored elsewhere than the search has seen, and must end there, too.
-        plan, _ = plan_body(body, used, [*stored[num_consts:first_row], *free], num_carry, given)
+        plan, _ = plan_body(body, used, [*stored[num_consts:first_row], *free], num_carry, fixed)
         operands = (*stored[:first_row], *(Placement(((), *item.dims)) for item in stored[first_row:]))
         carried = plan.outputs[:num_carry]
     # The stack has one dimension more than the rounds' outputs, the first one, which is never sharded.

@@ -2,7 +2,7 @@
 
 Problem: propagation is the same in all modes; the meaning of marks, and how parameters and gradients are stored, is not.
 
-Method: a `Policy` answers these questions. `semi_auto.SemiAuto` reads the user's strategies, `planner.auto.AutoPolicy` keeps
+Method: a `Policy` answers these questions. `semi_auto.SemiAuto` reads the user's strategies, `auto_policy.AutoPolicy` keeps
 what a search decided, and `NoPolicy` ignores marks.
 """
 

@@ -4,7 +4,7 @@ Problem: users give strategies for some operators; every other operator needs a 
 
 Method: operators are visited in order. A known placement decides how the next operator is sharded (`rules.propagate`).
 An undecided tensor (a weight, a constant, a random number) waits until a reader asks for a placement; that placement
-then travels back through the operators that produced it. So a weight gets the sharding of its first reader, its
+is then passed back through the operators that produced it. So a weight gets the sharding of its first reader, its
 optimizer state that of its gradient, and a dropout mask that of the activations.
 
 Partial sums are passed on as long as operators are linear in them and do not make them larger. They are reduced after
@@ -29,9 +29,9 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.gradient_terms import gradient_terms
 from sporax.planner.communication.resharding import default_costs, redistribute
-from sporax.planner.propagation.loop_bodies import SCALAR, Given, plan_as_decided, plan_control_flow
+from sporax.planner.propagation.loop_bodies import SCALAR, Fixed, plan_as_decided, plan_control_flow
 from sporax.planner.propagation.policy import MaybePlacements, NoPolicy, Policy
-from sporax.planner.rules import Assignment, Rule, nothing_cut, placements, propagate, rule_for
+from sporax.planner.rules import Assignment, Rule, placements, propagate, rule_for, unsharded
 
 
 def plan_by_propagation(
@@ -40,7 +40,7 @@ def plan_by_propagation(
     inputs: Mapping[int, Placement] | None = None,
     policy: Policy | None = None,
     alltoall: bool = True,
-    given: Given | None = None,
+    fixed: Fixed | None = None,
     has_reduce_scatter: bool = True,
 ) -> Plan:
     """A plan for `graph` that follows from where its inputs are and from its marks.
@@ -51,10 +51,10 @@ def plan_by_propagation(
         inputs: where arguments are, by number of the tensor; the others are decided by their readers.
         policy: what marks mean.
         alltoall, has_reduce_scatter: whether tensors may be moved by all-to-all and permute, and sums by reduce-scatter.
-        given: how some operators are sharded; the others follow.
+        fixed: how some operators are sharded; the others follow.
     """
     policy, facts = policy or NoPolicy(), (alltoall, has_reduce_scatter)
-    return _Propagation(graph, mesh, dict(inputs or {}), policy, *facts, given or Given()).run()
+    return _Propagation(graph, mesh, dict(inputs or {}), policy, *facts, fixed or Fixed()).run()
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Propagation:
     policy: Policy
     alltoall: bool
     has_reduce_scatter: bool
-    given: Given
+    fixed: Fixed
     outputs: Sequence[Placement | None] = ()
     stacked: int | None = None
     placement_of: dict[int, Placement] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class _Propagation:
         for number in range(len(self.graph.operators)):
             self._visit(number)
             self._drain()
-        # After all operators: only now is it certain that nobody asks for these tensors.
+        # After all operators: only now is it certain that no operator asks for these tensors.
         self._replicate_undecided()
         inputs = tuple(
             # Arguments are passed in their storage sharding; the gather for use is a resharding inside the step.
@@ -145,10 +145,10 @@ class _Propagation:
             self._pass_through(number, operator, current, result_placements)
         elif operator.bodies:
             self._control(number, operator, current)
-        elif number in self.given.cuts:
-            self._as_given(number, operator, current)
+        elif number in self.fixed.assignments:
+            self._as_fixed(number, operator, current)
         elif self._is_decidable(operator, current, result_placements):
-            self._cut(number, operator, current, result_placements)
+            self._shard(number, operator, current, result_placements)
         else:
             for tensor, placement in zip(operator.operands, current, strict=True):
                 if placement is None:
@@ -185,33 +185,33 @@ class _Propagation:
             here or there or Placement.replicated(spec.num_dims)
             for here, there, spec in zip(current, result_placements, specs, strict=True)
         )
-        self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
+        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
 
-    def _as_given(self, number: int, operator: Operator, current: MaybePlacements) -> None:
+    def _as_fixed(self, number: int, operator: Operator, current: MaybePlacements) -> None:
         """Shard an operator as a search decided; operands that it needs complete are combined for all their readers."""
-        assignment = self.given.cuts[number]
+        assignment = self.fixed.assignments[number]
         where, whence = placements(rule_for(operator.operation), assignment)
-        # A second reader may need it complete too: one reduction for all is cheaper than one per reader.
+        # A second reader may need it complete too: one reduction for all costs less than one per reader.
         for tensor, here, there in zip(operator.operands, current, where, strict=True):
             if here is not None and here.partial and not there.partial and len(self.consumers[tensor]) > 1:
                 self._combine(tensor, number)
         self._finish(number, operator, OperatorPlan(assignment, where, whence))
 
-    def _cut(
+    def _shard(
         self, number: int, operator: Operator, current: Sequence[Placement | None], result_placements: MaybePlacements
     ) -> None:
         rule = rule_for(operator.operation)
         if rule.opaque:
             self.notes[rule.opaque + (f" ({operator.path})" if operator.path else "")] = None
         current = self._combined_where_needed(number, operator, current, result_placements)
-        assignment = self._cheapest(operator, rule, current, result_placements)
+        assignment = self._least_cost(operator, rule, current, result_placements)
         where, whence = placements(rule, assignment)
         self._finish(number, operator, OperatorPlan(assignment, where, whence))
 
-    def _cheapest(
+    def _least_cost(
         self, operator: Operator, rule: Rule, current: MaybePlacements, result_placements: MaybePlacements
     ) -> Assignment:
-        """The sharding that agrees with the operands; where they disagree, the one for which the cheapest of them move."""
+        """The sharding that agrees with the operands; where they disagree, the one whose moves cost least."""
         first = propagate(rule, self.mesh, current, result_placements)
         # Only placements that shard or are partial have an opinion.
         decided = [position for position, placement in enumerate(current) if placement is not None and placement.used]
@@ -296,8 +296,8 @@ class _Propagation:
             if tensor in self.gradient_terms and self.gradient_terms[tensor] in self.storage_of:
                 name = self.trainable[self.gradient_terms[tensor]]
                 self.reshardings[tensor] = self.policy.gradient_term(name, self.storage_of[self.gradient_terms[tensor]])
-            elif tensor in self.given.shared and tensor not in self.reshardings:
-                self.reshardings[tensor] = self.given.shared[tensor]
+            elif tensor in self.fixed.shared and tensor not in self.reshardings:
+                self.reshardings[tensor] = self.fixed.shared[tensor]
             resharding = self.reshardings.get(tensor)
             # The resharded placement is what readers see.
             self.placement_of.pop(tensor, None)
@@ -327,62 +327,57 @@ class _Propagation:
 
     def _mark(self, number: int, operator: Operator, current: Sequence[Placement | None]) -> None:
         mark = operator.operation.params["mark"]
-        specs = operator.operation.operands
         if isinstance(mark, GradientMark):
             self._gradients(number, operator, mark, current)
-            return
-        if isinstance(mark, DerivativeMark):
+        elif isinstance(mark, DerivativeMark):
             self._derivatives(number, operator, mark, current)
-            return
-        if isinstance(mark, LossMark):
+        elif isinstance(mark, LossMark):
             self._loss(number, operator, current)
-            return
-        if isinstance(mark, WeightMark):
+        elif isinstance(mark, WeightMark):
             self._regathered_weight(number, operator, mark, current)
-            return
-        if isinstance(mark, OperatorMark):
-            # Its Cell path, for messages: marks are made before the path is known.
-            mark = replace(mark, path=operator.path)
-        answers = (
-            self.policy.at_operator(mark, specs, current)
-            if isinstance(mark, OperatorMark)
-            else self.policy.at_layout(mark, specs)
-        )
-        if isinstance(mark, OperatorMark) and mark.side is Side.IN and mark.in_strategy is not None:
+        elif isinstance(mark, OperatorMark):
+            self._operator_mark(number, operator, mark, current)
+        else:
+            self._requested(number, operator, current, self.policy.at_layout(mark, operator.operation.operands))
+
+    def _operator_mark(self, number: int, operator: Operator, mark: OperatorMark, current: MaybePlacements) -> None:
+        """Entrance or exit of an operator: the policy says where its tensors are."""
+        # Its Cell path, for messages: marks are made before the path is known.
+        mark = replace(mark, path=operator.path)
+        answers = self.policy.at_operator(mark, operator.operation.operands, current)
+        if mark.side is Side.IN and mark.in_strategy is not None:
             self._pin(operator, mark, answers)
+        operands = self._requested(number, operator, current, answers)
+        # Axes that do work in this operator: its cotangents must not stay sharded along them.
+        if operands is not None:
+            self.busy.setdefault(mark.number, set()).update(*(operand.used for operand in operands))
+
+    def _requested(
+        self, number: int, operator: Operator, current: MaybePlacements, answers: Sequence[Resharding | None]
+    ) -> list[Placement] | None:
+        """Placements of the tensors that a mark passes on, as requested; None, and nothing is planned, while all are open."""
         # Cotangents come back to this mark; they should then be where the tensors were.
         self.passed[operator.operation.params["mark"]] = tuple(
             placement.complete() if placement is not None else resharding.placement if resharding is not None else None
             for placement, resharding in zip(current, answers, strict=True)
         )
-        operands: list[Placement] = []
-        undecided = [
-            position
-            for position, pair in enumerate(zip(current, answers, strict=True))
-            if pair[0] is None and pair[1] is None
-        ]
         # Every tensor is open: the mark waits for its readers, unless one of its results has been decided already.
-        if undecided and len(undecided) == len(current):
-            for position in undecided:
-                self.waiting.setdefault(operator.operands[position], []).append(number)
-            result_placements = [self.placement_of.get(tensor) for tensor in operator.results]
-            if not any(result_placements):
-                return
-            current = result_placements
-        for position, (placement, resharding) in enumerate(zip(current, answers, strict=True)):
-            if placement is None:
-                placement = resharding.placement if resharding else Placement.replicated(specs[position].num_dims)
-            # With a fusion number, a scale or float32 it is more than a move, and belongs to this mark alone.
-            elif resharding is not None and resharding == Resharding(resharding.placement, resharding.reason):
-                placement = resharding.placement  # a plain move, which other readers may share
-            operands.append(placement)
+        if operator.operands and not any((*current, *answers)):
+            for tensor in operator.operands:
+                self.waiting.setdefault(tensor, []).append(number)
+            current = [self.placement_of.get(tensor) for tensor in operator.results]
+            if not any(current):
+                return None
+        operands = [
+            resharding.before_mark(placement) if resharding else placement or Placement.replicated(spec.num_dims)
+            for placement, resharding, spec in zip(current, answers, operator.operation.operands, strict=True)
+        ]
+        for placement, resharding, result in zip(operands, answers, operator.results, strict=True):
             if resharding is not None and resharding.placement != placement:
-                self.reshardings[operator.results[position]] = resharding
-        if isinstance(mark, OperatorMark):
-            # Axes that do work in this operator: its cotangents must not stay sharded along them.
-            self.busy.setdefault(mark.number, set()).update(*(operand.used for operand in operands))
+                self.reshardings[result] = resharding
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+        return operands
 
     def _pin(self, operator: Operator, mark: OperatorMark, answers: Sequence[Resharding | None]) -> None:
         """Strategies of all operators that read a parameter must shard it equally: it has one storage sharding."""
@@ -428,8 +423,8 @@ class _Propagation:
             if _refines(here, source) and not (here.used - source.used) & busy:
                 return here
         # Partial along axes that the tensor did not use: these sums are reduced with the gradients of weights.
-        kept = tuple(axis for axis in here.partial if axis not in source.used)
-        return Placement(source.dims, kept, here.reduction)
+        remaining = tuple(axis for axis in here.partial if axis not in source.used)
+        return Placement(source.dims, remaining, here.reduction)
 
     def _gradients(
         self, number: int, operator: Operator, mark: GradientMark, current: Sequence[Placement | None]
@@ -443,7 +438,7 @@ class _Propagation:
             if parameter is None:
                 used = storage = placement.complete()
             else:
-                # A parameter that nobody reads has a gradient of zeros; its placement decides the parameter's.
+                # A parameter without a reader has a gradient of zeros; its placement decides the parameter's.
                 if parameter not in self.placement_of:
                     self._decide(parameter, placement.complete())
                 used = self.placement_of[parameter]
@@ -471,7 +466,7 @@ class _Propagation:
             if scale != 1.0:
                 self.reshardings[tensor] = Resharding(placement, "start of the backward pass", scale=scale)
         where = (*losses, *starts)
-        self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
+        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
 
     def _regathered_weight(self, number: int, operator: Operator, mark: WeightMark, current: MaybePlacements) -> None:
         """A copy of a parameter as it is kept, which is then resharded to where operators have the parameter."""
@@ -484,14 +479,14 @@ class _Propagation:
         if storage != used:
             self.reshardings[operator.results[0]] = self.policy.weight(mark.parameter, used)
         where = (storage, late or Placement.replicated(operator.operation.operands[1].num_dims))
-        self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
+        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
 
     # ------------------------------------------------------------------------------------------------- control flow
 
     def _control(self, number: int, operator: Operator, current: Sequence[Placement | None]) -> None:
-        if number in self.given.control:
+        if number in self.fixed.control:
             # A search has decided both ends of the rounds; anything else would contradict its costs.
-            plan = plan_as_decided(operator, self.given.control[number], self.given.bodies[number], self._body)
+            plan = plan_as_decided(operator, self.fixed.control[number], self.fixed.bodies[number], self._body)
         else:
             # Bodies take no partial sums: a round might use them twice.
             complete = [None if placement is None else placement.complete() for placement in current]
@@ -504,7 +499,7 @@ class _Propagation:
         arguments: MaybePlacements,
         outputs: MaybePlacements = (),
         stacked: int | None = None,
-        given: Given | None = None,
+        fixed: Fixed | None = None,
     ) -> tuple[Plan, tuple[Placement, ...]]:
         """The plan of a body with given placements of its arguments, and of its results where these are given.
 
@@ -525,7 +520,7 @@ class _Propagation:
             self.policy,
             self.alltoall,
             self.has_reduce_scatter,
-            given or Given(),
+            fixed or Fixed(),
             outputs=outputs,
             stacked=stacked,
             # Shared: a cotangent inside a body may belong to a mark that was passed outside.
@@ -550,14 +545,14 @@ class _Propagation:
                 rule = rule_for(operator.operation)
                 current = [self._current_placement(tensor, number) for tensor in operator.operands]
                 if operator.name == MARK:
-                    whole = tuple(Placement.replicated(spec.num_dims) for spec in operator.operation.operands)
-                    self._finish(number, operator, OperatorPlan(nothing_cut(rule), whole, whole))
+                    everywhere = tuple(Placement.replicated(spec.num_dims) for spec in operator.operation.operands)
+                    self._finish(number, operator, OperatorPlan(unsharded(rule), everywhere, everywhere))
                 # Something is known after all, since an earlier one of these operators was decided.
                 elif any(placement is not None and placement.dims for placement in current):
-                    self._cut(number, operator, current, [None] * len(operator.results))
+                    self._shard(number, operator, current, [None] * len(operator.results))
                 else:
-                    where, whence = placements(rule, nothing_cut(rule))
-                    self._finish(number, operator, OperatorPlan(nothing_cut(rule), where, whence))
+                    where, whence = placements(rule, unsharded(rule))
+                    self._finish(number, operator, OperatorPlan(unsharded(rule), where, whence))
                 self._drain()
 
     def _placement_of_state(self, state: Input) -> Placement:

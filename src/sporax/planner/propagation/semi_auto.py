@@ -7,7 +7,7 @@ Method: one rule per question.
 * An operator with a strategy gets its operands as the strategy says and returns complete results: partial sums over a
   sharded contraction are all-reduced at its exit, or reduce-scattered where `out_strategy` or
   ``forward_reduce_scatter`` asks for it.
-* An operator without a strategy is batch-parallel (`operators.strategies.batch_parallel`); operators that only reshape
+* An operator without a strategy is batch-parallel (`pins.strategies.batch_parallel`); operators that only reshape
   follow their operand.
 * The gradient of a parameter is reduced once, when it is complete, over the ranks that hold the same slice.
 * With optimizer parallelism the storage sharding of a parameter is finer, over those ranks: the parameter is gathered
@@ -17,59 +17,25 @@ Method: one rule per question.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout
-from sporax.ir.marks import Cuts, LayoutMark, OperatorMark, Side
+from sporax.ir.marks import LayoutMark, OperatorMark, Shardings, Side
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.ir.plan import Plan, Resharding
-from sporax.ir.strategy import check_cuts, strategy_text
-from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids
+from sporax.ir.plan import Resharding
+from sporax.ir.strategy import check_slice_counts, strategy_text
+from sporax.planner.communication.gradient_fusion import FusionIds
 from sporax.planner.communication.gradient_terms import TERM
-from sporax.planner.pins.manual_split import READERS
 from sporax.planner.pins.strategies import batch_parallel, layout_placement, placements_for, result_placement
 from sporax.planner.propagation.policy import MaybePlacements
-from sporax.planner.propagation.propagate import plan_by_propagation
-
-FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
-"""Operators that take their inputs as they come."""
-
-WHOLE = frozenset({"Shape", "Unique", "RandomChoiceWithMask", "Assert", "Print"})
-"""Operators that every rank runs on whole tensors."""
 
 KILOBYTE = 1024
 """Bytes: MindSpore's unit of `parallel_optimizer_threshold`."""
-
-
-def semi_auto_plan(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    config: ParallelConfig,
-    data: Mapping[int, Placement],
-    whole_parameters: frozenset[str] = frozenset(),
-) -> Plan:
-    """The plan of SEMI_AUTO_PARALLEL.
-
-    Args:
-        graph: the step.
-        mesh: the devices, with axes of prime sizes.
-        config: the user's settings.
-        data: where inputs are that hold data, by number of the tensor.
-        whole_parameters: names of those that optimizer parallelism must not shard.
-
-    Raises:
-        SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
-    """
-    policy = SemiAuto(mesh, config, whole_parameters, fusion_ids(graph, config))
-    return plan_by_propagation(
-        graph, mesh, data, policy, config.enable_alltoall, has_reduce_scatter=config.has_reduce_scatter
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +45,14 @@ class SemiAuto:
     Attributes:
         mesh: the devices.
         config: the user's settings.
-        whole_parameters: names of those that optimizer parallelism must not shard.
-        buffers: with which others each parameter travels.
+        unsharded_parameters: names of those that optimizer parallelism must not shard.
+        buffers: with which others each parameter is sent.
         shapes: of the inputs of operators whose entrance has been passed, by number of the call.
     """
 
     mesh: DeviceMatrix
     config: ParallelConfig
-    whole_parameters: frozenset[str] = frozenset()
+    unsharded_parameters: frozenset[str] = frozenset()
     buffers: FusionIds = field(default_factory=FusionIds)
     shapes: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
 
@@ -109,29 +75,33 @@ class SemiAuto:
         # Marks at the exit of an operator need the shapes of its inputs, which only the entrance sees.
         # By the number of the call: an operator that is called twice has different shapes.
         self.shapes[mark.number] = tuple(spec.shape for spec in specs)
+        required = self._required(mark, specs, current)
         reason = f"input of {mark.operator}"
+        return [None if placement is None else Resharding(placement, reason) for placement in required]
+
+    def _required(self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements) -> MaybePlacements:
+        """Placements that an operator requires of its inputs: by its strategy, or by its kind where it has none."""
         if mark.in_strategy is not None:
-            required: Sequence[Placement | None] = self._inputs(mark, specs)
-        elif mark.operator in FOLLOW or mark.get("follow", False):
-            required = [
+            return self._inputs(mark, specs)
+        if mark.dims.follows or mark.get("follow", False):
+            return [
                 # An operator that only reshapes could follow partial sums too, but MindSpore completes them at each
                 # operator.
                 placement.complete() if placement is not None and placement.partial else None
                 for placement in current
             ]
-        elif mark.operator in WHOLE:
-            required = [Placement.replicated(spec.num_dims) for spec in specs]
-        elif not any(placement is not None and placement.dims for placement in current):
-            required = [None] * len(specs)  # weights and state only, which have no batch: their readers decide
-        else:
-            required = batch_parallel(mark, specs, self.mesh)
-        return [None if placement is None else Resharding(placement, reason) for placement in required]
+        if mark.dims.unsharded:
+            return [Placement.replicated(spec.num_dims) for spec in specs]
+        if not any(placement is not None and placement.dims for placement in current):
+            return [None] * len(specs)  # weights and state only, which have no batch: their readers decide
+        return batch_parallel(mark, specs, self.mesh)
 
     def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
         """As the layouts say."""
-        required = self._as_specified(mark.asker, mark.layouts, specs)
+        required = self._as_specified(mark.requester, mark.layouts, specs)
         return [
-            None if placement is None else Resharding(placement, f"layout of {mark.asker}") for placement in required
+            None if placement is None else Resharding(placement, f"layout of {mark.requester}")
+            for placement in required
         ]
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
@@ -165,7 +135,7 @@ class SemiAuto:
 
     def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where a parameter is kept: sharded further along dimension 0 with optimizer parallelism, where that is possible."""
-        if not self.config.enable_parallel_optimizer or parameter in self.whole_parameters or not spec.shape:
+        if not self.config.enable_parallel_optimizer or parameter in self.unsharded_parameters or not spec.shape:
             return used
         axes = self._optimizer_axes(used)
         local = used.local_shape(spec.shape, self.mesh)
@@ -201,19 +171,21 @@ class SemiAuto:
             return self._as_specified(mark.where, strategy, specs)
         return placements_for(mark, specs, self.mesh)
 
-    def _as_specified(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
+    def _as_specified(self, where: str, shardings: Shardings, specs: Sequence[TensorSpec]) -> list[Placement | None]:
         """One placement per tensor, from Layouts or from numbers of slices."""
-        if len(cuts) != len(specs):
+        if len(shardings) != len(specs):
             raise SporaxRuntimeError(
-                f"For '{where}', there must be one layout for each of the {len(specs)} tensors, but got {len(cuts)}."
+                f"For '{where}', there must be one layout for each of the {len(specs)} tensors, but got {len(shardings)}."
             )
         placements: list[Placement | None] = []
-        for number, (cut, spec) in enumerate(zip(cuts, specs, strict=True)):
-            if isinstance(cut, tuple):
+        for number, (sharding, spec) in enumerate(zip(shardings, specs, strict=True)):
+            if isinstance(sharding, tuple):
                 # Numbers of slices are checked like a strategy; Layouts check themselves.
-                check_cuts(where, number, cut, spec.shape, self.mesh.num_devices)
-                cut = Layout.from_split(cut, self.mesh.num_devices, ranks=self.mesh.ranks)
-            placements.append(None if cut is None else layout_placement(where, number, cut, spec.shape, self.mesh))
+                check_slice_counts(where, number, sharding, spec.shape, self.mesh.num_devices)
+                sharding = Layout.from_split(sharding, self.mesh.num_devices, ranks=self.mesh.ranks)
+            placements.append(
+                None if sharding is None else layout_placement(where, number, sharding, spec.shape, self.mesh)
+            )
         return placements
 
     def _results(
@@ -253,43 +225,43 @@ class SemiAuto:
 
     def _self_defined(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
         """A result of an operator whose Layouts no rule checks (``self_define_shard``)."""
-        cut = mark.out_strategy[number] if mark.out_strategy and number < len(mark.out_strategy) else None
-        specified = None if cut is None else self._as_specified(mark.where, (cut,), [spec])[0]
+        sharding = mark.out_strategy[number] if mark.out_strategy and number < len(mark.out_strategy) else None
+        specified = None if sharding is None else self._as_specified(mark.where, (sharding,), [spec])[0]
         # Without a layout for it, the result is completed like that of any other operator.
         return specified or placement.complete()
 
     @staticmethod
     def _scatters(mark: OperatorMark, placement: Placement) -> bool:
         """Whether parts are reduce-scattered: where the user says so, and for lookups in a sharded table with whole indices."""
-        lookup = mark.operator in READERS and mark.in_strategy is not None and bool(placement.dims)
+        lookup = mark.dims.table is not None and mark.in_strategy is not None and bool(placement.dims)
         asked = mark.get("forward_reduce_scatter", False) or (lookup and not placement.dims[0])
         return bool(asked and placement.partial)
 
     def _asked_result(
-        self, mark: OperatorMark, strategy: Cuts, number: int, spec: TensorSpec, placement: Placement
+        self, mark: OperatorMark, strategy: Shardings, number: int, spec: TensorSpec, placement: Placement
     ) -> Placement:
         where = mark.where
-        cut = strategy[number]
-        if mark.operator not in _WITH_OUT_STRATEGY:
+        sharding = strategy[number]
+        if not mark.dims.takes_out_strategy:
             raise SporaxRuntimeError(
                 f"For '{where}', 'out_strategy' must be left out for this operator, but got {strategy_text(strategy)}."
             )
-        if isinstance(cut, Layout):
-            return layout_placement(where, number, cut, spec.shape, self.mesh)
+        if isinstance(sharding, Layout):
+            return layout_placement(where, number, sharding, spec.shape, self.mesh)
         # Numbers of slices name one of the results that the operator can have; anything else is an error.
         for possible in self._possible_results(placement):
-            if possible.parts(self.mesh) == tuple(cut or ()):
+            if possible.parts(self.mesh) == tuple(sharding or ()):
                 return possible
         legal = [possible.parts(self.mesh) for possible in self._possible_results(placement)]
-        raise SporaxRuntimeError(f"For '{where}', 'out_strategy' must be one of {legal}, but got {cut}.")
+        raise SporaxRuntimeError(f"For '{where}', 'out_strategy' must be one of {legal}, but got {sharding}.")
 
     @staticmethod
     def _possible_results(placement: Placement) -> list[Placement]:
         """All-reduced, or reduce-scattered along the first dimension."""
-        whole = placement.complete()
+        complete_one = placement.complete()
         if not placement.partial or not placement.dims:
-            return [whole]
-        return [whole, Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))]
+            return [complete_one]
+        return [complete_one, Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))]
 
 
 def asks_for_results(mark: OperatorMark) -> bool:
@@ -309,8 +281,3 @@ def _gathered_for_nd(mark: OperatorMark, required: list[Placement | None]) -> li
         return required
     contraction = right.dims[-1] if mark.get("transpose_b", False) else right.dims[-2]
     return [Placement((*left.dims[:-1], contraction)), *required[1:]]
-
-
-_WITH_OUT_STRATEGY = frozenset(
-    {"MatMul", "BatchMatMul", "Gather", "SparseGatherV2", "EmbeddingLookup", "embedding", "Tile"}
-)

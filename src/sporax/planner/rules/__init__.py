@@ -8,12 +8,12 @@ from sporax.planner.rules.derive import (
     local_bytes,
     local_flops,
     local_operation,
-    nothing_cut,
     placements,
     problem,
     propagate,
+    unsharded,
 )
-from sporax.planner.rules.language import Border, Factor, Kind, Operation, Rule, TensorSpec, Window, replicate
+from sporax.planner.rules.language import Border, Factor, FactorKind, Operation, Rule, TensorSpec, Window, replicate
 from sporax.planner.rules.notation import Statement
 from sporax.planner.rules.rule_table import TABLE, Behaviour, Entry, entries, entry_for, register, rule_for, unregister
 
@@ -23,7 +23,7 @@ __all__ = [
     "Border",
     "Entry",
     "Factor",
-    "Kind",
+    "FactorKind",
     "Operation",
     "Rule",
     "Statement",
@@ -38,7 +38,7 @@ __all__ = [
     "local_bytes",
     "local_flops",
     "local_operation",
-    "nothing_cut",
+    "unsharded",
     "placements",
     "problem",
     "propagate",

@@ -23,16 +23,16 @@ def dot_general(operation: Operation) -> Rule:
 
 
 def _index_operands(
-    draft: Draft, contract: tuple[Any, Any], batch: tuple[Any, Any], whole: tuple[int, ...] = ()
+    draft: Draft, contract: tuple[Any, Any], batch: tuple[Any, Any], undivided: tuple[int, ...] = ()
 ) -> tuple[DimFactors, DimFactors, DimFactors]:
-    """The two operands' dimensions and the batch indices; the lhs dimensions in `whole` stay whole."""
+    """The two operands' dimensions and the batch indices; the lhs dimensions in `undivided` stay whole."""
     lhs_shape, rhs_shape = (operand.shape for operand in draft.operation.operands[:2])
     rhs: list[tuple[int, ...]] = [() for _ in rhs_shape]
     lhs: list[tuple[int, ...]] = []
     contracted = dict(zip(contract[0], contract[1], strict=True))
     batched = dict(zip(batch[0], batch[1], strict=True))
     for dim, size in enumerate(lhs_shape):
-        if dim in whole:
+        if dim in undivided:
             lhs.append(draft.blocked(size))
         elif dim in contracted:
             lhs.append(draft.reduce(size))
@@ -61,7 +61,7 @@ def ragged_dot_general(operation: Operation) -> Rule:
     if operation.operands[2].num_dims != 1 or ragged[0] in batch[0]:
         return replicate(operation, "groups that differ per batch element have no local form")
     draft = Draft(operation)
-    lhs, rhs, shared = _index_operands(draft, contract, batch, whole=ragged)
+    lhs, rhs, shared = _index_operands(draft, contract, batch, undivided=ragged)
     group = draft.blocked(operation.operands[2].shape[0])
     rhs = tuple(group if dim in groups else indices for dim, indices in enumerate(rhs))
     free_rhs = tuple(

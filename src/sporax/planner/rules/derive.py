@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Axes, Placement, num_parts, placed
-from sporax.planner.rules.language import DimFactors, Factor, Kind, Operation, Rule, TensorSpec
+from sporax.planner.rules.language import DimFactors, Factor, FactorKind, Operation, Rule, TensorSpec
 
 Assignment = tuple[Axes, ...]
 """For each factor of a rule the mesh axes that shard it."""
@@ -25,9 +25,9 @@ def problem(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> str | Non
     axes = [*itertools.chain(*assignment)]
     if len(assignment) != len(rule.factors) or len(set(axes)) != len(axes):
         return f"every axis must be assigned to one factor at most, but got {assignment} for {rule}"
-    for number, (factor, cut) in enumerate(zip(rule.factors, assignment, strict=True)):
-        if cut and not factor.allows(num_parts(mesh, cut)):
-            return f"factor {number} ({factor.kind.value}, size {factor.size}) cannot be sharded into {num_parts(mesh, cut)}"
+    for number, (factor, sharded) in enumerate(zip(rule.factors, assignment, strict=True)):
+        if sharded and not factor.allows(num_parts(mesh, sharded)):
+            return f"factor {number} ({factor.kind.value}, size {factor.size}) cannot be sharded into {num_parts(mesh, sharded)}"
     for indices in rule.joined:
         if not _contiguous(rule, indices, assignment, mesh):
             return f"the slices of a dimension made of factors {indices} are not contiguous under {assignment}"
@@ -41,7 +41,7 @@ def is_legal(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> bool:
     return problem(rule, assignment, mesh) is None
 
 
-def nothing_cut(rule: Rule) -> Assignment:
+def unsharded(rule: Rule) -> Assignment:
     """The assignment in which every rank computes everything."""
     return ((),) * len(rule.factors)
 
@@ -69,7 +69,8 @@ def assignments(rule: Rule, mesh: DeviceMatrix, reductions: Sequence[str] = ("su
     open_factors = [
         number
         for number, factor in enumerate(rule.factors)
-        if factor.kind is not Kind.BLOCKED and (factor.kind is not Kind.PARTIAL or factor.reduction in reductions)
+        if factor.kind is not FactorKind.BLOCKED
+        and (factor.kind is not FactorKind.PARTIAL or factor.reduction in reductions)
     ]
     for owners in itertools.product((None, *open_factors), repeat=mesh.num_axes):
         assignment = tuple(
@@ -129,7 +130,7 @@ def local_flops(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float
     sizes = (
         rule.factors[number].size / num_parts(mesh, assignment[number])
         for number in points
-        if rule.factors[number].kind is not Kind.PARTIAL
+        if rule.factors[number].kind is not FactorKind.PARTIAL
     )
     return rule.flops_per_point * math.prod(sizes)
 
@@ -156,7 +157,7 @@ def exchanged_bytes(operation: Operation, rule: Rule, assignment: Assignment, me
 def _sent(factor: Factor, parts: int, slice_bytes: int, size: int) -> int:
     if parts == 1:
         return 0
-    if factor.kind is Kind.PERMUTE:
+    if factor.kind is FactorKind.PERMUTE:
         return slice_bytes
     border = factor.window.border(parts) if factor.window is not None else None
     # The border is a share of the slice along this dimension.
@@ -166,9 +167,10 @@ def _sent(factor: Factor, parts: int, slice_bytes: int, size: int) -> int:
 def _contiguous(rule: Rule, indices: tuple[int, ...], assignment: Assignment, mesh: DeviceMatrix) -> bool:
     """Whether every factor before the last one that is sharded is sharded completely."""
     # Otherwise the slice of a rank would have gaps.
-    cut = [position for position, index in enumerate(indices) if assignment[index]]
+    sharded = [position for position, index in enumerate(indices) if assignment[index]]
     return all(
-        num_parts(mesh, assignment[index]) == rule.factors[index].size for index in indices[: cut[-1] if cut else 0]
+        num_parts(mesh, assignment[index]) == rule.factors[index].size
+        for index in indices[: sharded[-1] if sharded else 0]
     )
 
 
@@ -186,14 +188,14 @@ def _placements(
 
 
 def _placement(rule: Rule, assignment: Assignment, dims: DimFactors, parts: Sequence[int]) -> Placement:
-    cuts = tuple(
+    shardings = tuple(
         # The common case without a loop: one factor per dimension.
         assignment[indices[0]] if len(indices) == 1 else tuple(axis for index in indices for axis in assignment[index])
         for indices in dims
     )
     used = [number for number in parts if assignment[number]]
     partial = tuple(axis for number in used for axis in assignment[number])
-    return placed(cuts, partial, rule.factors[used[0]].reduction if used else "")
+    return placed(shardings, partial, rule.factors[used[0]].reduction if used else "")
 
 
 def _take(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], indices: tuple[int, ...], axes: Axes) -> None:
@@ -227,7 +229,7 @@ def _pass_parts(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], operands: Se
     for (axis, reduction), members in sorted(by_axis.items()):
         for number, factor in enumerate(rule.factors):
             # Exactly these operands: with one more or one less complete, the sum of the results would count it wrongly.
-            if factor.kind is Kind.PARTIAL and factor.reduction == reduction and set(factor.operands) == members:
+            if factor.kind is FactorKind.PARTIAL and factor.reduction == reduction and set(factor.operands) == members:
                 attempt = [*chosen]
                 attempt[number] = (*chosen[number], axis)
                 if is_legal(rule, tuple(attempt), mesh):

@@ -178,15 +178,15 @@ def unstack(operation: Operation) -> Rule:
 
 def split(operation: Operation) -> Rule:
     """The dimension that is split stays whole."""
-    return _whole_along(operation, operation.params["axis"])
+    return _undivided_along(operation, operation.params["axis"])
 
 
 def concatenate(operation: Operation) -> Rule:
     """The dimension along which the operands are joined stays whole."""
-    return _whole_along(operation, operation.params["dimension"])
+    return _undivided_along(operation, operation.params["dimension"])
 
 
-def _whole_along(operation: Operation, axis: int) -> Rule:
+def _undivided_along(operation: Operation, axis: int) -> Rule:
     draft = Draft(operation)
     shape = operation.operands[0].shape
     shared = {dim: draft.map(size) for dim, size in enumerate(shape) if dim != axis}
@@ -230,9 +230,9 @@ def slice_(operation: Operation) -> Rule:
         operand_dims.append(result_dims[-1] + steps if regular else draft.blocked(size))
 
     # Taken at regular steps all through, each slice takes the same elements of its part.
-    def adapt(whole: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
+    def adapt(full: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
         # A limit in the middle of the dimension is of one that stays whole, so it remains.
-        limits = zip(whole.params["limit_indices"], whole.operands[0].shape, operands[0], strict=True)
+        limits = zip(full.params["limit_indices"], full.operands[0].shape, operands[0], strict=True)
         return {"limit_indices": tuple(limit if size == old else size for limit, old, size in limits)}
 
     return _finish(draft, [tuple(operand_dims)], [tuple(result_dims)], adapt=adapt)

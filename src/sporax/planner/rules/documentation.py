@@ -15,7 +15,7 @@ BEGIN, END = "<!-- table of primitives: begin -->", "<!-- table of primitives: e
 
 
 def table_text() -> str:
-    """The table as Markdown: one row per group of primitives that are treated alike."""
+    """The table as Markdown: one row per group of primitives with equal rules."""
     groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
     for name, entry in TABLE.items():
         groups[int(entry.family.split()[0]), entry.family, _treatment(entry)].append(name)

@@ -155,7 +155,7 @@ def _finish(draft: Draft, dims: DimFactors) -> Rule:
 
 
 def _of_operand(operand: TensorSpec, result: TensorSpec, dims: DimFactors) -> DimFactors:
-    """The dimensions of a scalar are none, and one of size 1 that is stretched to the result's is never cut."""
+    """The dimensions of a scalar are none, and one of size 1 that is stretched to the result's is never sharded."""
     pairs = zip(operand.shape, result.shape, dims, strict=False)
     # `strict=False`: scalars have no dimensions.
-    return tuple(() if size == 1 and whole != 1 else dim for size, whole, dim in pairs)
+    return tuple(() if size == 1 and stretched != 1 else dim for size, stretched, dim in pairs)

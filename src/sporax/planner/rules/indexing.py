@@ -1,12 +1,13 @@
 """Family 6: reading and writing at computed places.
 
-The interesting dimension is the one that the indices point into. Cut it, and every rank looks up what it owns: reading
+The interesting dimension is the one that the indices point into. Where it is sharded, every rank looks up what it owns: reading
 gives zeros elsewhere, so the results are partial sums (the vocabulary-parallel embedding); writing skips what belongs to
-others, so the results are simply cut. The recipes "gather" and "scatter" shift and mask the indices.
+others, so the results are simply sharded. The recipes "gather" and "scatter" shift and mask the indices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, Shape
@@ -80,21 +81,21 @@ def gather(operation: Operation) -> Rule:
         else:
             operand.append(draft.blocked(size))
         if dim not in numbers.collapsed_slice_dims:
-            # A window dimension of size one is cut with nothing.
+            # A window dimension of size one is sharded with no other.
             window.append(operand[-1] if extent == size and extent > 1 else draft.blocked(extent))
     result = _interleave(numbers.offset_dims, window, indices[:-1], operation.results[0].num_dims)
     # A fill value other than zero would be added once per rank.
     draft.passes((0,), *(MOVABLE if _stays_inside(operation) else ()))
 
-    def adapt(whole: Operation, operands: Shapes, _: Shapes) -> dict[str, Any]:
-        spans = zip(sizes, whole.operands[0].shape, operands[0], strict=True)
+    def adapt(full: Operation, operands: Shapes, _: Shapes) -> dict[str, Any]:
+        spans = zip(sizes, full.operands[0].shape, operands[0], strict=True)
         return {"slice_sizes": tuple(local if extent == size else extent for extent, size, local in spans)}
 
     return draft.finish([tuple(operand), tuple(indices)], [result], recipe="gather", adapt=adapt, flops_per_point=0.0)
 
 
 def _interleave(
-    window_dims: tuple[int, ...], window: list[tuple[int, ...]], batch: list[tuple[int, ...]], num_dims: int
+    window_dims: tuple[int, ...], window: Sequence[tuple[int, ...]], batch: Sequence[tuple[int, ...]], num_dims: int
 ) -> DimFactors:
     """Dimensions of a gather's result or a scatter's updates: window dimensions at their places, the others between."""
     windows, batches = iter(window), iter(batch)
@@ -111,7 +112,7 @@ def _stays_inside(operation: Operation) -> bool:
 def scatter(operation: Operation) -> Rule:
     """Window dimensions written whole and the dimension pointed into are mapped; update dimensions are reduced."""
     numbers = operation.params["dimension_numbers"]
-    operand_shape, index_shape, update_shape = (operand.shape for operand in operation.operands)
+    _, index_shape, update_shape = (operand.shape for operand in operation.operands)
     draft = Draft(operation)
     reduction = SCATTER_REDUCTION.get(operation.name, "")
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
@@ -121,25 +122,31 @@ def scatter(operation: Operation) -> Rule:
         for dim, size in enumerate(index_shape[:-1])
     ]
     indices.append(draft.blocked(index_shape[-1]))
-    operand: list[tuple[int, ...]] = [() for _ in operand_shape]
-    for index_dim, dim in batching.items():
-        operand[dim] = indices[index_dim]
+    batched = {dim: indices[index_dim] for index_dim, dim in batching.items()}
+    operand, window = _scattered_into(draft, batched)
+    updates = _interleave(numbers.update_window_dims, window, indices[:-1], len(update_shape))
+    _pass_scatter_parts(draft, operation.name)
+    return draft.finish([operand, tuple(indices), updates], [operand], recipe="scatter", flops_per_point=0.0)
+
+
+def _scattered_into(draft: Draft, batched: Mapping[int, tuple[int, ...]]) -> tuple[DimFactors, DimFactors]:
+    """Dimensions of a scatter's operand, of which those in `batched` are known, and the window dimensions of its updates."""
+    numbers = draft.operation.params["dimension_numbers"]
+    operand_shape, _, update_shape = (spec.shape for spec in draft.operation.operands)
+    operand: list[tuple[int, ...]] = []
+    window: list[tuple[int, ...]] = []
     extents = iter(update_shape[dim] for dim in numbers.update_window_dims)
-    window = []
     for dim, size in enumerate(operand_shape):
-        if dim in batching.values():
+        if dim in batched:
+            operand.append(batched[dim])
             continue
         inserted = dim in numbers.inserted_window_dims
         extent = 1 if inserted else next(extents)
         pointed = extent == 1 and dim in numbers.scatter_dims_to_operand_dims
-        operand[dim] = draft.map(size) if pointed or extent == size else draft.blocked(size)
+        operand.append(draft.map(size) if pointed or extent == size else draft.blocked(size))
         if not inserted:
             window.append(operand[dim] if extent == size and not pointed else draft.blocked(extent))
-    updates = _interleave(numbers.update_window_dims, window, indices[:-1], len(update_shape))
-    _pass_scatter_parts(draft, operation.name)
-    return draft.finish(
-        [tuple(operand), tuple(indices), updates], [tuple(operand)], recipe="scatter", flops_per_point=0.0
-    )
+    return tuple(operand), tuple(window)
 
 
 def _pass_scatter_parts(draft: Draft, name: str) -> None:

@@ -40,7 +40,7 @@ __all__ = [
     "DimFactors",
     "Draft",
     "Factor",
-    "Kind",
+    "FactorKind",
     "Operation",
     "Rule",
     "Shape",
@@ -55,7 +55,7 @@ MOVABLE = ("sum", "max", "min")
 """Reductions whose parts may be moved by primitives that only copy elements: collectives combine them natively."""
 
 
-class Kind(Enum):
+class FactorKind(Enum):
     """What sharding a factor means; the module's docstring explains each."""
 
     MAP = "map"
@@ -130,14 +130,14 @@ class Factor:
 
     Attributes:
         kind: what sharding it means.
-        size: how many values it takes; cuts must divide it. 0 for `Kind.PARTIAL`, which has no extent.
+        size: how many values it takes; the number of slices divides it. 0 for `FactorKind.PARTIAL`, which has no extent.
         reduction: how parts combine, for reduce and partial.
         operands, results: which tensors are parts, for partial.
         window: geometry, for halo.
         name: what messages call it.
     """
 
-    kind: Kind
+    kind: FactorKind
     size: int
     reduction: str = ""
     operands: tuple[int, ...] = ()
@@ -147,9 +147,9 @@ class Factor:
 
     def allows(self, parts: int) -> bool:
         """Whether it can be sharded into `parts` slices."""
-        if self.kind is Kind.PARTIAL:
+        if self.kind is FactorKind.PARTIAL:
             return True
-        if self.kind is Kind.BLOCKED:
+        if self.kind is FactorKind.BLOCKED:
             return parts == 1
         if self.window is not None:
             return self.window.border(parts) is not None
@@ -200,21 +200,8 @@ class Rule:
     )
 
     def __post_init__(self) -> None:
-        numbered = list(enumerate(self.factors))
-        partial = [(number, factor) for number, factor in numbered if factor.kind is Kind.PARTIAL]
-        of_operands = tuple(
-            tuple(number for number, factor in partial if operand in factor.operands)
-            for operand in range(len(self.operands))
-        )
-        of_results = tuple(
-            tuple(
-                number
-                for number, factor in numbered
-                if (factor.kind is Kind.REDUCE and not any(number in indices for indices in dims))
-                or (factor.kind is Kind.PARTIAL and result in factor.results)
-            )
-            for result, dims in enumerate(self.results)
-        )
+        of_operands = tuple(map(self._parts_of_operand, range(len(self.operands))))
+        of_results = tuple(map(self._parts_of_result, range(len(self.results))))
         joined = tuple(indices for dims in (*self.operands, *self.results) for indices in dims if len(indices) > 1)
         mixable = tuple(
             numbers
@@ -225,12 +212,27 @@ class Rule:
         for name, value in zip(_DERIVED, (of_operands, of_results, joined, mixable), strict=True):
             object.__setattr__(self, name, value)
 
+    def _parts_of_operand(self, operand: int) -> tuple[int, ...]:
+        """Factors along which an operand may be partial."""
+        partial = ((number, factor) for number, factor in enumerate(self.factors) if factor.kind is FactorKind.PARTIAL)
+        return tuple(number for number, factor in partial if operand in factor.operands)
+
+    def _parts_of_result(self, result: int) -> tuple[int, ...]:
+        """Factors along which a result may be partial: those that it loses, and those that operands pass on to it."""
+        present = {number for indices in self.results[result] for number in indices}
+        return tuple(
+            number
+            for number, factor in enumerate(self.factors)
+            if (factor.kind is FactorKind.REDUCE and number not in present)
+            or (factor.kind is FactorKind.PARTIAL and result in factor.results)
+        )
+
     def __str__(self) -> str:
         def tensor(dims: DimFactors) -> str:
             return " ".join(_dim_text(dim) for dim in dims)
 
         def factor(number: int, entry: Factor) -> str:
-            where = f" {entry.operands}" if entry.kind is Kind.PARTIAL else f" {_letter(number)}={entry.size}"
+            where = f" {entry.operands}" if entry.kind is FactorKind.PARTIAL else f" {_letter(number)}={entry.size}"
             return f"{entry.kind.value}{where}{' ' + entry.reduction if entry.reduction else ''}"
 
         statement = f"{', '.join(map(tensor, self.operands))} -> {', '.join(map(tensor, self.results))}"
@@ -253,24 +255,24 @@ class Draft:
 
     def map(self, size: int) -> tuple[int, ...]:
         """An index that results and operands share, or that only results have."""
-        return self._add(Factor(Kind.MAP, size))
+        return self._add(Factor(FactorKind.MAP, size))
 
     def reduce(self, size: int, reduction: str = "sum") -> tuple[int, ...]:
         """An index that results lose."""
-        return self._add(Factor(Kind.REDUCE, size, reduction))
+        return self._add(Factor(FactorKind.REDUCE, size, reduction))
 
     def blocked(self, size: int) -> tuple[int, ...]:
         """An index that must stay whole."""
-        return self._add(Factor(Kind.BLOCKED, size))
+        return self._add(Factor(FactorKind.BLOCKED, size))
 
     def permute(self, size: int) -> tuple[int, ...]:
         """An index along which slices change ranks."""
-        return self._add(Factor(Kind.PERMUTE, size))
+        return self._add(Factor(FactorKind.PERMUTE, size))
 
     def halo(self, window: Window) -> tuple[int, ...]:
         """An index along which a window slides. Operand and result have it with different sizes."""
-        # Operand and result have different sizes; a cut must divide both.
-        return self._add(Factor(Kind.HALO, math.gcd(window.size, window.num_outputs), window=window))
+        # Operand and result have different sizes; the number of slices must divide both.
+        return self._add(Factor(FactorKind.HALO, math.gcd(window.size, window.num_outputs), window=window))
 
     def maps(self, sizes: Sequence[int]) -> DimFactors:
         """One mapped index per dimension."""
@@ -286,7 +288,13 @@ class Draft:
         for reduction in reductions:
             # One factor per reduction: an axis belongs to one kind of partial result.
             self._factors.append(
-                Factor(Kind.PARTIAL, 0, reduction, tuple(operands), tuple(all_results if results is None else results))
+                Factor(
+                    FactorKind.PARTIAL,
+                    0,
+                    reduction,
+                    tuple(operands),
+                    tuple(all_results if results is None else results),
+                )
             )
 
     def finish(
@@ -328,7 +336,7 @@ def _check(operation: Operation, rule: Rule) -> None:
         for dim, (size, indices) in enumerate(zip(spec.shape, dims, strict=True)):
             # The length of a windowed dimension depends on stride and padding, not on factors.
             factors = [rule.factors[index] for index in indices]
-            sliding = any(factor.kind is Kind.HALO for factor in factors)
+            sliding = any(factor.kind is FactorKind.HALO for factor in factors)
             if indices and not sliding and math.prod(factor.size for factor in factors) != size:
                 raise SporaxValueError(
                     f"For '{operation.name}', the factors of dimension {dim} of a tensor of shape {spec.shape} must multiply "

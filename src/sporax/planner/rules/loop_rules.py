@@ -36,7 +36,7 @@ def enter(operation: Operation) -> Rule:
 
 
 def edge(operation: Operation) -> Rule:
-    """Tensors of one shape that are alike; a branch's number is next to them."""
+    """Tensors of one shape with one placement; a branch's number is next to them."""
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
     # The number of a branch has no dimensions, whatever the results have.

@@ -22,7 +22,7 @@ from sporax.ir.placement import REDUCTIONS
 from sporax.planner.rules.language import Adapt, DimFactors, Draft, Operation, Rule
 
 Term = tuple[tuple[str, ...], ...]
-"""One tensor of a statement: per dimension its names; ("...",) for the leading dimensions, () for one never cut."""
+"""One tensor of a statement: per dimension its names; ("...",) for the leading dimensions, () for one never sharded."""
 
 _TOKEN = re.compile(r"\s*(\.\.\.|\([a-zA-Z\s]+\)|[a-zA-Z]|1)")
 """One dimension of a statement: leading dimensions, several names in parentheses, one name, or 1."""
@@ -69,15 +69,15 @@ class Statement:
         results = _expand(self, self.results, [result.shape for result in operation.results])
         shapes = [result.shape for result in (*operation.operands, *operation.results)]
         sizes = _sizes(self, (*operands, *results), shapes)
-        kept = {name for term in results for dim in term for name in dim}
-        _check_names(self, sizes, kept, reduce or {}, blocked)
+        shared = {name for term in results for dim in term for name in dim}
+        _check_names(self, sizes, shared, reduce or {}, blocked)
         draft = Draft(operation)
         index: dict[str, tuple[int, ...]] = {}
         # In the order of their first appearance, so that a rule reads like its statement.
         for name, size in sizes.items():
             if name in blocked:
                 index[name] = draft.blocked(size)
-            elif name in kept:
+            elif name in shared:
                 index[name] = draft.map(size)
             else:
                 index[name] = draft.reduce(size, (reduce or {}).get(name, "sum"))
@@ -90,7 +90,7 @@ class Statement:
         return draft.finish([*map(dims, operands)], [*map(dims, results)], adapt=adapt, flops_per_point=flops_per_point)
 
 
-def _term(text: str, whole: str) -> Term:
+def _term(text: str, full_text: str) -> Term:
     dims: list[tuple[str, ...]] = []
     position, text = 0, text.rstrip()
     while position < len(text):
@@ -98,7 +98,7 @@ def _term(text: str, whole: str) -> Term:
         if token is None:
             raise SporaxValueError(
                 f"For 'rule', a tensor must be written with single letters, '1', '...' and '(…)', but got '{text.strip()}' "
-                f"in '{whole}'."
+                f"in '{full_text}'."
             )
         word = token.group(1)
         dims.append(() if word == "1" else ("...",) if word == "..." else tuple(word.strip("()").replace(" ", "")))
@@ -137,26 +137,29 @@ def _sizes(statement: Statement, terms: Sequence[Term], shapes: Sequence[tuple[i
     sizes: dict[str, int] = {}
     while pending:
         # Dimensions with one unknown size each are solved first; they make further ones solvable.
-        solvable = [(dim, size) for dim, size in pending if len([name for name in dim if name not in sizes]) <= 1]
-        if not solvable:
+        solvable = (entry for entry in pending if sum(name not in sizes for name in entry[0]) <= 1)
+        entry = next(solvable, None)
+        if entry is None:
             raise SporaxValueError(f"For 'rule', the sizes of all indices must follow from '{statement.text}'.")
-        dim, size = solvable[0]
-        pending.remove((dim, size))
-        if not dim:
-            continue
-        product = math.prod(sizes[name] for name in dim if name in sizes)
-        unknown = [name for name in dim if name not in sizes]
-        if size % product or (not unknown and size != product):
-            raise SporaxValueError(
-                f"For 'rule', the index {''.join(dim)} of '{statement.text}' must have one size, but got {product} and {size}."
-            )
-        if unknown:
-            sizes[unknown[0]] = size // product
+        pending.remove(entry)
+        if entry[0]:
+            sizes.update(_solved(statement, *entry, sizes))
     return sizes
 
 
+def _solved(statement: Statement, dim: tuple[str, ...], size: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The size of the one index of a dimension that is not in `sizes`; nothing if all are."""
+    product = math.prod(sizes[name] for name in dim if name in sizes)
+    unknown = [name for name in dim if name not in sizes]
+    if size % product or (not unknown and size != product):
+        raise SporaxValueError(
+            f"For 'rule', the index {''.join(dim)} of '{statement.text}' must have one size, but got {product} and {size}."
+        )
+    return dict.fromkeys(unknown, size // product)
+
+
 def _check_names(
-    statement: Statement, sizes: Mapping[str, int], kept: set[str], reduce: Mapping[str, str], blocked: str
+    statement: Statement, sizes: Mapping[str, int], shared: set[str], reduce: Mapping[str, str], blocked: str
 ) -> None:
     unknown = sorted({*reduce, *blocked} - set(sizes))
     if unknown:
@@ -164,7 +167,7 @@ def _check_names(
             f"For 'rule', 'reduce' and 'blocked' must name indices of '{statement.text}', but got {unknown}."
         )
     for name, reduction in reduce.items():
-        if name in kept or reduction not in REDUCTIONS:
+        if name in shared or reduction not in REDUCTIONS:
             raise SporaxValueError(
                 f"For 'rule', 'reduce' must give one of {REDUCTIONS} for indices that no result of '{statement.text}' has, but "
                 f"got '{name}': '{reduction}'."

@@ -87,7 +87,7 @@ def cumulative(operation: Operation) -> Rule:
 
 
 def _reduce(operation: Operation, reduction: str, reduced: tuple[int, ...], passes: bool = False) -> Rule:
-    """Cut dimensions in `reduced` leave parts to combine by `reduction`; they stay whole when it is ""."""
+    """Sharded dimensions in `reduced` leave parts to combine by `reduction`; they stay whole when it is ""."""
     draft = Draft(operation)
 
     def dim_factor(dim: int, size: int) -> tuple[int, ...]:

@@ -10,9 +10,10 @@ Users add primitives and custom calls of their own in one line::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from types import MappingProxyType
 
 from sporax.base.errors import SporaxValueError
@@ -30,7 +31,7 @@ from sporax.planner.rules import (
     uneven_rules,
     window,
 )
-from sporax.planner.rules.language import Adapt, Operation, Rule, Shape, replicate
+from sporax.planner.rules.language import Adapt, Operation, Rule, Shape, TensorSpec, replicate
 from sporax.planner.rules.notation import Statement
 
 RuleFunction = Callable[[Operation], Rule]
@@ -237,8 +238,7 @@ _KNOWN: dict[str, Entry] = {**_EDGES, **_BUILT_IN}
 _registered: dict[str, Entry] = {}
 
 _MOST_REMEMBERED = 1 << 14
-"""Rules that are kept: far more than a network has kinds of operators, few enough for a process that plans all day."""
-_remembered: dict[Hashable, Rule] = {}
+"""Rules that are stored: far more than a network has kinds of operators, few enough for a process that plans all day."""
 
 
 def entry_for(name: str) -> Entry:
@@ -256,20 +256,20 @@ def entry_for(name: str) -> Entry:
 def rule_for(operation: Operation) -> Rule:
     """The rule of an operation, remembered for equal ones; layers repeat.
 
-    Never fails for lack of a rule: an opaque primitive's rule cuts nothing and says why.
+    Never fails for lack of a rule: an opaque primitive's rule shards nothing and says why.
     """
     # The parameters' values are part of the key: the same primitive may have other dimensions.
-    key = operation.name, operation.operands, operation.results, tuple(operation.params.items())
     try:
-        cached = _remembered.get(key)
+        return _remembered(operation.name, operation.operands, operation.results, tuple(operation.params.items()))
     except TypeError:  # a parameter that cannot be hashed
         return _make_rule(operation)
-    if cached is None:
-        # All at once: which ones are old is not worth keeping track of.
-        if len(_remembered) >= _MOST_REMEMBERED:
-            _remembered.clear()
-        cached = _remembered[key] = _make_rule(operation)
-    return cached
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _remembered(
+    name: str, operands: tuple[TensorSpec, ...], results: tuple[TensorSpec, ...], params: tuple[tuple[str, object], ...]
+) -> Rule:
+    return _make_rule(Operation(name, operands, results, dict(params)))
 
 
 def _make_rule(operation: Operation) -> Rule:
@@ -304,7 +304,7 @@ def register(
         SporaxValueError: the statement cannot be read, or options are given next to a function.
     """
     # Rules made before may be of the name that is registered now.
-    _remembered.clear()
+    _remembered.cache_clear()
     if callable(rule):
         if reduce or blocked or tuple(linear):
             raise SporaxValueError(
@@ -331,7 +331,7 @@ def register(
 def unregister(name: str) -> None:
     """Forget a registered rule; a built-in one of that name counts again."""
     _registered.pop(name, None)
-    _remembered.clear()
+    _remembered.cache_clear()
 
 
 def entries() -> Iterator[tuple[str, Entry]]:
@@ -344,8 +344,8 @@ def _result_avals(operation: Operation) -> Adapt | None:
     if "result_avals" not in operation.params:
         return None
 
-    def adapt(whole: Operation, _: tuple[Shape, ...], results: tuple[Shape, ...]) -> Mapping[str, object]:
-        avals = whole.params["result_avals"]
+    def adapt(full: Operation, _: tuple[Shape, ...], results: tuple[Shape, ...]) -> Mapping[str, object]:
+        avals = full.params["result_avals"]
         return {"result_avals": tuple(aval.update(shape=shape) for aval, shape in zip(avals, results, strict=True))}
 
     return adapt

@@ -1,21 +1,25 @@
 """Searches for plans: one candidate per decision, least predicted time, within the memory of a device.
 
 `space` is the problem: `operator_rules` and `shardings` say how one operator may be sharded; `decisions` finds what there is to
-decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` prices resharding; `problem` puts them
+decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` costs resharding; `problem` puts them
 together; `plan_assembly` makes the plan, and `result` is what a search returns.
 
 Searches: `ilp`, `dynamic`, `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next best plans.
 
-Memory: `limit` holds what fits a plan into a limit; `bound` bounds what every plan needs and gives that to the solver.
+Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `repair`: one local search; `exact`: one exact path);
+`bound` bounds what every plan needs and gives that to the solver.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.progress import doing
+from sporax.base.progress import activity
+from sporax.base.suggestions import did_you_mean
+from sporax.ir.config.search_names import SEARCH_NAMES, full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
+from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.search.alternatives import alternatives, trade_offs
@@ -24,13 +28,12 @@ from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions
 from sporax.planner.search.space.result import SearchResult
 
 __all__ = [
     "MODES",
-    "SHORT_NAMES",
     "SearchOptions",
     "SearchResult",
     "alternatives",
@@ -41,10 +44,10 @@ __all__ = [
     "repeated",
     "search",
     "trade_offs",
-    "whole_plan",
+    "replicated_plan",
 ]
 
-Search = Callable[[OperatorGraph, DeviceMatrix, CostModel, SearchOptions | None], SearchResult]
+Search = Callable[[OperatorGraph, DeviceMatrix, CostModel, SearchOptions | None, Budget | None], SearchResult]
 
 MODES: Mapping[str, Search] = {
     "dynamic_programming": dynamic,
@@ -55,16 +58,14 @@ MODES: Mapping[str, Search] = {
 }
 """Searches by the names of `search_mode`; the first three are MindSpore's."""
 
-SHORT_NAMES: Mapping[str, str] = {
-    "dynamic": "dynamic_programming",
-    "recursive": "recursive_programming",
-    "propagation": "sharding_propagation",
-}
-"""What MindSpore's three are called for short."""
-
 
 def search(
-    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, mode: str, options: SearchOptions | None = None
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    mode: str,
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
 ) -> SearchResult:
     """Search for a plan.
 
@@ -72,17 +73,20 @@ def search(
         graph: the step.
         mesh: the devices.
         model: the cost of operators and links.
-        mode: one of `MODES`, or of `SHORT_NAMES`.
+        mode: one of `SEARCH_NAMES`, in letters of any case.
         options: what the search may do.
+        budget: time for it; each search has a limit of its own, too.
 
     Raises:
         SporaxValueError: there is no such mode, or the options do not fit.
     """
-    name = SHORT_NAMES.get(mode, mode)
+    name = full_name(mode)
     if name not in MODES:
-        raise SporaxValueError(f"For 'search', 'mode' must be one of {(*SHORT_NAMES, *MODES)}, but got '{mode}'.")
+        raise SporaxValueError(
+            f"For 'search', 'mode' must be one of {SEARCH_NAMES}, but got '{mode}'.{did_you_mean(mode, SEARCH_NAMES)}"
+        )
     options = options or SearchOptions()
-    with doing(f"search ({name})"):
-        result = MODES[name](graph, mesh, model, options)
+    with activity(f"search ({name})"):
+        result = MODES[name](graph, mesh, model, options, budget)
     # The searches know neither the unit nor that they were asked with defaults: one place adds both for all of them.
     return replace(result, unit=unit_of(model), options=options)

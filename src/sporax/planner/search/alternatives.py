@@ -4,7 +4,7 @@ Problem: many plans differ only in details that do not matter to a person. So tw
 shard one of the heaviest operators differently.
 
 Method: Lawler's partition. The best plan splits the remaining search space into disjoint subspaces: plans that shard
-the heaviest operator differently, plans that agree on it and shard the next one differently, and so on. The cheapest of
+the heaviest operator differently, plans that agree on it and shard the next one differently, and so on. The least of
 the best plans of all subspaces is the next result, and its subspace is split again. All subspaces share one reduced
 problem. A TRW-S bound per subspace tells which ones can contain the next plan, so only these are solved.
 
@@ -18,54 +18,47 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.progress import doing
+from sporax.base.progress import activity
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
+from sporax.planner.budget import QUESTION_SECONDS, Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.search.dynamic import decided
 from sporax.planner.search.inlined_loops import inside_loops
-from sporax.planner.search.limit.local_search import MeasuredPlan, measured, reduce_cost, reduce_memory
-from sporax.planner.search.limit.memory_heuristic import cheapest
-from sporax.planner.search.limit.memory_limit import fit, smallest, solve_within, unmodelled_bytes
-from sporax.planner.search.limit.message_passing import CoordinateDescent, choose, choose_within, converge
-from sporax.planner.search.limit.resident_memory import resident_usage
-from sporax.planner.search.limit.transient_memory import transient_usage
+from sporax.planner.search.limit.limit import fit, least_cost, nothing_fits, relaxed, smallest
+from sporax.planner.search.limit.repair import improved, reduce_memory
 from sporax.planner.search.sharding_propagation import heaviest_first
+from sporax.planner.search.space.coordinate_descent import CoordinateDescent
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.trws import MessagePassing
+from sporax.planner.solver.portfolio.quick_choice import choose, converge
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
-SECONDS = 30.0
-"""Time for a question."""
 _SHARE = 0.5
 """Most of the time that is left that one subspace may take: later ones need some too."""
 _LOOKS, _LOOKS_PER_CHOICE = 24, 4
 """Sweeps of messages that bound a subspace, and after how many of them a choice is read off."""
-_SWEEPS = 18
-"""Sweeps of messages where plans must fit a memory: many plans are requested, and none has to be the best."""
 _LESS = 0.7
 """Share of the smallest peak so far that the next attempt may use."""
-_ROUNDS = 2
-"""How often a plan that is too large is tried again with less."""
 
 Allowed = Mapping[int, Sequence[int]]
 """For decisions that are not free the candidates that are left."""
@@ -78,7 +71,7 @@ class _Subspace:
     Attributes:
         seconds: what the best one costs, or, before that is known, what none is below.
         chosen: the best one, one candidate per decision; () before it is known.
-        proven: nothing in the part is cheaper.
+        proven: no plan of the part costs less.
         bound: what none is below.
         allowed: what makes the part.
         near: a plan that agrees with most of it.
@@ -100,13 +93,13 @@ def alternatives(
     *,
     count: int = 3,
     decisions: int = 6,
-    seconds: float = SECONDS,
+    budget: Budget | None = None,
     incumbent: Plan | None = None,
 ) -> tuple[SearchResult, ...]:
-    """The `count` cheapest plans of which any two cut one of the heaviest operators in different ways, the cheapest first.
+    """The `count` plans of least cost of which any two shard one of the heaviest operators differently, by rising cost.
 
-    Each is the best plan with its shardings of these operators. They are proven to be the cheapest while the time lasts: the
-    statistics of each say ``"proven": 1`` when nothing cheaper was left out before it. What is found after that is good, and
+    Each is the best plan with its shardings of these operators. They are proven to be of least cost while the time lasts: the
+    statistics of each say ``"proven": 1`` where no plan of lower cost was left out. What is found after that is good, and
     no more; ``"cut_short"`` is how many parts were not looked through to the end. There are fewer than `count` where the
     operators cannot be sharded in so many ways, or nothing else was found that fits the memory.
 
@@ -117,7 +110,7 @@ def alternatives(
         options: what the search may do.
         count: how many plans.
         decisions: how many of the heaviest operators must not all be sharded equally.
-        seconds: time for all of it, the problem itself aside.
+        budget: time for all of it, the problem itself aside; half a minute by default.
         incumbent: a plan that a search found; under a memory limit it saves the search for one that fits.
 
     Raises:
@@ -129,7 +122,7 @@ def alternatives(
             f"For 'alternatives', 'count' and 'decisions' must be at least 1, but got {count} and {decisions}."
         )
     incumbent = None if incumbent is None else inline_loops(graph).unfolded(incumbent)
-    return _alternatives(graph, mesh, model, options or SearchOptions(), count, decisions, seconds, incumbent)
+    return _alternatives(graph, mesh, model, options or SearchOptions(), count, decisions, budget, incumbent)
 
 
 @inside_loops
@@ -140,15 +133,17 @@ def _alternatives(
     options: SearchOptions,
     count: int,
     decisions: int,
-    seconds: float,
+    budget: Budget | None,
     incumbent: Plan | None,
 ) -> tuple[SearchResult, ...]:
-    start = time.monotonic()
+    clock = Budget.unlimited()
     problem = ProblemBuilder(graph, mesh, model, options).build()
-    subspaces = _Subspaces(problem, heaviest_first(problem)[:decisions], time.monotonic() + seconds, incumbent)
-    subspaces_found = subspaces.cheapest(count)
+    subspaces = _Subspaces(
+        problem, heaviest_first(problem)[:decisions], budget or Budget.of(QUESTION_SECONDS), incumbent
+    )
+    subspaces_found = subspaces.least_cost(count)
     least = subspaces_found[0].seconds if subspaces_found[0].proven else None
-    statistics = {**problem.statistics(), "parts": subspaces.proven, "cut_short": subspaces.cut_short}
+    statistics = {**problem.statistics(), "parts": subspaces.proven, "cut_short": subspaces.unfinished}
     return tuple(
         SearchResult(
             plan_of(problem, subspace.chosen),
@@ -156,7 +151,7 @@ def _alternatives(
             subspace.seconds,
             least,
             least is not None and subspace.seconds <= least * (1 + OPTIMALITY_TOLERANCE),
-            time.monotonic() - start,
+            clock.used,
             {**statistics, "rank": rank, "proven": int(subspace.proven)},
             unit_of(model),
             options,
@@ -171,21 +166,21 @@ class _Subspaces:
     Args:
         problem: the problem.
         heavy: decisions on which plans must differ.
-        deadline: of `time.monotonic`; after it parts are not looked through any more.
+        budget: when it is over, parts are not looked through any more.
         incumbent: a plan of the problem.
     """
 
-    def __init__(self, problem: Problem, heavy: Sequence[int], deadline: float, incumbent: Plan | None) -> None:
-        self.problem, self.heavy, self.deadline, self.incumbent = problem, heavy, deadline, incumbent
-        self.proven, self.cut_short = 0, 0
+    def __init__(self, problem: Problem, heavy: Sequence[int], budget: Budget, incumbent: Plan | None) -> None:
+        self.problem, self.heavy, self.budget, self.incumbent = problem, heavy, budget, incumbent
+        self.proven, self.unfinished = 0, 0
         graph = problem.cost_graph()
-        network = Network.of(graph, Timeline.of(graph.intervals))
+        network = Network.of(graph, Moments.of(graph.intervals))
         # Decisions on which plans must differ keep all their candidates: a dominated one is the best of some subspace.
-        self.core = Core.of(reduce(network, kept=frozenset(heavy)))
+        self.core = Core.of(reduce(network, remaining=frozenset(heavy)))
         self.place = {node: number for number, node in enumerate(self.core.nodes.tolist())}
 
-    def cheapest(self, count: int) -> list[_Subspace]:
-        """The best plans of parts, the cheapest first. One that is behind an unproven part is not proven either."""
+    def least_cost(self, count: int) -> list[_Subspace]:
+        """The best plans of parts, by rising cost. One that is behind an unproven part is not proven either."""
         # A heap: subspaces without a plan stand in it by their lower bound, the others by the cost of their best plan.
         waiting = [self._decided(_Subspace(-math.inf, (), False, -math.inf, {}))]
         best: list[_Subspace] = []
@@ -194,12 +189,12 @@ class _Subspaces:
             subspace = heapq.heappop(waiting)
             # A bound came first in the heap. Only now is its best plan worth working out.
             if not subspace.chosen:
-                with doing(f"alternative plans, {len(best)} of {count} found"):
+                with activity(f"alternative plans, {len(best)} of {count} found"):
                     subspace = self._decided(subspace)
                 if math.isfinite(subspace.seconds):
                     heapq.heappush(waiting, subspace)
                 continue
-            # A cheaper plan may be hidden in an unproven subspace that is still waiting.
+            # A plan of lower cost may be hidden in an unproven subspace that is still waiting.
             sure = (
                 sure and subspace.proven and all(other.bound >= subspace.seconds or other.proven for other in waiting)
             )
@@ -226,13 +221,13 @@ class _Subspaces:
     def _looked_at(self, subspace: _Subspace, enough: float) -> _Subspace:
         """The part with a bound by messages, and with its best plan where they prove one; `enough` is a bound that is.
 
-        They begin with what they have said of all plans, and hear of a price on what is not allowed.
+        They begin with the messages of all plans; what is not allowed gets a cost of its own.
         """
         messages, start = self._messages
         # Messages go on from those of all plans: a subspace is nearly the whole problem.
         messages.messages[:] = start
         costs, bound = self._restricted_costs(subspace.allowed), -math.inf
-        for number in range(_LOOKS if time.monotonic() < self.deadline else 0):
+        for number in range(0 if self.budget.is_over else _LOOKS):
             bound = max(bound, self.core.constant + max(messages.sweep(costs)))
             if bound / self.problem.scale >= enough:
                 break
@@ -271,9 +266,8 @@ class _Subspaces:
         return np.isin(self.core.strategies(self.place[node]), np.array(candidates))
 
     def _decided(self, subspace: _Subspace) -> _Subspace:
-        """The part with its best plan; after the deadline, or where that does not fit the memory, with a good one."""
-        left = self.deadline - time.monotonic()
-        exact = self._exactly(subspace.allowed, _SHARE * left) if left > 0 else None
+        """The part with its best plan; after its time, or where that does not fit the memory, with a good one."""
+        exact = None if self.budget.is_over else self._exactly(subspace.allowed, self.budget.part(_SHARE))
         return self._fitted(subspace, *(exact or (self._roughly(subspace.allowed, subspace.near), False)))
 
     def _fitted(self, subspace: _Subspace, chosen: list[int] | None, proven: bool) -> _Subspace:
@@ -282,11 +276,11 @@ class _Subspaces:
         if chosen is not None and limit is not None and measured(problem, chosen).peak_bytes > limit:
             chosen, proven = self._fitting(subspace.allowed, subspace.near, limit), False
         self.proven += proven
-        self.cut_short += not proven
+        self.unfinished += not proven
         seconds = math.inf if chosen is None else problem.seconds(chosen)
         return replace(subspace, seconds=seconds, chosen=tuple(chosen or ()), proven=proven)
 
-    def _exactly(self, allowed: Allowed, seconds: float) -> tuple[list[int] | None, bool]:
+    def _exactly(self, allowed: Allowed, budget: Budget) -> tuple[list[int] | None, bool]:
         """The best plan of a part, memory aside, and whether that is proven; None where there is none."""
         network = self.core.as_network()
         for node, candidates in allowed.items():
@@ -295,7 +289,7 @@ class _Subspaces:
         if any(not len(network.costs[self.place[node]]) for node in allowed) or reduce(network).infeasible:
             return None, True
         core = Core.of(network)
-        positions, proven = decided(core, seconds)
+        positions, proven = decided(core, budget)
         # Twice: the inner core's positions belong to the outer core's positions.
         return self.core.expand(core.expand(positions)).tolist(), proven
 
@@ -306,7 +300,7 @@ class _Subspaces:
         chosen, descent = [*near], self._descent
         for node, candidates in allowed.items():
             if chosen[node] not in candidates:
-                # The cheapest candidate next to the neighbours as they are; the descent then adapts the neighbours.
+                # The candidate of least cost with the neighbours as they are; the descent then adapts the neighbours.
                 candidate_costs = descent.candidate_costs(node, chosen)[list(candidates)]
                 chosen[node] = candidates[int(candidate_costs.argmin())]
         descent.improve(chosen, frozenset(allowed))
@@ -323,29 +317,22 @@ class _Subspaces:
             SporaxRuntimeError: nothing at all fits.
         """
         if not allowed:
-            return _fitting_one(self.problem, limit, self.incumbent, _SHARE * (self.deadline - time.monotonic())).chosen
+            return _fitting_one(self.problem, limit, self.incumbent).chosen
         rough = measured(self.problem, self._roughly(allowed, near))
         plans = [rough] if rough.peak_bytes <= limit and math.isfinite(self.problem.seconds(rough.chosen)) else []
-        if time.monotonic() < self.deadline:
+        if not self.budget.is_over:
             costs = [costs_of.copy() for costs_of in self.problem.costs]
             for node, candidates in allowed.items():
                 costs[node][[number for number in range(len(costs[node])) if number not in candidates]] = np.inf
-            usage = resident_usage(self.problem)
-            # The plan nearby shows what resharding adds to the tensors; the new plan will be much like it.
-            reserve = unmodelled_bytes(self.problem, measured(self.problem, near), usage)
             narrowed = self.problem.with_costs(costs)
-            fitted = fit(narrowed, limit, _choose, _ROUNDS, reserve, usage)
-            if fitted is None and not plans and time.monotonic() < self.deadline:
-                fitted = _within(narrowed, limit)
-            plans += [fitted] if fitted is not None else []
+            fitted = reduce_memory(narrowed, relaxed(narrowed, limit), limit)
+            fits = fitted.peak_bytes <= limit and math.isfinite(narrowed.seconds(fitted.chosen))
+            plans += [fitted] if fits else []
         best = min(plans, key=lambda item: self.problem.seconds(item.chosen), default=None)
         return None if best is None else best.chosen
 
 
-_choose = partial(choose_within, sweeps=_SWEEPS)
-
-
-def _fitting_one(problem: Problem, limit: int, incumbent: Plan | None, seconds: float) -> MeasuredPlan:
+def _fitting_one(problem: Problem, limit: int, incumbent: Plan | None) -> MeasuredPlan:
     """A good plan that fits the memory: the known one, if it does, or one that is looked for.
 
     Raises:
@@ -355,8 +342,10 @@ def _fitting_one(problem: Problem, limit: int, incumbent: Plan | None, seconds: 
     fitted = None if chosen is None else measured(problem, chosen)
     if fitted is not None and fitted.peak_bytes <= limit:
         return fitted
-    # At least one second: also an expired question deserves a plan that fits, or an error that says what would.
-    return _within(problem, limit) or solve_within(problem, limit, max(seconds, 1.0))[0]
+    found = fit(problem, limit)
+    if found.peak_bytes > limit:
+        raise nothing_fits(limit, found.memory)
+    return found
 
 
 def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
@@ -368,24 +357,15 @@ def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
         shardings = [(entry.assignment, entry.operands, entry.results) for entry in planned]
         # Without the seconds: the plan may have been made with other costs.
         same = np.array([[step[:3] for step in steps] == shardings for steps in choices.steps] or [True] * len(mine))
-        for tensor, places in choices.tensor_placements.items():
+        for tensor, placements_of in choices.tensor_placements.items():
             if tensor in inputs and problem.decisions.node_of[tensor] == number:
-                same &= np.array([where == inputs[tensor] for where in places])
+                same &= np.array([where == inputs[tensor] for where in placements_of])
         if not same.any():
             return None
         costs.append(np.where(same, mine, np.inf))
-    # Relays are not visible in a plan: the cheapest ones for its placements are chosen again.
+    # Relays are not visible in a plan: those of least cost for its placements are chosen again.
     chosen = choose(problem.with_costs(costs).cost_graph())
     return chosen if math.isfinite(problem.seconds(chosen)) else None
-
-
-def _within(problem: Problem, limit: int) -> MeasuredPlan | None:
-    """The cheaper one of two plans that fit, each found with another view of what tensors take."""
-    plans = [
-        fit(problem, limit, _choose, 2 + _ROUNDS, usage=usage)
-        for usage in (resident_usage(problem), transient_usage(problem))
-    ]
-    return min(filter(None, plans), key=lambda item: problem.seconds(item.chosen), default=None)
 
 
 # ------------------------------------------------------------------------------------------------ time against memory
@@ -398,7 +378,7 @@ def trade_offs(
     options: SearchOptions | None = None,
     *,
     count: int = 5,
-    seconds: float = SECONDS,
+    budget: Budget | None = None,
     incumbent: Plan | None = None,
 ) -> tuple[SearchResult, ...]:
     """Plans of which none is both faster and smaller than another, the fastest first; the last needs as little as was found.
@@ -409,8 +389,8 @@ def trade_offs(
         model: the cost of operators and links.
         options: what the search may do; the fastest keeps its memory limit.
         count: how many at most.
-        seconds: time in which something new is tried, the fastest plan aside; the statistics' ``"cut_short"`` is how many tries
-            were left out.
+        budget: time in which something new is tried, the fastest plan aside; half a minute by default. The statistics'
+            ``"cut_short"`` is how many tries were left out.
         incumbent: a plan that a search found, to begin with.
 
     Raises:
@@ -420,7 +400,7 @@ def trade_offs(
     if count < 1:
         raise SporaxValueError(f"For 'trade_offs', 'count' must be at least 1, but got {count}.")
     incumbent = None if incumbent is None else inline_loops(graph).unfolded(incumbent)
-    return _trade_offs(graph, mesh, model, options or SearchOptions(), count, seconds, incumbent)
+    return _trade_offs(graph, mesh, model, options or SearchOptions(), count, budget, incumbent)
 
 
 @inside_loops
@@ -430,15 +410,15 @@ def _trade_offs(
     model: CostModel,
     options: SearchOptions,
     count: int,
-    seconds: float,
+    budget: Budget | None,
     incumbent: Plan | None,
 ) -> tuple[SearchResult, ...]:
-    start = time.monotonic()
+    clock = Budget.unlimited()
     problem = ProblemBuilder(graph, mesh, model, options).build()
-    with doing("the fastest plan"):
+    with activity("the fastest plan"):
         chosen = None if incumbent is None else _choice_of(problem, incumbent)
-        fastest = measured(problem, cheapest(problem, []) if chosen is None else chosen)
-    front = _ParetoFront(problem, fastest, time.monotonic() + seconds)
+        fastest = measured(problem, least_cost(problem, []) if chosen is None else chosen)
+    front = _ParetoFront(problem, fastest, budget or Budget.of(QUESTION_SECONDS))
     if count > 1:
         front.down()
         front.between(count)
@@ -450,8 +430,8 @@ def _trade_offs(
             problem.seconds(entry.chosen),
             None,
             False,
-            time.monotonic() - start,
-            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": front.cut_short},
+            clock.used,
+            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": front.unfinished},
             unit_of(model),
             options,
         )
@@ -465,13 +445,13 @@ class _ParetoFront:
     Args:
         problem: the problem.
         fastest: where to begin.
-        deadline: of `time.monotonic`; after it nothing new is tried.
+        budget: when it is over, nothing new is tried.
     """
 
-    def __init__(self, problem: Problem, fastest: MeasuredPlan, deadline: float) -> None:
-        self.problem, self.deadline = problem, deadline
+    def __init__(self, problem: Problem, fastest: MeasuredPlan, budget: Budget) -> None:
+        self.problem, self.budget = problem, budget
         self.plans = [fastest]
-        self.cut_short = 0
+        self.unfinished = 0
 
     def down(self) -> None:
         """Look for less and less memory, and for the time that the least of it costs."""
@@ -485,11 +465,11 @@ class _ParetoFront:
         self._smaller(lambda: smallest(self.problem))
 
     def _smaller(self, search: Callable[[], MeasuredPlan]) -> None:
-        """What is found in one way, and made cheaper in the same memory."""
-        searches = (search, lambda: reduce_cost(self.problem, self.plans[-1], self.plans[-1].peak_bytes))
+        """What is found in one way, and improved within the same memory."""
+        searches = (search, lambda: improved(self.problem, self.plans[-1], self.plans[-1].peak_bytes))
         for entry in searches:
             if self._in_time():
-                with doing("the least memory"):
+                with activity("the least memory"):
                     self.plans.append(entry())
 
     def between(self, count: int) -> None:
@@ -524,13 +504,14 @@ class _ParetoFront:
         """Look for a plan that fits; says whether there is one."""
         if not self._in_time():
             return False
-        with doing(f"a plan within {limit / 1e6:.0f} MB"):
-            fitted = _within(self.problem, limit)
-        self.plans += [fitted] if fitted is not None else []
-        return fitted is not None
+        with activity(f"a plan within {limit / 1e6:.0f} MB"):
+            found = relaxed(self.problem, limit)
+        fits = found.peak_bytes <= limit
+        self.plans += [found] if fits else []
+        return fits
 
     def _in_time(self) -> bool:
-        in_time = time.monotonic() < self.deadline
-        # Counted, so that the statistics say what the deadline left out.
-        self.cut_short += not in_time
+        in_time = not self.budget.is_over
+        # Counted, so that the statistics say what was left out.
+        self.unfinished += not in_time
         return in_time

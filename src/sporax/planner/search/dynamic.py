@@ -6,12 +6,11 @@ Method: first remove decisions with few neighbours and candidates that cannot be
 then eliminate the rest with larger tables (`bucket_elimination`). If a table would be too large, or if the best plan
 exceeds the memory, tables become lists of labels (`planner.solver.methods.label_elimination`): cost and memory of every choice
 that is close to a lower bound. If there are too many labels, an integer program decides; if that takes too long,
-message passing (`message_passing`) suggests a choice as well.
+message passing (`quick_choice`) suggests a choice as well.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,26 +19,29 @@ import numpy as np
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
+from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.inlined_loops import inside_loops
-from sporax.planner.search.limit.local_search import measured
-from sporax.planner.search.limit.memory_limit import bound_below, solve_within
-from sporax.planner.search.limit.message_passing import bounded
+from sporax.planner.search.limit.exact import bound_below, solve_within
+from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver import CostGraph, solve
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Ints
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.exact import solve_exactly
 from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
+from sporax.planner.solver.portfolio.quick_choice import bounded
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 LARGEST_TABLE = 500_000
 """Entries of the largest table that elimination may make."""
+SECONDS = 60.0
+"""Most of the time for what elimination leaves over."""
 MEMORY_SECONDS = 20.0
 """Time for a plan that fits the memory."""
 
@@ -50,8 +52,8 @@ def dynamic(
     mesh: DeviceMatrix,
     model: CostModel,
     options: SearchOptions | None = None,
+    budget: Budget | None = None,
     *,
-    seconds: float = 60.0,
     largest_table: int = LARGEST_TABLE,
     most_joins: int = MOST_JOINS,
 ) -> SearchResult:
@@ -62,18 +64,18 @@ def dynamic(
         mesh: the devices.
         model: the cost of operators and links.
         options: what the search may do.
-        seconds: time for what elimination leaves over; `MEMORY_SECONDS` at most for a plan that fits.
+        budget: time for what elimination leaves over, a minute at most, and `MEMORY_SECONDS` at most for a plan that fits.
         largest_table: entries of the largest table that elimination may make.
         most_joins: pairs of labels that may be put together at a time.
 
     Raises:
         SporaxRuntimeError: nothing fits the memory.
     """
-    start = time.monotonic()
-    options = options or SearchOptions()
+    clock = Budget.unlimited()
+    options, budget = options or SearchOptions(), budget or Budget.unlimited()
     problem = ProblemBuilder(graph, mesh, model, options).build()
     core = _reduced(problem.cost_graph())
-    decision = _decide(core, seconds, largest_table, most_joins, options.epsilon)
+    decision = _decide(core, budget.at_most(SECONDS), largest_table, most_joins, options.epsilon)
     plan = measured(problem, [int(entry) for entry in core.expand(decision.positions)])
     bound, statistics = decision.bound, decision.statistics
     limit = options.memory_bytes
@@ -81,7 +83,7 @@ def dynamic(
     if limit is not None and plan.peak_bytes > limit:
         labels = ByLabels(most_joins)
         solver = partial(solve, rounds=labels, gap=options.epsilon)
-        plan, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS), solver=solver)
+        plan, solution = solve_within(problem, limit, budget.at_most(MEMORY_SECONDS), solver=solver)
         # A bound for all plans that fit may be above the free bound, which holds for all plans whatever they need.
         within = bound_below(problem.seconds(plan.chosen), solution.bound, problem.scale)
         bound = max(bound, -np.inf if within is None else within * problem.scale)
@@ -94,7 +96,7 @@ def dynamic(
         cost,
         bound if bound > -np.inf else None,
         cost <= bound * (1 + OPTIMALITY_TOLERANCE),
-        time.monotonic() - start,
+        clock.used,
         {
             **problem.statistics(),
             "reduced": len(problem.costs) - core.num_nodes,
@@ -105,19 +107,19 @@ def dynamic(
     )
 
 
-def decided(core: Core, seconds: float) -> tuple[Ints, bool]:
+def decided(core: Core, budget: Budget) -> tuple[Ints, bool]:
     """A choice on a core without memory rows, and whether it is proven that nothing is better.
 
     Args:
         core: the decisions.
-        seconds: time for what elimination leaves over.
+        budget: time for what elimination leaves over.
     """
-    decision = _decide(core, seconds)
+    decision = _decide(core, budget)
     return decision.positions, core.cost(decision.positions) <= decision.bound * (1 + OPTIMALITY_TOLERANCE)
 
 
 def _reduced(graph: CostGraph) -> Core:
-    return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
+    return Core.of(reduce(Network.of(graph, Moments.of(graph.intervals))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class _Decision:
 
 def _decide(
     core: Core,
-    seconds: float,
+    budget: Budget,
     largest_table: int = LARGEST_TABLE,
     most_joins: int = MOST_JOINS,
     epsilon: float = 0.0,
@@ -143,7 +145,7 @@ def _decide(
         positions, largest = exact
         return _Decision(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
     labels = ByLabels(most_joins)
-    outcome = solve_exactly(core, time.monotonic() + seconds, gap=epsilon, rounds=labels)
+    outcome = solve_exactly(core, budget, gap=epsilon, rounds=labels)
     best, bound = outcome.positions, outcome.bound
     # Message passing gives a bound and a choice in any case, also where labels and the integer program ran out of time.
     if not outcome.optimal or best is None:

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from sporax.base.identity import ByIdentity
-from sporax.planner.search.limit.message_passing import converge, lower_bound
 from sporax.planner.search.space.repeated_blocks import Edge, Repeats, Wire
 from sporax.planner.search.space.resharding_cost import Floats
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import CostGraph
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.trws import MessagePassing
+from sporax.planner.solver.portfolio.quick_choice import converge, lower_bound
 
 _FORBIDDEN = 1e3
 """In place of ``inf``, as a multiple of the greatest finite cost: messages must be numbers."""
@@ -38,7 +38,7 @@ def bound_of(costs: Sequence[Floats], repeats: Repeats, reached: float = np.inf)
 
     Args:
         costs: per decision [candidates].
-        repeats: what is alike of them, and all edges.
+        repeats: what is equal of them, and all edges.
         reached: what a known choice costs; a bound that comes up to it is the best.
     """
     reparametrization = _average_messages(costs, repeats)
@@ -136,4 +136,4 @@ def _core(costs: Sequence[Floats], edges: Sequence[Edge]) -> Core:
     most = _FORBIDDEN * max(float(array[np.isfinite(array)].max(initial=1.0)) for array in arrays.values())
     finite = [(first, second, np.minimum(table, most)) for first, second, table in edges]
     graph = CostGraph.unlimited([np.minimum(costs_of, most) for costs_of in costs], finite, "ring of blocks")
-    return Core.of(Network.of(graph, Timeline.of(graph.intervals)))
+    return Core.of(Network.of(graph, Moments.of(graph.intervals)))

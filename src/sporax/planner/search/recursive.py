@@ -3,8 +3,8 @@
 Problem: a good plan in seconds, without a proof.
 
 Method: for every axis, from the outermost to the innermost, each decision extends its sharding by that axis at one
-dimension or at none, so there are only a few candidates at a time. Message passing (`message_passing`) decides each
-round, and repeated layers are tied (`block_tying`). Early rounds influence later ones, so two orders are tried: axis by
+dimension or at none, so there are only a few candidates at a time. Message passing (`quick_choice`) decides each
+round, and repeated layers are tied (`repeated_blocks`). Early rounds influence later ones, so two orders are tried: axis by
 axis, and all axes in one round.
 
 If the best plan does not fit the memory, each round may use the memory that later rounds can still save (unless the
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,16 +28,15 @@ from typing import NamedTuple
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
+from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.inlined_loops import inside_loops
-from sporax.planner.search.limit.block_tying import choose_tied
-from sporax.planner.search.limit.local_search import MeasuredPlan, measured
-from sporax.planner.search.limit.memory_heuristic import cheapest
-from sporax.planner.search.limit.memory_limit import fit, is_large
-from sporax.planner.search.limit.message_passing import choose_within
+from sporax.planner.search.limit.limit import is_large, least_cost, relaxed
 from sporax.planner.search.space.candidates import Base
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.repeated_blocks import choose_tied
 from sporax.planner.search.space.result import SearchResult
 from sporax.planner.search.space.shardings import Units, natural_units
 
@@ -52,7 +51,11 @@ _WORTH = 0.1
 
 @inside_loops
 def recursive(
-    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
 ) -> SearchResult:
     """A good plan quickly; nothing is proven.
 
@@ -61,11 +64,12 @@ def recursive(
         mesh: the devices.
         model: the cost of operators and links.
         options: what the search may do; `units` are its rounds; several orders are tried by default.
+        budget: when it is over, no more orders are tried.
 
     Raises:
         SporaxRuntimeError: nothing fits the memory.
     """
-    return one_axis_after_another(graph, mesh, model, options or SearchOptions())
+    return one_axis_after_another(graph, mesh, model, options or SearchOptions(), budget)
 
 
 def one_axis_after_another(
@@ -73,7 +77,8 @@ def one_axis_after_another(
     mesh: DeviceMatrix,
     model: CostModel,
     options: SearchOptions,
-    whole: Problem | None = None,
+    budget: Budget | None = None,
+    full: Problem | None = None,
 ) -> SearchResult:
     """As `recursive`, of a graph without loop bodies.
 
@@ -82,19 +87,20 @@ def one_axis_after_another(
         mesh: the devices.
         model: the cost of operators and links.
         options: what the search may do.
-        whole: the problem of all axes, where the caller has built it; what was found for it is used again.
+        budget: when it is over, no more orders are tried.
+        full: the problem of all axes, where the caller has built it; what was found for it is used again.
 
     Raises:
         SporaxRuntimeError: nothing fits the memory.
     """
-    start = time.monotonic()
+    clock = Budget.unlimited()
     orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
     # Memory comes second: most plans fit, and free rounds find better plans than tight ones.
     free = replace(options, memory_bytes=None)
-    builder = ProblemBuilder(graph, mesh, model, free, hurry=True)
-    order_results = [_run(builder, order) for order in orders]
+    builder = ProblemBuilder(graph, mesh, model, free, approximate=True)
+    order_results = list(_runs(builder, orders, budget or Budget.unlimited()))
     least = min(order_result.seconds for order_result in order_results)
-    # An order that is far behind by quick prices will not win by exact ones.
+    # An order that is far behind by approximate costs will not win by exact ones.
     attempts = [
         _finished(builder, order_result)
         for order_result in order_results
@@ -102,15 +108,11 @@ def one_axis_after_another(
     ]
     best = min(attempts, key=_cost)
     if not _fits(best, options.memory_bytes):
-        builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
+        builder = ProblemBuilder(graph, mesh, model, options, approximate=True)
         tight = [] if is_large(best.final) else [_run(builder, order) for order in orders]
         order_results += tight
         attempts += [_finished(builder, entry) for entry in tight]
-        fits = any(_fits(attempt, options.memory_bytes) for attempt in attempts)
-        # Where another attempt fits, that this one does not is no error.
-        with suppress(*([SporaxRuntimeError] if fits else [])):
-            attempts.append(_all_axes_at_once(builder, whole or ProblemBuilder(graph, mesh, model, options).build()))
-        best = min((attempt for attempt in attempts if _fits(attempt, options.memory_bytes)), key=_cost)
+        best = _best_that_fits(builder, attempts, full or ProblemBuilder(graph, mesh, model, options).build())
     final = best.final
     # One candidate per decision is left in `final`, so its plan is all zeros.
     return SearchResult(
@@ -119,7 +121,7 @@ def one_axis_after_another(
         _cost(best),
         None,
         False,
-        time.monotonic() - start,
+        clock.used,
         {
             **final.statistics(),
             "candidates": sum(order_result.candidates for order_result in order_results),
@@ -128,12 +130,29 @@ def one_axis_after_another(
     )
 
 
+def _best_that_fits(builder: ProblemBuilder, attempts: Sequence[_FinishedOrder], full: Problem) -> _FinishedOrder:
+    """The best of some attempts, and of all axes at once, that keeps the memory limit."""
+    fitting = [attempt for attempt in attempts if _fits(attempt, builder.options.memory_bytes)]
+    # Where another attempt fits, that this one does not is no error.
+    with suppress(*([SporaxRuntimeError] if fitting else [])):
+        last = _all_axes_at_once(builder, full)
+        fitting += [last] if _fits(last, builder.options.memory_bytes) else []
+    return min(fitting, key=_cost)
+
+
+def _runs(builder: ProblemBuilder, orders: Sequence[Order], budget: Budget) -> Iterator[_OrderResult]:
+    """The first order, and the others while there is time."""
+    for number, order in enumerate(orders):
+        if not number or not budget.is_over:
+            yield _run(builder, order)
+
+
 class _OrderResult(NamedTuple):
     """What one order of rounds decided.
 
     Attributes:
         bases: per decision.
-        seconds: cost by the prices of the last round, in which moves go the straight way.
+        seconds: cost by the last round's costs, in which moves go the straight way.
         candidates: how many were looked at.
     """
 
@@ -172,7 +191,7 @@ def _measured(final: Problem) -> MeasuredPlan:
 
 def _all_axes_at_once(builder: ProblemBuilder, problem: Problem) -> _FinishedOrder:
     """All axes in one round."""
-    return _FinishedOrder(builder.priced(problem.bases(cheapest(problem, []))), sum(map(len, problem.costs)))
+    return _FinishedOrder(builder.costed(problem.bases(least_cost(problem, []))), sum(map(len, problem.costs)))
 
 
 def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
@@ -201,7 +220,7 @@ def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
 
 
 def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedOrder:
-    return _FinishedOrder(builder.priced(order_result.bases), order_result.candidates)
+    return _FinishedOrder(builder.costed(order_result.bases), order_result.candidates)
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:
@@ -211,5 +230,5 @@ def _choose(problem: Problem, to_come: int) -> list[int]:
     if limit is None or measured(problem, chosen).peak_bytes <= limit:
         return chosen
     # Tensors can still become smaller by all factors of the later rounds.
-    fitted = fit(problem, limit * to_come, choose_within)
-    return chosen if fitted is None else fitted.chosen
+    fitted = relaxed(problem, limit * to_come)
+    return fitted.chosen if fitted.peak_bytes <= limit * to_come else chosen

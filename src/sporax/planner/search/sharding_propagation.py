@@ -5,16 +5,15 @@ Problem: a plan from few user strategies, as MindSpore's mode `sharding_propagat
 Method: seeds are the placements and strategies of the user. Without seeds, or if only inputs have placements, several
 automatic seeds are tried and the best plan is kept: data sharded by batch, and the shardings of the heaviest operators
 (MindSpore has one automatic seed, and so the same plan for tall and for narrow networks). Every newly reached decision
-takes its cheapest candidate given its neighbours. Then decisions are improved one by one until none changes. Message
+takes its candidate of least cost given its neighbours. Then decisions are improved one by one until none changes. Message
 passing over the whole graph is one more attempt. If the plan does not fit the memory, the search runs again with exact
-resharding costs and Lagrangian prices on memory.
+resharding costs and Lagrange multipliers of memory.
 
 Reference: Y. Xu et al., "GSPMD: general and scalable parallelization for ML computation graphs", arXiv:2105.04663.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,12 +24,13 @@ import numpy as np
 from sporax.base.identity import ByIdentity
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
+from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
-from sporax.planner.rules import local_flops, nothing_cut
+from sporax.planner.rules import local_flops, unsharded
 from sporax.planner.search.inlined_loops import inside_loops
-from sporax.planner.search.limit.local_search import MeasuredPlan, measured
-from sporax.planner.search.limit.memory_heuristic import cheapest
-from sporax.planner.search.limit.message_passing import CoordinateDescent
+from sporax.planner.search.limit.limit import least_cost
+from sporax.planner.search.space.coordinate_descent import CoordinateDescent
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.space.result import SearchResult
 
@@ -39,13 +39,17 @@ Seeding = dict[int, int]
 
 _HEAVIEST = 2
 """Kinds of operators whose shardings are tried as seeds, the heaviest ones."""
-_CUTS = 6
+_SHARDINGS = 6
 """Shardings of each of them that are tried, the fastest ones."""
 
 
 @inside_loops
 def propagation(
-    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
 ) -> SearchResult:
     """A plan that spreads from seeds; nothing is proven.
 
@@ -53,21 +57,22 @@ def propagation(
         graph: the step.
         mesh: the devices.
         model: the cost of operators and links.
-        options: what the search may do; placements in `fixed` and `cuts` are the seeds.
+        options: what the search may do; placements in `fixed` and `assignments` are the seeds.
+        budget: when it is over, no more seeds are tried.
 
     Raises:
         SporaxRuntimeError: nothing fits the memory.
     """
-    start = time.monotonic()
-    options = options or SearchOptions()
+    clock = Budget.unlimited()
+    options, budget = options or SearchOptions(), budget or Budget.unlimited()
     limit = options.memory_bytes
-    result = _search_from_seeds(ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), hurry=True))
+    result = _search_from_seeds(
+        ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), approximate=True), budget
+    )
     # The quick costs are enough for most plans; exact ones are worth their time when memory is short.
     if limit is not None and result.plan.peak_bytes > limit:
-        result = _search_from_seeds(ProblemBuilder(graph, mesh, model, options))
-    return SearchResult(
-        result.plan.plan, "propagation", result.seconds, None, False, time.monotonic() - start, result.statistics
-    )
+        result = _search_from_seeds(ProblemBuilder(graph, mesh, model, options), budget)
+    return SearchResult(result.plan.plan, "propagation", result.seconds, None, False, clock.used, result.statistics)
 
 
 class _MeasuredResult(NamedTuple):
@@ -78,25 +83,28 @@ class _MeasuredResult(NamedTuple):
     statistics: dict[str, int | float | str]
 
 
-def _search_from_seeds(builder: ProblemBuilder) -> _MeasuredResult:
+def _search_from_seeds(builder: ProblemBuilder, budget: Budget) -> _MeasuredResult:
     problem = builder.build()
     descent = CoordinateDescent(problem)
-    given = _given(problem)
-    plans = [_spread(descent, seeding, frozenset(given)) for seeding in _seedings(problem, given)]
+    pinned = _fixed(problem)
+    plans: list[list[int]] = []
+    for seeding in _seedings(problem, pinned):
+        if not plans or not budget.is_over:
+            plans.append(_spread(descent, seeding, frozenset(pinned)))
     # Exact costs at the end, so that the result can be compared with those of other searches.
-    final = builder.priced(problem.bases(cheapest(problem, plans)))
+    final = builder.costed(problem.bases(least_cost(problem, plans)))
     plan = measured(final, [0] * len(final.costs))
     statistics = {**problem.statistics(), "seedings": len(plans), "peak_bytes": plan.peak_bytes}
     return _MeasuredResult(plan, final.seconds(plan.chosen), statistics)
 
 
-def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) -> list[int]:
+def _spread(descent: CoordinateDescent, seeding: Seeding, stays: frozenset[int]) -> list[int]:
     """One candidate per decision: from the seeds to neighbours of neighbours, and again from decisions that were not reached.
 
     Args:
         descent: the decisions and their neighbours.
         seeding: where to begin.
-        kept: seeds that are the user's and stay.
+        stays: seeds that are the user's and stay.
     """
     chosen = [-1] * len(descent.costs)
     for node, candidate in seeding.items():
@@ -114,22 +122,22 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
             fresh = dict.fromkeys(other for other, *_ in descent.links[node] if other not in reached)
             waiting.extend(fresh)
             reached.update(fresh)
-    descent.improve(chosen, kept)
+    descent.improve(chosen, stays)
     return chosen
 
 
-def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
+def _seedings(problem: Problem, pinned: Seeding) -> Iterator[Seeding]:
     """The user's seeds; with automatic seeds as well if the user gives placements of inputs only."""
     arguments = {argument.tensor for argument in problem.graph.inputs}
-    # Given inputs say little about the rest of the network, given operators say enough.
-    if arguments.issuperset(problem.options.fixed) and not problem.options.cuts:
-        yield from ({**seeding, **given} for seeding in _automatic(problem))
+    # Given inputs say little about the rest of the network, pinned operators say enough.
+    if arguments.issuperset(problem.options.fixed) and not problem.options.assignments:
+        yield from ({**seeding, **pinned} for seeding in _automatic(problem))
     else:
-        yield given
+        yield pinned
 
 
-def _given(problem: Problem) -> Seeding:
-    """Decisions on tensors whose placement is given; they have one candidate."""
+def _fixed(problem: Problem) -> Seeding:
+    """Decisions on tensors whose placement is pinned; they have one candidate."""
     nodes = problem.decisions.nodes
     fixed = problem.options.fixed
     return {number: 0 for number, node in enumerate(nodes) if node.root in fixed and not node.is_relay}
@@ -150,7 +158,7 @@ def _automatic(problem: Problem) -> Iterator[Seeding]:
         if len(tried) > _HEAVIEST:
             return
         # A stable order, so that all processes try the same seeds.
-        for candidate in choices.seconds.argsort(kind="stable")[:_CUTS].tolist():
+        for candidate in choices.seconds.argsort(kind="stable")[:_SHARDINGS].tolist():
             yield {number: candidate}
 
 
@@ -161,12 +169,12 @@ def _by_batch(problem: Problem) -> Seeding:
         if argument.role is not Role.DATA or not problem.graph.tensors[argument.tensor].num_dims:
             continue
         number = problem.decisions.node_of[argument.tensor]
-        cuts = [
+        assignments = [
             # Placements that shard another dimension as well do not count as batch-parallel.
             len(where.dims[0]) if where.used == {*where.dims[0]} else -1
             for where in problem.choices[number].placements
         ]
-        seeding[number] = int(np.argmax(cuts))
+        seeding[number] = int(np.argmax(assignments))
     return seeding
 
 
@@ -176,7 +184,7 @@ def heaviest_first(problem: Problem) -> list[int]:
     def flops(number: int) -> float:
         producer = problem.decisions.nodes[number].producer
         rule = problem.rule(producer)
-        return problem.graph.operators[producer].times * local_flops(rule, nothing_cut(rule), problem.mesh)
+        return problem.graph.operators[producer].times * local_flops(rule, unsharded(rule), problem.mesh)
 
     heavy = [number for number, node in enumerate(problem.decisions.nodes) if not node.is_bundle]
     return sorted(heavy, key=lambda number: -flops(number))

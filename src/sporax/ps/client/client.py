@@ -14,21 +14,19 @@ from collections.abc import Callable, Iterable
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.client_state import (
-    Action,
     Answered,
     AskView,
     ClientState,
     Done,
     Event,
-    Failed,
     Lost,
     NewView,
     Send,
     Submit,
-    Tick,
 )
 from sporax.ps.client.scheduler_link import SchedulerLink
-from sporax.ps.protocol.messages import Message, Pulled, UpdatesLost, View
+from sporax.ps.protocol.events import Tick
+from sporax.ps.protocol.messages import Pulled, ServerMessage, UpdatesLost, View
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.sockets.peers import Peers
 from sporax.ps.sockets.security import Keys
@@ -40,7 +38,7 @@ WINDOW_BYTES = 512 << 20
 _POLL_SECONDS = 0.05
 _TICK_SECONDS = 0.02
 _SEND_SECONDS = 1.0
-Answer = tuple[Message, tuple[Frame, ...]]
+Answer = tuple[ServerMessage, tuple[Frame, ...]]
 
 
 class Client:
@@ -73,7 +71,7 @@ class Client:
     def submit(
         self,
         slot: int,
-        make: Callable[[int, int], Message],
+        make: Callable[[int, int], ServerMessage],
         frames: Iterable[Frame] = (),
         seq: int = 0,
         into: memoryview | None = None,
@@ -88,8 +86,24 @@ class Client:
             into: where the first answer's arrays may go. The answer that is given need not be that one; then it has memory of
                 its own, and what is written here must not be used.
         """
+        parts = tuple(frames)
         with self._lock:
-            return self._submit(slot, make, tuple(frames), seq, into)
+            self._last = request = self._last + 1
+            size = sum(map(len, parts))
+            while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
+                self._receive(_POLL_SECONDS)
+            self._sizes[request] = size
+            # Remembered by request, since the answer says where its values belong.
+            if into is not None:
+                self._into[request] = into
+            self._bytes_open += size
+            if self.link.view is not self._view:
+                self._take_view()
+            self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq), time.monotonic())
+            # What the kernel did not take must leave before the caller computes.
+            if self._peers.has_unsent:
+                self._send_rest()
+            return request
 
     def wait(self, request: int) -> Answer:
         """The answer to a request.
@@ -97,22 +111,36 @@ class Client:
         Raises:
             SporaxRuntimeError: it was refused, got no answer in time, or the job has ended.
         """
-        with self._lock:
-            return self._wait(request)
-
-    def _wait(self, request: int) -> Answer:
-        while request not in self._answers:
-            if request in self._errors:
-                raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {self._errors.pop(request)}.")
-            # The job's end answers all questions.
-            if self.link.stopped:
-                raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
-            self._receive(_POLL_SECONDS)
-        return self._answers.pop(request)
+        return self.wait_all((request,))[0]
 
     def wait_all(self, requests: Iterable[int]) -> list[Answer]:
-        """The answers to several requests, in order."""
-        return [self.wait(request) for request in requests]
+        """The answers to several requests, in order; raises as `wait`."""
+        answers = []
+        with self._lock:
+            for request in requests:
+                while request not in self._answers:
+                    self._raise_for(request)
+                    self._receive(_POLL_SECONDS)
+                answers.append(self._answers.pop(request))
+        return answers
+
+    def _raise_for(self, request: int) -> None:
+        """Raise if a request will get no answer."""
+        if request in self._errors:
+            reason = self._errors.pop(request)
+            raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {reason}.")
+        # The job's end answers all questions.
+        if self.link.stopped:
+            raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
+
+    def forget(self, requests: Iterable[int]) -> None:
+        """Give up requests: nothing is sent for them any more, and their answers are dropped."""
+        with self._lock:
+            for request in requests:
+                self.state.open.pop(request, None)
+                self._answers.pop(request, None)
+                self._errors.pop(request, None)
+                self._close(request)
 
     def poll(self) -> None:
         """Take what has come, without waiting."""
@@ -123,31 +151,6 @@ class Client:
         """Close all connections."""
         self._streams.close()
         self._transport.close()
-
-    def _submit(
-        self,
-        slot: int,
-        make: Callable[[int, int], Message],
-        parts: tuple[Frame, ...],
-        seq: int,
-        into: memoryview | None,
-    ) -> int:
-        self._last += 1
-        request = self._last
-        size = sum(map(len, parts))
-        while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
-            self._receive(_POLL_SECONDS)
-        self._sizes[request] = size
-        # Remembered by request, since the answer says where its values belong.
-        if into is not None:
-            self._into[request] = into
-        self._bytes_open += size
-        self._look_at_view()
-        self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
-        # What the kernel did not take must leave before the caller computes.
-        if self._peers.has_unsent:
-            self._send_rest()
-        return request
 
     def _receive_meanwhile(self) -> bool:
         """Take what has come while the caller does something else; gives whether more is expected soon."""
@@ -167,47 +170,44 @@ class Client:
             self._receive(_POLL_SECONDS)
 
     def _receive(self, seconds: float) -> None:
-        self._look_at_view()
+        if self.link.view is not self._view:
+            self._take_view()
         for message, frames in self._peers.receive(seconds):
-            self._handle(Answered(message, frames))
+            self._handle(Answered(message, frames), time.monotonic())
         now = time.monotonic()
         # Ticks resend requests, which takes tens of milliseconds anyway.
         if now >= self._next_tick:
             self._next_tick = now + _TICK_SECONDS
-            self._handle(Tick())
+            self._handle(Tick(), now)
 
-    def _look_at_view(self) -> None:
-        view = self.link.view
-        # By identity: the link replaces its view by a new object.
-        if view is not self._view and view is not None:
-            self._view = view
-            self._handle(NewView(view))
+    def _take_view(self) -> None:
+        """Take the link's view, which has replaced its earlier one by a new object."""
+        self._view = self.link.view
+        if self._view is not None:
+            self._handle(NewView(self._view), time.monotonic())
 
-    def _handle(self, event: Event) -> None:
-        for action in self.state.handle(event, time.monotonic()):
-            self._do(action)
-
-    def _do(self, action: Action) -> None:
-        match action:
-            case Send(server, message, frames):
-                self._peers.send(server, message, frames)
-            case AskView():
+    def _handle(self, event: Event, now: float) -> None:
+        for action in self.state.handle(event, now):
+            # The most frequent actions first.
+            if isinstance(action, Send):
+                self._peers.send(action.server, action.message, action.frames)
+            elif isinstance(action, Done):
+                self._answers[action.request] = (action.message, action.frames)
+                self._close(action.request)
+            elif isinstance(action, AskView):
                 self.link.ask_view()
-            case Done(request, message, frames):
-                self._answers[request] = (message, frames)
-                self._close(request)
-            case Lost(slot, had, has):
+            elif isinstance(action, Lost):
                 # The scheduler ends the job: its error says from where to begin again.
-                self.link.tell(UpdatesLost(slot, had, has))
-            case Failed(request, reason):
-                self._errors[request] = reason
-                self._close(request)
+                self.link.tell(UpdatesLost(action.slot, action.had, action.has))
+            else:
+                self._errors[action.request] = action.reason
+                self._close(action.request)
 
     def _close(self, request: int) -> None:
         self._bytes_open -= self._sizes.pop(request, 0)
         self._into.pop(request, None)
 
-    def _place(self, message: Message, num_bytes: int) -> memoryview | None:
+    def _place(self, message: ServerMessage, num_bytes: int) -> memoryview | None:
         """Memory for the values of a pull; it is given once, as a request may have several answers."""
         # A second answer must not write into memory that the caller reads.
         into = self._into.pop(message.request, None) if isinstance(message, Pulled) else None

@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
+from sporax.ps.protocol.events import Tick
 from sporax.ps.protocol.messages import (
     Accepted,
     Acked,
     Behind,
-    Holders,
-    Message,
     Moved,
     Pulled,
-    Refused,
+    RequestRefused,
     Resend,
     ServerAddress,
+    ServerMessage,
     Uncounted,
     View,
 )
@@ -48,7 +48,7 @@ class Submit(msgspec.Struct, frozen=True):
 
     request: int
     slot: int
-    make: Callable[[int], Message]
+    make: Callable[[int], ServerMessage]
     frames: tuple[Frame, ...] = ()
     seq: int = 0
 
@@ -56,7 +56,7 @@ class Submit(msgspec.Struct, frozen=True):
 class Answered(msgspec.Struct, frozen=True):
     """A server answered."""
 
-    message: Message
+    message: ServerMessage
     frames: tuple[Frame, ...] = ()
 
 
@@ -66,15 +66,11 @@ class NewView(msgspec.Struct, frozen=True):
     view: View
 
 
-class Tick(msgspec.Struct, frozen=True):
-    """Some time has passed."""
-
-
 class Send(msgspec.Struct, frozen=True):
     """Send to a server."""
 
     server: ServerAddress
-    message: Message
+    message: ServerMessage
     frames: tuple[Frame, ...]
 
 
@@ -86,7 +82,7 @@ class Done(msgspec.Struct, frozen=True):
     """A request has its answer."""
 
     request: int
-    message: Message
+    message: ServerMessage
     frames: tuple[Frame, ...]
 
 
@@ -134,7 +130,8 @@ class ClientState:
         self.view: View | None = None
         self.open: dict[int, _Open] = {}
         self.num_resent = 0
-        self._servers: dict[int, ServerAddress] = {}
+        # By slot, None without one.
+        self._leaders: list[ServerAddress | None] = []
         # By slot: numbers of pushes, and clocks, that were acknowledged.
         self._seqs: dict[int, int] = {}
         self._clocks: dict[int, int] = {}
@@ -145,17 +142,17 @@ class ClientState:
         """Take one event; gives what is to be done about it."""
         self._now = now
         self._actions = []
-        match event:
-            case Submit():
-                had_seq, had_clock = self._seqs.get(event.slot, 0), self._clocks.get(event.slot, 0)
-                self.open[event.request] = _Open(event, had_seq, had_clock, since=now)
-                self._send(self.open[event.request])
-            case Answered(message, frames):
-                self._answered(message, frames)
-            case NewView(view):
-                self._new_view(view)
-            case Tick():
-                self._tick()
+        # The most frequent events first.
+        if isinstance(event, Answered):
+            self._answered(event.message, event.frames)
+        elif isinstance(event, Submit):
+            had_seq, had_clock = self._seqs.get(event.slot, 0), self._clocks.get(event.slot, 0)
+            entry = self.open[event.request] = _Open(event, had_seq, had_clock, since=now)
+            self._send(entry)
+        elif isinstance(event, NewView):
+            self._new_view(event.view)
+        else:
+            self._tick()
         return self._actions
 
     def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
@@ -163,14 +160,19 @@ class ClientState:
         entry = self.open.get(getattr(message, "request", -1))
         if entry is None:
             return  # an answer to something that was sent twice
+        if isinstance(message, (Acked, Pulled, Uncounted)):
+            del self.open[message.request]
+            # A push that does not count says nothing of the slot's clock.
+            if not isinstance(message, Uncounted):
+                self._note(entry.submit, message.clock)
+            self._actions.append(Done(message.request, message, frames))
+        else:
+            self._refused(entry, message)
+
+    def _refused(self, entry: _Open, message: Any) -> None:
+        """Take an answer that is not the one that was asked for, or not yet."""
         match message:
-            case Acked() | Pulled() | Uncounted():
-                del self.open[message.request]
-                # A push that does not count says nothing of the slot's clock.
-                if not isinstance(message, Uncounted):
-                    self._note(entry.submit, message.clock)
-                self._actions.append(Done(message.request, message, frames))
-            case Refused():
+            case RequestRefused():
                 del self.open[message.request]
                 self._actions.append(Failed(message.request, message.reason))
             case Accepted():
@@ -195,15 +197,19 @@ class ClientState:
 
     def _note(self, submit: Submit, clock: int) -> None:
         """Remember what is acknowledged; a server acknowledges the pushes of a slot in their order."""
-        self._clocks[submit.slot] = max(clock, self._clocks.get(submit.slot, 0))
-        self._seqs[submit.slot] = max(submit.seq, self._seqs.get(submit.slot, 0))
+        slot = submit.slot
+        if clock > self._clocks.get(slot, 0):
+            self._clocks[slot] = clock
+        if submit.seq > self._seqs.get(slot, 0):
+            self._seqs[slot] = submit.seq
 
     def _new_view(self, view: View) -> None:
         # Views come from several messages and may arrive out of order.
         if self.view is not None and view.epoch < self.view.epoch:
             return
         self.view = view
-        self._servers = {server.index: server for server in view.servers}
+        servers = {server.index: server for server in view.servers}
+        self._leaders = [servers.get(holders.primary) for holders in view.slots]
         for entry in self.open.values():
             # Only requests whose leader has changed are sent again.
             if self._leader(entry.submit.slot) != entry.sent_to:
@@ -211,18 +217,17 @@ class ClientState:
                 self._send(entry)
 
     def _leader(self, slot: int) -> ServerAddress | None:
-        if self.view is None or slot >= len(self.view.slots):
-            return None
-        holders: Holders = self.view.slots[slot]
-        return self._servers.get(holders.primary)
+        return self._leaders[slot] if slot < len(self._leaders) else None
 
     def _send(self, entry: _Open) -> None:
         leader = self._leader(entry.submit.slot)
         # A second sending is counted; the first one has no former receiver.
-        self.num_resent += entry.sent_to is not None
+        if entry.sent_to is not None:
+            self.num_resent += 1
         entry.again_at = self._now + entry.wait
         # Twice as long after each try, so that a server under load is not flooded.
-        entry.wait = min(2 * entry.wait, _LONGEST_WAIT_SECONDS)
+        if entry.wait < _LONGEST_WAIT_SECONDS:
+            entry.wait = min(2 * entry.wait, _LONGEST_WAIT_SECONDS)
         if leader is None or self.view is None:
             self._actions.append(AskView())
             return

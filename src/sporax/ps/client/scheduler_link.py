@@ -23,13 +23,13 @@ from sporax.ps.protocol.messages import (
     HeartbeatReply,
     Initialised,
     LeaseSamples,
-    Message,
-    Register,
+    ProcessAccepted,
+    RegisterProcess,
     SampleRange,
+    ServerMessage,
     Stop,
     View,
     ViewIs,
-    Welcome,
 )
 from sporax.ps.protocol.wire import WireError, decode
 from sporax.ps.sockets.security import Keys
@@ -56,7 +56,7 @@ class SchedulerLink:
 
     def __init__(self, address: str, *, node: str, rank: int, keys: Keys | None, timeout: float) -> None:
         self.view: View | None = None
-        self.welcome: Welcome | None = None
+        self.welcome: ProcessAccepted | None = None
         self.stopped = ""
         self.is_over = False
         self.dismissed = False
@@ -64,7 +64,7 @@ class SchedulerLink:
         self.clocks: dict[int, int] = {}
         self.gauges: dict[str, float] = {}
         self._address, self._node, self._rank, self._keys = address, node, rank, keys
-        self._outgoing: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[ServerMessage] = queue.SimpleQueue()
         self._ranges: queue.SimpleQueue[SampleRange] = queue.SimpleQueue()
         self._left = threading.Event()
         self._noted_values = threading.Event()
@@ -92,7 +92,7 @@ class SchedulerLink:
         assert self.welcome is not None
         return self.welcome.incarnation
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: ServerMessage) -> None:
         """Send something to the scheduler."""
         self._outgoing.put(message)
 
@@ -116,7 +116,7 @@ class SchedulerLink:
                     return answer
         return None
 
-    def leave(self, message: Message, wait_seconds: float) -> None:
+    def leave(self, message: ServerMessage, wait_seconds: float) -> None:
         """Tell that this worker leaves, until the scheduler has noted it."""
         ends = time.monotonic() + wait_seconds
         # Repeated, since a message may be lost with a scheduler that restarts.
@@ -124,7 +124,7 @@ class SchedulerLink:
             self._outgoing.put(message)
             self._left.wait(0.5)
 
-    def leave_if_dismissed(self, message: Message) -> bool:
+    def leave_if_dismissed(self, message: ServerMessage) -> bool:
         """Leave, unless the job has grown again and counts on this worker; gives whether the scheduler has agreed."""
         while self.dismissed and not self.has_left and not self.is_over and not self.stopped:
             self._outgoing.put(message)
@@ -174,7 +174,7 @@ class SchedulerLink:
                 if now < next_beat:
                     continue
                 if self.welcome is None:
-                    send(scheduler, Register("worker", self._node, self._rank))
+                    send(scheduler, RegisterProcess("worker", self._node, self._rank))
                     next_beat = now + _REGISTER_SECONDS
                 else:
                     epoch = self.view.epoch if self.view is not None else 0
@@ -196,7 +196,7 @@ class SchedulerLink:
         except WireError:
             return
         match message:
-            case Welcome():
+            case ProcessAccepted():
                 # The first one counts: a second registration may have crossed it.
                 self.welcome = self.welcome or message
             case ViewIs(view):

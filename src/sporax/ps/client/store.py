@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,20 +19,20 @@ from sporax.ps.client.client import Client
 from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.hashing import slots_of
 from sporax.ps.protocol.messages import (
-    Entry,
     Init,
     LeaseSamples,
-    Leave,
     Members,
-    Message,
     OptimizerSpec,
     Pull,
     Pulled,
     Push,
     SamplesDone,
+    ServerMessage,
     Source,
     Uncounted,
     VariableSpec,
+    VariableValues,
+    WorkerLeave,
 )
 from sporax.ps.protocol.wire import EntryReader, Floats, Frame, Ids, chunks
 from sporax.ps.slots.slot import summed_rows
@@ -51,7 +52,7 @@ class Dense:
     Attributes:
         name: for messages.
         size: number of values.
-        group: number of its optimizer in `Store.declare`.
+        group: number of its optimizer in `ServerStore.declare`.
     """
 
     name: str
@@ -59,8 +60,7 @@ class Dense:
     group: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(msgspec.Struct, frozen=True):
     """Requests on their way."""
 
     requests: tuple[int, ...]
@@ -97,7 +97,7 @@ class _DenseValues:
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
         self._arrays: dict[int, Floats] = {}
-        self._places: dict[int, memoryview] = {}
+        self._buffers: dict[int, memoryview] = {}
         self._is_copy = False
 
     def place(self, plans: Sequence[SegmentPlan]) -> memoryview | None:
@@ -107,12 +107,12 @@ class _DenseValues:
             return None
         piece = plans[0].pieces[0]
         view = self._array(piece.index)[piece.start : piece.stop].data.cast("B")
-        self._places[plans[0].slot] = view
+        self._buffers[plans[0].slot] = view
         return view
 
     def has_taken(self, slot: int, frames: Sequence[Frame]) -> bool:
         """Whether the values of a slot are in their place already."""
-        place = self._places.pop(slot, None)
+        place = self._buffers.pop(slot, None)
         if place is None:
             return False
         # The very memory that was given: the values are there already.
@@ -123,7 +123,7 @@ class _DenseValues:
             self._is_copy = True
         return False
 
-    def take(self, plan: SegmentPlan, reader: EntryReader, entry: Entry) -> None:
+    def take(self, plan: SegmentPlan, reader: EntryReader, entry: VariableValues) -> None:
         """Take the values of a segment."""
         _, values = reader.take(entry)
         if values is None:
@@ -155,7 +155,7 @@ class _PullPlan:
     dense: _DenseValues = field(default_factory=lambda: _DenseValues([]))
 
 
-class Store:
+class ServerStore:
     """The servers' values as one worker uses them.
 
     Args:
@@ -213,7 +213,7 @@ class Store:
             part: number of the part.
         """
         if values is not None:
-            flat = [np.ascontiguousarray(value, np.float32).reshape(-1) for value in values]
+            flat = [_flat(value) for value in values]
             # Slots without values of this part get it, too: each must know that it is initialised.
             requests = [self._submit_init(slot, self._parts[part], flat) for slot in range(self.options.num_slots)]
             self._client.wait_all(requests)
@@ -228,10 +228,10 @@ class Store:
         specs = [VariableSpec(plan.key, f"dense-{plan.key}", plan.size, 0, optimizers[plan.key]) for plan in plans]
         last_key = part.first_key + KEYS_PER_PART
         specs += [table for key, table in self._tables.items() if part.first_key <= key < last_key]
-        entries = [Entry(plan.key, 0.0, -1, plan.size) for plan in plans]
+        entries = [VariableValues(plan.key, 0.0, -1, plan.size) for plan in plans]
         frames = [frame for plan in plans for frame in chunks(_gathered(plan, flat))]
 
-        def make(request: int, epoch: int) -> Message:
+        def make(request: int, epoch: int) -> ServerMessage:
             return Init(request, slot, epoch, specs, entries)
 
         return self._client.submit(slot, make, frames)
@@ -239,7 +239,8 @@ class Store:
     def rejoin(self) -> bool:
         """Find the clock at which this worker goes on; False where the job goes on, or has ended, without it.
 
-        It is the lowest of all slots (they differ by one at most), or the one from which on this worker is a member.
+        It is the lowest of all slots (they differ by one at most). A worker whose place is at a later clock waits here until the
+        slots are there: if the members before it die, its place may move to an earlier clock.
         """
         self.members = ()
         while not self.link.is_over:
@@ -256,10 +257,12 @@ class Store:
             if self.options.staleness != 0 or view is None:
                 self.clock = lowest
                 return True
-            if (place := _place(view.members, self.rank, lowest)) is not None:
+            place = _place(view.members, self.rank, lowest)
+            if place is not None and place.clock == lowest:
                 self.clock, self.members = place.clock, tuple(place.ranks)
                 return True
-            if self.leave_if_dismissed():
+            # The slots will wait for a worker that has a place, also if it is dismissed after it.
+            if place is None and self.leave_if_dismissed():
                 break
             time.sleep(_JOIN_SECONDS)
         return False
@@ -289,18 +292,17 @@ class Store:
             dense: whether `gradients` are there; False pushes rows alone, and no dense parameter moves.
         """
         owner = self._parts[part]
-        # A view of the caller's array where it is contiguous already.
-        flat = [np.ascontiguousarray(gradient, np.float32).reshape(-1) for gradient in gradients]
-        by_slot = self._rows_by_slot(rows or {})
+        flat = [_flat(gradient) for gradient in gradients]
+        by_slot = self._rows_by_slot(rows) if rows else {}
         requests = []
         for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
-            entries: list[Entry] = []
+            entries: list[VariableValues] = []
             frames: list[Frame] = []
             for plan in owner.of_slot(slot) if dense else ():
-                entries.append(Entry(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
+                entries.append(VariableValues(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
                 frames += chunks(_gathered(plan, flat))
             for key, ids, values, rate in by_slot.get(slot, ()):
-                entries.append(Entry(key, float(rate), len(ids), values.size))
+                entries.append(VariableValues(key, float(rate), len(ids), values.size))
                 frames += [*chunks(ids), *chunks(values)]
             requests.append(self._submit_push(slot, entries, frames, weight, lease))
         self.clock += 1
@@ -308,11 +310,13 @@ class Store:
         self.link.gauges["clock"] = float(self.clock)
         return Ticket(tuple(requests), lease)
 
-    def _submit_push(self, slot: int, entries: list[Entry], frames: list[Frame], weight: float, lease: int) -> int:
+    def _submit_push(
+        self, slot: int, entries: list[VariableValues], frames: list[Frame], weight: float, lease: int
+    ) -> int:
         self._seq[slot] += 1
         source = Source(self.rank, self.link.incarnation, self._seq[slot], self.clock, lease)
 
-        def make(request: int, epoch: int) -> Message:
+        def make(request: int, epoch: int) -> ServerMessage:
             return Push(request, slot, epoch, source, weight, entries)
 
         return self._client.submit(slot, make, frames, source.seq)
@@ -344,7 +348,7 @@ class Store:
         if ticket.lease >= 0:
             # Only after all slots have acknowledged: the lease is then done whatever ends.
             self.link.tell(SamplesDone(self.rank, ticket.lease))
-        return not any(isinstance(message, Uncounted) for message, _ in answers)
+        return Uncounted not in [type(message) for message, _ in answers]
 
     # ----------------------------------------------------------------------------------------------------------- pull
 
@@ -370,29 +374,35 @@ class Store:
         clock = -1 if newest else self.clock + ahead
         dense_values = _DenseValues([entry.size for entry in owner.dense] if owner else [])
         plan = _PullPlan(part=owner, dense=dense_values, clock=clock)
-        requests: dict[int, list[tuple[int, Ids]]] = {}
-        for key, ids in (tables or {}).items():
-            ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
-            slots = slots_of(ids, self.options.num_slots)
-            plan.widths[key] = (len(ids), self._tables[key].width)
-            for slot in np.unique(slots):
-                positions = np.flatnonzero(slots == slot)
-                plan.rows[(int(slot), key)] = _Rows(key, int(slot), positions)
-                requests.setdefault(int(slot), []).append((key, ids[positions]))
+        requests = self._requested_rows(plan, tables or {})
         for slot in range(self.options.num_slots):
-            entries = [Entry(segment.key, 0.0, -1, 0) for segment in owner.of_slot(slot)] if owner else []
-            entries += [Entry(key, 0.0, len(ids), 0) for key, ids in requests.get(slot, ())]
-            frames = [frame for _, ids in requests.get(slot, ()) for frame in chunks(ids)]
+            segments, rows = owner.of_slot(slot) if owner else [], requests.get(slot, [])
+            entries = [VariableValues(segment.key, 0.0, -1, 0) for segment in segments]
+            entries += [VariableValues(key, 0.0, len(ids), 0) for key, ids in rows]
+            frames = [frame for _, ids in rows for frame in chunks(ids)]
             # With rows in the same answer its parts do not belong together.
-            into = plan.dense.place(owner.of_slot(slot)) if owner and slot not in requests else None
+            into = None if rows else plan.dense.place(segments)
             if entries:
                 plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames, into)))
         return plan
 
+    def _requested_rows(self, plan: _PullPlan, tables: Mapping[int, Ids]) -> dict[int, list[tuple[int, Ids]]]:
+        """The rows to ask each slot for, by table; notes in the plan where their values go."""
+        requests: dict[int, list[tuple[int, Ids]]] = {}
+        for key, ids in tables.items():
+            ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
+            slots = slots_of(ids, self.options.num_slots)
+            plan.widths[key] = (len(ids), self._tables[key].width)
+            for slot in map(int, np.unique(slots)):
+                positions = np.flatnonzero(slots == slot)
+                plan.rows[(slot, key)] = _Rows(key, slot, positions)
+                requests.setdefault(slot, []).append((key, ids[positions]))
+        return requests
+
     def _submit_pull(
-        self, slot: int, clock: int, entries: list[Entry], frames: list[Frame], into: memoryview | None = None
+        self, slot: int, clock: int, entries: list[VariableValues], frames: list[Frame], into: memoryview | None = None
     ) -> int:
-        def make(request: int, epoch: int) -> Message:
+        def make(request: int, epoch: int) -> ServerMessage:
             return Pull(request, slot, epoch, self.rank, clock, entries)
 
         return self._client.submit(slot, make, frames, into=into)
@@ -424,6 +434,10 @@ class Store:
         self.members = self.members if has_all else ()
         return dense.arrays(), rows
 
+    def give_up(self, plan: _PullPlan) -> None:
+        """Want the values of a pull no more."""
+        self._client.forget([request for _, request in plan.requests])
+
     def pull(
         self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
     ) -> tuple[list[Floats], dict[int, Floats]]:
@@ -448,7 +462,7 @@ class Store:
         # A member goes on to the clock from which it is none: the slots wait for its gradients until then.
         if self.is_retired or (self.options.staleness == 0 and self.is_member):
             return self.is_retired
-        return self.link.leave_if_dismissed(Leave(self.rank, self.link.incarnation, self.clock, False))
+        return self.link.leave_if_dismissed(WorkerLeave(self.rank, self.link.incarnation, self.clock, False))
 
     # -------------------------------------------------------------------------------------------------------- samples
 
@@ -493,7 +507,7 @@ class Store:
     def close(self, *, finished: bool = True) -> None:
         """Leave the job; `finished` is False where another process continues as this rank."""
         if finished:
-            self.link.leave(Leave(self.rank, self.link.incarnation, self.clock, True), 5.0)
+            self.link.leave(WorkerLeave(self.rank, self.link.incarnation, self.clock, True), 5.0)
         self.link.close()
         self._client.close()
 
@@ -505,9 +519,17 @@ def _place(members: Sequence[Members], rank: int, clock: int) -> Members | None:
     return next((entry for entry in (*present, *coming) if rank in entry.ranks), None)
 
 
+def _flat(values: Floats) -> Floats:
+    """Values in one row: the caller's array where it is one already, else a view of it where it is contiguous."""
+    if values.ndim == 1 and values.dtype == np.float32 and values.flags.c_contiguous:
+        return values
+    return np.ascontiguousarray(values, np.float32).reshape(-1)
+
+
 def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
     """The values of a segment, out of flat parameters."""
     if len(plan.pieces) == 1:
         piece = plan.pieces[0]
-        return flat[piece.index][piece.start : piece.stop]
+        values = flat[piece.index]
+        return values if piece.stop - piece.start == len(values) else values[piece.start : piece.stop]
     return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in plan.pieces])

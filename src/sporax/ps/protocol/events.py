@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sporax.ps.protocol.messages import CheckpointPart, Message, Record, ServerAddress, SlotImage
+from sporax.ps.protocol.messages import CheckpointPart, Record, ServerAddress, ServerMessage, SlotImage
 from sporax.ps.protocol.wire import Frame
 
 
@@ -18,7 +18,7 @@ class Received(msgspec.Struct, frozen=True):
     """A message came. `sender` is the peer's transport address."""
 
     sender: bytes
-    message: Message
+    message: ServerMessage
     frames: tuple[Frame, ...] = ()
 
 
@@ -37,7 +37,7 @@ class Reply(msgspec.Struct, frozen=True):
     """Send to the peer a message came from."""
 
     to: bytes
-    message: Message
+    message: ServerMessage
     frames: tuple[Frame, ...] = ()
 
 
@@ -45,17 +45,17 @@ class ToServer(msgspec.Struct, frozen=True):
     """Send to another server."""
 
     server: ServerAddress
-    message: Message
+    message: ServerMessage
     frames: tuple[Frame, ...] = ()
 
 
 class ToScheduler(msgspec.Struct, frozen=True):
     """Send to the scheduler."""
 
-    message: Message
+    message: ServerMessage
 
 
-class Store(msgspec.Struct, frozen=True):
+class StoreRecord(msgspec.Struct, frozen=True):
     """Append to the log; a `Stored` event follows."""
 
     record: Record
@@ -117,7 +117,7 @@ class Halt(msgspec.Struct, frozen=True):
 
 
 Event = Received | Stored | Apply | Loaded | Tick
-Action = Reply | ToServer | ToScheduler | Store | Apply | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
+Action = Reply | ToServer | ToScheduler | StoreRecord | Apply | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Hashes of row ids: which slot keeps a row, where an index looks for it, and its first values.
 
-The mix is the finaliser of SplitMix64 (Steele, Lea & Flood 2014): cheap, vectorised, and every bit of the id reaches every
+The mix is the finaliser of SplitMix64 (Steele, Lea & Flood 2014): fast, vectorised, and every bit of the id reaches every
 bit of the result. First values come from (seed, table, id, column) alone, so a row may be made anywhere, in any order.
 """
 
@@ -54,7 +54,7 @@ def first_rows(ids: Ids, width: int, *, seed: int, table: int, sigma: float, dis
     """
     if distribution in ("zeros", "constant"):
         return np.full((len(ids), width), sigma if distribution == "constant" else 0.0, np.float32)
-    # Other constants for table and seed, so that no two tables begin alike.
+    # Other constants for table and seed, so that no two tables begin with equal rows.
     stream = np.uint64(((seed * 0x9E3779B97F4A7C15) ^ (table * 0xD1B54A32D192ED03)) & _MASK)
     rows = mix(hash_ids(ids) ^ stream)[:, None]
     first = _unit(mix(rows ^ mix(np.arange(width, dtype=np.uint64))[None, :]))

@@ -1,6 +1,6 @@
 """What processes of a parameter-server job say to each other: one frozen struct per kind of message.
 
-Arrays never travel inside a struct; they follow it as raw frames, see `wire`. Requests of workers carry a number that
+Arrays are never sent inside a struct; they follow it as raw frames, see `wire`. Requests of workers carry a number that
 the reply repeats. `epoch` is the version of the slot map: whoever meets another epoch than its own refuses or asks.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ServerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Root of all messages."""
 
 
@@ -62,7 +62,7 @@ class VariableSpec(msgspec.Struct, frozen=True, array_like=True):
     ttl: int = 0
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class VariableValues(msgspec.Struct, frozen=True, array_like=True):
     """Values of one variable in a message: one frame (chunked) of floats, before it one of row ids for tables.
 
     Attributes:
@@ -182,7 +182,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     hold: Hold | None = None
 
 
-class Hello(Message, frozen=True, array_like=True, tag=10):
+class PeerHello(ServerMessage, frozen=True, array_like=True, tag=10):
     """The first message of a connection through the file system: who is at its other end."""
 
     identity: bytes
@@ -191,17 +191,17 @@ class Hello(Message, frozen=True, array_like=True, tag=10):
 # ------------------------------------------------------------------------------------------------- worker and server
 
 
-class Init(Message, frozen=True, array_like=True, tag=1):
+class Init(ServerMessage, frozen=True, array_like=True, tag=1):
     """Create variables where they do not exist; dense values follow as frames, one entry per dense variable."""
 
     request: int
     slot: int
     epoch: int
     variables: list[VariableSpec]
-    entries: list[Entry]
+    entries: list[VariableValues]
 
 
-class Push(Message, frozen=True, array_like=True, tag=2):
+class Push(ServerMessage, frozen=True, array_like=True, tag=2):
     """Gradients of one step for one slot; `weight` counts samples."""
 
     request: int
@@ -209,10 +209,10 @@ class Push(Message, frozen=True, array_like=True, tag=2):
     epoch: int
     source: Source
     weight: float
-    entries: list[Entry]
+    entries: list[VariableValues]
 
 
-class Pull(Message, frozen=True, array_like=True, tag=3):
+class Pull(ServerMessage, frozen=True, array_like=True, tag=3):
     """Ask for values as of a clock; -1 for whatever there is. Frames: row ids of the tables."""
 
     request: int
@@ -220,10 +220,10 @@ class Pull(Message, frozen=True, array_like=True, tag=3):
     epoch: int
     rank: int
     clock: int
-    entries: list[Entry]
+    entries: list[VariableValues]
 
 
-class Acked(Message, frozen=True, array_like=True, tag=4):
+class Acked(ServerMessage, frozen=True, array_like=True, tag=4):
     """The push or init is durable; `clock` is how far the slot is."""
 
     request: int
@@ -231,24 +231,24 @@ class Acked(Message, frozen=True, array_like=True, tag=4):
     clock: int
 
 
-class Accepted(Message, frozen=True, array_like=True, tag=5):
+class Accepted(ServerMessage, frozen=True, array_like=True, tag=5):
     """A synchronous push waits for the other workers; it need not be sent again unless the slot moves."""
 
     request: int
     slot: int
 
 
-class Pulled(Message, frozen=True, array_like=True, tag=6):
+class Pulled(ServerMessage, frozen=True, array_like=True, tag=6):
     """Values, and the membership in force at their clock."""
 
     request: int
     slot: int
     clock: int
     ranks: list[int]
-    entries: list[Entry]
+    entries: list[VariableValues]
 
 
-class Moved(Message, frozen=True, array_like=True, tag=7):
+class Moved(ServerMessage, frozen=True, array_like=True, tag=7):
     """Not the primary of the slot (any more); ask for the map of at least this epoch."""
 
     request: int
@@ -256,7 +256,7 @@ class Moved(Message, frozen=True, array_like=True, tag=7):
     epoch: int
 
 
-class Resend(Message, frozen=True, array_like=True, tag=8):
+class Resend(ServerMessage, frozen=True, array_like=True, tag=8):
     """Pushes are missing: send again from this number on."""
 
     request: int
@@ -264,14 +264,14 @@ class Resend(Message, frozen=True, array_like=True, tag=8):
     expected: int
 
 
-class Uncounted(Message, frozen=True, array_like=True, tag=69):
+class Uncounted(ServerMessage, frozen=True, array_like=True, tag=69):
     """A synchronous push of a rank that is no member at its clock: the update of that clock is made without it."""
 
     request: int
     slot: int
 
 
-class Refused(Message, frozen=True, array_like=True, tag=9):
+class RequestRefused(ServerMessage, frozen=True, array_like=True, tag=9):
     """The request cannot be served, now or later."""
 
     request: int
@@ -279,7 +279,7 @@ class Refused(Message, frozen=True, array_like=True, tag=9):
     reason: str
 
 
-class Behind(Message, frozen=True, array_like=True, tag=11):
+class Behind(ServerMessage, frozen=True, array_like=True, tag=11):
     """The request is for a later clock than that of the slot, which may be on its way, or lost."""
 
     request: int
@@ -290,7 +290,7 @@ class Behind(Message, frozen=True, array_like=True, tag=11):
 # ------------------------------------------------------------------------------------------------- server and server
 
 
-class Record(Message, frozen=True, array_like=True, tag=20):
+class Record(ServerMessage, frozen=True, array_like=True, tag=20):
     """One change of one slot: what is logged, replicated and replayed. Frames: the entries' arrays.
 
     Attributes:
@@ -305,11 +305,11 @@ class Record(Message, frozen=True, array_like=True, tag=20):
     epoch: int
     variables: list[VariableSpec]
     sources: list[Source]
-    entries: list[Entry]
+    entries: list[VariableValues]
     members: list[Members] | None = None
 
 
-class Replicated(Message, frozen=True, array_like=True, tag=21):
+class Replicated(ServerMessage, frozen=True, array_like=True, tag=21):
     """The backup has everything up to `lsn`."""
 
     slot: int
@@ -317,7 +317,7 @@ class Replicated(Message, frozen=True, array_like=True, tag=21):
     lsn: int
 
 
-class SlotImage(Message, frozen=True, array_like=True, tag=22):
+class SlotImage(ServerMessage, frozen=True, array_like=True, tag=22):
     """The whole state of a slot, for snapshots and moves. Frames: arrays in the order of `variables`."""
 
     slot: int
@@ -333,7 +333,7 @@ class SlotImage(Message, frozen=True, array_like=True, tag=22):
     scalars: list[dict[str, float]]
 
 
-class NeedImage(Message, frozen=True, array_like=True, tag=23):
+class NeedImage(ServerMessage, frozen=True, array_like=True, tag=23):
     """The backup missed records: send the whole state."""
 
     slot: int
@@ -343,7 +343,7 @@ class NeedImage(Message, frozen=True, array_like=True, tag=23):
 # -------------------------------------------------------------------------------------------------- with the scheduler
 
 
-class Register(Message, frozen=True, array_like=True, tag=40):
+class RegisterProcess(ServerMessage, frozen=True, array_like=True, tag=40):
     """A process wants to take part. `index` is the requested rank or server number, -1 for any."""
 
     role: str
@@ -354,7 +354,7 @@ class Register(Message, frozen=True, array_like=True, tag=40):
     ipc: str = ""
 
 
-class Welcome(Message, frozen=True, array_like=True, tag=41):
+class ProcessAccepted(ServerMessage, frozen=True, array_like=True, tag=41):
     """The place a process got; `first_workers`: how many the job began with."""
 
     node: str
@@ -365,7 +365,7 @@ class Welcome(Message, frozen=True, array_like=True, tag=41):
     first_workers: int = 0
 
 
-class Ready(Message, frozen=True, array_like=True, tag=42):
+class Ready(ServerMessage, frozen=True, array_like=True, tag=42):
     """A server has recovered what it could: slot -> log position.
 
     Attributes:
@@ -382,7 +382,7 @@ class Ready(Message, frozen=True, array_like=True, tag=42):
     damage: str = ""
 
 
-class Heartbeat(Message, frozen=True, array_like=True, tag=43):
+class Heartbeat(ServerMessage, frozen=True, array_like=True, tag=43):
     """Alive. `sent` comes back in the reply; the rest is for `sporax ps status` and for decisions."""
 
     role: str
@@ -396,7 +396,7 @@ class Heartbeat(Message, frozen=True, array_like=True, tag=43):
     held: Held | None = None
 
 
-class HeartbeatReply(Message, frozen=True, array_like=True, tag=44):
+class HeartbeatReply(ServerMessage, frozen=True, array_like=True, tag=44):
     """The lease is renewed from `sent` on; `view` when the sender's epoch is old.
 
     `dismissed`: the job became smaller than this worker's rank, so it may leave where it is no member.
@@ -409,17 +409,17 @@ class HeartbeatReply(Message, frozen=True, array_like=True, tag=44):
     dismissed: bool = False
 
 
-class GetView(Message, frozen=True, array_like=True, tag=45):
+class GetView(ServerMessage, frozen=True, array_like=True, tag=45):
     """Ask for the slot map."""
 
 
-class ViewIs(Message, frozen=True, array_like=True, tag=46):
+class ViewIs(ServerMessage, frozen=True, array_like=True, tag=46):
     """The slot map."""
 
     view: View
 
 
-class SlotSynced(Message, frozen=True, array_like=True, tag=47):
+class SlotSynced(ServerMessage, frozen=True, array_like=True, tag=47):
     """The primary tells that its backup holds everything."""
 
     slot: int
@@ -427,14 +427,14 @@ class SlotSynced(Message, frozen=True, array_like=True, tag=47):
     backup: int
 
 
-class Exited(Message, frozen=True, array_like=True, tag=51):
+class Exited(ServerMessage, frozen=True, array_like=True, tag=51):
     """The supervisor saw a process end."""
 
     role: str
     node: str
 
 
-class Leave(Message, frozen=True, array_like=True, tag=52):
+class WorkerLeave(ServerMessage, frozen=True, array_like=True, tag=52):
     """A worker pushes nothing from `clock` on: it has finished (`done`), or it was dismissed, if it still is."""
 
     rank: int
@@ -443,14 +443,14 @@ class Leave(Message, frozen=True, array_like=True, tag=52):
     done: bool
 
 
-class Scale(Message, frozen=True, array_like=True, tag=53):
+class Scale(ServerMessage, frozen=True, array_like=True, tag=53):
     """Wanted numbers of workers and servers; -1 leaves one as it is."""
 
     workers: int
     servers: int
 
 
-class Wanted(Message, frozen=True, array_like=True, tag=54):
+class Wanted(ServerMessage, frozen=True, array_like=True, tag=54):
     """What the supervisor should have running, and what people should hear of.
 
     Attributes:
@@ -471,17 +471,17 @@ class Wanted(Message, frozen=True, array_like=True, tag=54):
     joined: list[str] = []
 
 
-class GetStatus(Message, frozen=True, array_like=True, tag=55):
+class GetStatus(ServerMessage, frozen=True, array_like=True, tag=55):
     """Ask for the state of the job."""
 
 
-class StatusIs(Message, frozen=True, array_like=True, tag=56):
+class StatusIs(ServerMessage, frozen=True, array_like=True, tag=56):
     """State of the job as JSON."""
 
     text: str
 
 
-class LeaseSamples(Message, frozen=True, array_like=True, tag=57):
+class LeaseSamples(ServerMessage, frozen=True, array_like=True, tag=57):
     """Ask for a range of samples."""
 
     request: int
@@ -491,7 +491,7 @@ class LeaseSamples(Message, frozen=True, array_like=True, tag=57):
     size: int
 
 
-class SampleRange(Message, frozen=True, array_like=True, tag=58):
+class SampleRange(ServerMessage, frozen=True, array_like=True, tag=58):
     """Samples `start` to `stop` under a lease number; lease -1: wait; -2: all samples are done."""
 
     request: int
@@ -500,29 +500,29 @@ class SampleRange(Message, frozen=True, array_like=True, tag=58):
     stop: int
 
 
-class SamplesDone(Message, frozen=True, array_like=True, tag=59):
+class SamplesDone(ServerMessage, frozen=True, array_like=True, tag=59):
     """All slots have acknowledged the push of this lease."""
 
     rank: int
     lease: int
 
 
-class Initialised(Message, frozen=True, array_like=True, tag=60):
+class Initialised(ServerMessage, frozen=True, array_like=True, tag=60):
     """Variables exist in all slots: a slot without state is now a lost slot. The scheduler sends this back once it is noted."""
 
 
-class GetWanted(Message, frozen=True, array_like=True, tag=61):
+class GetWanted(ServerMessage, frozen=True, array_like=True, tag=61):
     """The supervisor asks what should run."""
 
 
-class Stop(Message, frozen=True, array_like=True, tag=62):
+class Stop(ServerMessage, frozen=True, array_like=True, tag=62):
     """The job is over, or this process is no longer needed; `done`: what a server keeps is not needed either."""
 
     reason: str
     done: bool = False
 
 
-class TakeCheckpoint(Message, frozen=True, array_like=True, tag=63):
+class TakeCheckpoint(ServerMessage, frozen=True, array_like=True, tag=63):
     """Write the slots that you lead below `path`, at a clock (-1: now)."""
 
     number: int
@@ -530,7 +530,7 @@ class TakeCheckpoint(Message, frozen=True, array_like=True, tag=63):
     path: str
 
 
-class CheckpointPart(Message, frozen=True, array_like=True, tag=64):
+class CheckpointPart(ServerMessage, frozen=True, array_like=True, tag=64):
     """A slot is written (or was past the clock, or could not be written)."""
 
     number: int
@@ -542,13 +542,13 @@ class CheckpointPart(Message, frozen=True, array_like=True, tag=64):
     error: str = ""
 
 
-class Checkpoint(Message, frozen=True, array_like=True, tag=65):
+class Checkpoint(ServerMessage, frozen=True, array_like=True, tag=65):
     """A command asks for a global checkpoint (`begin`), or how far it is."""
 
     begin: bool
 
 
-class CheckpointIs(Message, frozen=True, array_like=True, tag=66):
+class CheckpointIs(ServerMessage, frozen=True, array_like=True, tag=66):
     """Whether a checkpoint is being written, the last complete one, and what went wrong since."""
 
     running: bool
@@ -556,7 +556,7 @@ class CheckpointIs(Message, frozen=True, array_like=True, tag=66):
     error: str
 
 
-class Broken(Message, frozen=True, array_like=True, tag=67):
+class Broken(ServerMessage, frozen=True, array_like=True, tag=67):
     """A server cannot go on, and another start of it could not either."""
 
     index: int
@@ -564,7 +564,13 @@ class Broken(Message, frozen=True, array_like=True, tag=67):
     reason: str
 
 
-class UpdatesLost(Message, frozen=True, array_like=True, tag=68):
+class LauncherFailed(ServerMessage, frozen=True, array_like=True, tag=70):
+    """The launcher of a machine has ended its processes: the job cannot go on."""
+
+    reason: str
+
+
+class UpdatesLost(ServerMessage, frozen=True, array_like=True, tag=68):
     """A worker was told that update `had` of a slot is acknowledged, and now that the slot is at update `has`."""
 
     slot: int
@@ -573,9 +579,10 @@ class UpdatesLost(Message, frozen=True, array_like=True, tag=68):
 
 
 AnyMessage = (
-    Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Uncounted | Refused | Record | Replicated
-    | SlotImage | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
-    | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
+    PeerHello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Uncounted | RequestRefused | Record
+    | Replicated | SlotImage | NeedImage | RegisterProcess | ProcessAccepted | Ready | Heartbeat | HeartbeatReply
+    | GetView | ViewIs | SlotSynced
+    | Exited | WorkerLeave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
     | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs | Behind | Broken
-    | UpdatesLost
+    | UpdatesLost | LauncherFailed
 )  # fmt: skip

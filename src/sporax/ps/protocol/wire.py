@@ -11,7 +11,7 @@ bytes  type    meaning
 16-23  uint64  bytes of all arrays together
 ====== ======= ==========================================================
 
-Where one array ends and the next begins is said by the entries of the struct, so it does not matter how a transport cuts the
+Where one array ends and the next begins is said by the entries of the struct, so it does not matter how a transport divides the
 arrays' bytes into frames. Nothing is ever unpickled. What does not fit is a `WireError`, which the receiver counts and drops.
 """
 
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sporax.base.errors import SporaxValueError
-from sporax.ps.protocol.messages import AnyMessage, Entry, Message
+from sporax.ps.protocol.messages import AnyMessage, ServerMessage, VariableValues
 
 CHUNK_BYTES = 4 << 20  # frames of 4 MiB let sending and receiving overlap; smaller ones were no faster
 # 16 MiB: the struct of the largest slot map is far below.
@@ -39,6 +39,7 @@ MAX_FRAMES = 0xFFFF
 _MAGIC = b"SPXP\x02\0\0\0"
 _EARLIER_MAGIC = b"SPXP\x01\0"
 HEADER = struct.Struct("<8sIIQ")
+_CHECKSUM, _CHECKSUM_AT = struct.Struct("<I"), 12
 
 Frame = bytes | memoryview
 Floats = npt.NDArray[np.float32]
@@ -54,11 +55,11 @@ class WireError(SporaxValueError):
     """Bytes that are not a message."""
 
 
-def encode(message: Message, frames: Sequence[Frame] = ()) -> list[Frame]:
+def encode(message: ServerMessage, frames: Sequence[Frame] = ()) -> list[Frame]:
     """The frames to send: header and struct, then the arrays."""
     # Sizes are checked on both sides, so that no sender makes what no receiver takes.
     packed = _encoder.encode(message)
-    body = sum(map(len, frames))
+    body = sum(map(len, frames)) if frames else 0
     if len(frames) > MAX_FRAMES or len(packed) > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES:
         raise WireError(
             f"For 'sporax.ps', a message must have at most {MAX_FRAMES} frames and {MAX_BODY_BYTES} bytes, "
@@ -89,7 +90,7 @@ def with_present_header(head: Frame) -> Frame:
     return _MAGIC + bytes(head[len(_MAGIC) :]) if bytes(head[:6]) == _EARLIER_MAGIC else head
 
 
-def decode_struct(head: Frame) -> Message:
+def decode_struct(head: Frame) -> ServerMessage:
     """The message in the bytes of a header and its struct.
 
     Raises:
@@ -97,7 +98,7 @@ def decode_struct(head: Frame) -> Message:
     """
     packed = memoryview(head)[HEADER.size :]
     # A damaged struct could decode into a wrong message.
-    if HEADER.unpack_from(head)[2] != zlib.crc32(packed):
+    if _CHECKSUM.unpack_from(head, _CHECKSUM_AT)[0] != zlib.crc32(packed):
         raise WireError("For 'sporax.ps', the struct of a message does not fit its header.")
     try:
         return _decoder.decode(packed)
@@ -105,7 +106,7 @@ def decode_struct(head: Frame) -> Message:
         raise WireError(f"For 'sporax.ps', the struct of a message is malformed: {error}.") from error
 
 
-def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tuple[Message, list[Frame]]:
+def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tuple[ServerMessage, list[Frame]]:
     """The message in received frames, and its array frames.
 
     Raises:
@@ -137,7 +138,7 @@ def entry_frames(ids: Ids | None, values: Floats | None) -> list[Frame]:
     return [*(chunks(ids) if ids is not None else ()), *(chunks(values) if values is not None else ())]
 
 
-def check_sizes(entries: Sequence[Entry], frames: Sequence[Frame]) -> None:
+def check_sizes(entries: Sequence[VariableValues], frames: Sequence[Frame]) -> None:
     """Raise unless frames have exactly the bytes that the entries tell.
 
     Raises:
@@ -148,8 +149,36 @@ def check_sizes(entries: Sequence[Entry], frames: Sequence[Frame]) -> None:
         if entry.values < 0 or entry.rows < -1:
             raise WireError("For 'sporax.ps', sizes in an entry must not be negative.")
         expected += max(entry.rows, 0) * 8 + entry.values * 4
-    if expected != sum(map(len, frames)):
+    check_total(expected, frames)
+
+
+def check_total(expected_bytes: int, frames: Sequence[Frame]) -> None:
+    """Raise unless frames have so many bytes together.
+
+    Raises:
+        WireError: they have not.
+    """
+    if expected_bytes != sum(map(len, frames)):
         raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
+
+
+def entry_arrays(
+    entries: Sequence[VariableValues], frames: Sequence[Frame]
+) -> list[tuple[VariableValues, Ids | None, Floats | None]]:
+    """The entries of a message, each with its row ids and its values; None where it has none.
+
+    Raises:
+        WireError: the frames do not have the sizes that the entries tell.
+    """
+    # The gradient of one parameter, the most frequent message, needs no reader.
+    if len(entries) == len(frames) == 1 and entries[0].rows < 0 and len(frames[0]) == 4 * entries[0].values:
+        values = np.frombuffer(frames[0], np.float32)
+        if values.flags.aligned:
+            return [(entries[0], None, values)]
+    reader = EntryReader(frames)
+    taken = [(entry, *reader.take(entry)) for entry in entries]
+    reader.finish()
+    return taken
 
 
 class EntryReader:
@@ -163,7 +192,7 @@ class EntryReader:
         self._frames = iter(frames)
         self._rest = memoryview(b"")
 
-    def take(self, entry: Entry) -> tuple[Ids | None, Floats | None]:
+    def take(self, entry: VariableValues) -> tuple[Ids | None, Floats | None]:
         """Row ids and values of the next entry; None where it has none."""
         if entry.values < 0 or entry.rows < -1:
             raise WireError("For 'sporax.ps', sizes in an entry must not be negative.")

@@ -40,7 +40,7 @@ def lost_reason(slots: Sequence[int], what: str, durability: str, checkpoint: st
     )
 
 
-def not_whole(journal: Journal, ready: Ready, heard: Mapping[int, int]) -> dict[int, str]:
+def incomplete(journal: Journal, ready: Ready, heard: Mapping[int, int]) -> dict[int, str]:
     """Slots of a server that has come back without all of their updates, and what it has of them.
 
     Args:
@@ -105,7 +105,7 @@ class RestartedCopies:
         (self._waiting.add if waits else self._waiting.discard)(ready.index)
         return waits
 
-    def whole(
+    def complete(
         self, lost: Collection[int], ready: Ready, slots: Sequence[Holders], servers: Mapping[int, Peer]
     ) -> dict[int, int]:
         """For slots that their leader has lost: those of which there is such a copy, and which server it is.

@@ -11,7 +11,7 @@ Two kinds of change, never mixed in one:
 * Workers join, or a smaller job lets the highest ranks go: at a clock that no slot has reached. Slots pass over clocks before it
   whose members have all left.
 * A member has died and was not started again within its lease: it is left out from the lowest clock on that still waits for it,
-  where no slot has its gradient of that clock. Nobody else's membership changes by this, as the values of that clock, with its
+  where no slot has its gradient of that clock. No other membership changes by this, as the values of that clock, with its
   members, may be in the others' hands.
 
 A worker that a smaller job lets go goes on until it reads the values of a clock at which it is no member. It asks then whether
@@ -26,7 +26,7 @@ from sporax.ps.protocol.messages import Held, Hold, Members, Options
 from sporax.ps.scheduler.journal import Journal, Peer, without
 
 _LONGEST_MARGIN = 1024
-_KEPT_CHANGES = 64  # of the past: a push that was on its way for that many changes is of no interest to anybody
+_STORED_CHANGES = 64  # of the past: a push that was on its way for that many changes is of no interest to anybody
 
 
 class MembersState:
@@ -142,7 +142,7 @@ class MembersState:
             for rank in filter(self._is_dead, dead):
                 members = without(members, rank, clock)
                 self.notices.append(self._left_out(rank, clock))
-            # Where nobody is left who has values of this clock, others may begin with it.
+            # Where no worker is left that has values of this clock, others may begin with it.
             return members if _ranks_at(members, clock) else self._with_target(clock)
 
         # One that is superfluous as well has no successor that could complete its last step where only some slots have it.
@@ -201,7 +201,7 @@ class MembersState:
         # A change is made only if no slot has passed the clock.
         if all(self._answers[leader] for leader in leaders) or self._is_forced:
             self._margin, self.note = 1, ""
-            self._journal.members = change(hold.clock)[-_KEPT_CHANGES:]
+            self._journal.members = change(hold.clock)[-_STORED_CHANGES:]
         else:
             # Slots move on while they are asked, so the next try begins further ahead.
             self._margin = min(2 * self._margin, _LONGEST_MARGIN)

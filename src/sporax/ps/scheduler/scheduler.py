@@ -28,7 +28,7 @@ _FAREWELL_SECONDS = 0.6
 _ERROR_SECONDS = 2.0  # for a supervisor to ask why, on a machine that is busy
 
 
-class Scheduler:
+class ServerScheduler:
     """Runs until all workers have finished or the job has failed.
 
     Args:
@@ -116,12 +116,12 @@ class Scheduler:
         self._do(self.state.handle(Received(sender, message, tuple(frames)), time.monotonic()))
 
     def _do(self, actions: list[Action]) -> None:
-        # Written first: nobody may hear of a decision that a restart would forget.
+        # Written first: no process may hear of a decision that a restart would forget.
         if any(isinstance(action, Keep) for action in actions):
             try:
                 self._write()
             except StorageError as error:
-                # Nobody hears of a decision that is not on disk, but all hear that there will be no more.
+                # No process hears of a decision that is not on disk, but all hear that there will be no more.
                 self.state.journal.error = self.state.journal.error or error.message
                 actions = [End(self.state.journal.error)]
         for action in actions:

@@ -6,7 +6,7 @@ The attempts themselves are in `checkpoint_state`, what a server does in `slot_c
 from __future__ import annotations
 
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Reply
-from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, CheckpointPart, Message, Options
+from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, CheckpointPart, Options, ServerMessage
 from sporax.ps.scheduler.checkpoint_state import CheckpointRound, first_clock
 from sporax.ps.scheduler.journal import Journal, Peer
 
@@ -36,7 +36,7 @@ class CheckpointingScheduler:
     def _live(self) -> list[int]:
         return [index for index, peer in self.servers.items() if peer.live and index in self.journal.servers]
 
-    def _reply(self, to: bytes, message: Message) -> None:
+    def _reply(self, to: bytes, message: ServerMessage) -> None:
         self._actions.append(Reply(to, message))
 
     def take_checkpoint(self, sender: bytes, message: Checkpoint) -> None:

@@ -26,17 +26,18 @@ from sporax.ps.protocol.messages import (
     HeartbeatReply,
     Holders,
     Initialised,
+    LauncherFailed,
     LeaseSamples,
-    Leave,
     Members,
-    Message,
     Options,
+    ProcessAccepted,
     Ready,
-    Register,
+    RegisterProcess,
     SampleRange,
     SamplesDone,
     Scale,
     ServerAddress,
+    ServerMessage,
     SlotSynced,
     StatusIs,
     Stop,
@@ -44,10 +45,10 @@ from sporax.ps.protocol.messages import (
     View,
     ViewIs,
     Wanted,
-    Welcome,
+    WorkerLeave,
 )
 from sporax.ps.scheduler.journal import Journal, Peer
-from sporax.ps.scheduler.lost_slots import RestartedCopies, lost_reason, not_whole, slots_without_server
+from sporax.ps.scheduler.lost_slots import RestartedCopies, incomplete, lost_reason, slots_without_server
 from sporax.ps.scheduler.members_state import MembersState
 from sporax.ps.scheduler.sample_leases import SampleLeases
 from sporax.ps.scheduler.scheduler_checkpoints import Action, CheckpointingScheduler
@@ -121,13 +122,13 @@ class SchedulerState(CheckpointingScheduler):
 
     # -------------------------------------------------------------------------------------------------------- joining
 
-    def _register(self, sender: bytes, message: Register) -> None:
+    def _register(self, sender: bytes, message: RegisterProcess) -> None:
         if message.role == "server":
             self._register_server(sender, message)
         elif message.role == "worker":
             self._register_worker(sender, message)
 
-    def _register_server(self, sender: bytes, message: Register) -> None:
+    def _register_server(self, sender: bytes, message: RegisterProcess) -> None:
         journal = self.journal
         nodes = {**journal.server_nodes, **self._starting_nodes}
         index = message.index
@@ -142,7 +143,7 @@ class SchedulerState(CheckpointingScheduler):
             incarnation = self._starting[index].incarnation  # it asks again because our answer was lost
         elif present is not None and present.sender == sender:
             incarnation = journal.servers[index].incarnation
-            self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self._options_now()))
+            self._reply(sender, ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now()))
             return
         else:
             # Another process has taken this number, so the old one no longer leads.
@@ -153,7 +154,13 @@ class SchedulerState(CheckpointingScheduler):
         self._incarnations[index] = incarnation
         self._starting[index] = ServerAddress(index, incarnation, message.host, message.tcp, message.ipc)
         self._starting_nodes[index] = message.node
-        self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self._options_now()))
+        self._reply(sender, ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now()))
+
+    def _is_present_server(self, sender: bytes, index: int, incarnation: int) -> bool:
+        """Whether a process is the server of a number, and not another one that a scheduler gave the same numbers once."""
+        peer = self.servers.get(index)
+        # After a start of the scheduler nothing has been heard of a server yet.
+        return peer is not None and self._newest_start("server", index) == incarnation and peer.sender in (b"", sender)
 
     def _options_now(self) -> Options:
         """What a server receives: once the servers have values, nothing is loaded from a checkpoint any more."""
@@ -166,9 +173,12 @@ class SchedulerState(CheckpointingScheduler):
     def _ready(self, sender: bytes, message: Ready) -> None:
         journal, index = self.journal, message.index
         address = self._starting.get(index)
-        if address is None or address.incarnation != message.incarnation:
-            if index in self.servers and journal.servers[index].incarnation == message.incarnation:
+        # A scheduler that was away may have given the number and incarnation of one process to another.
+        if address is None or address.incarnation != message.incarnation or self._starting_senders[index] != sender:
+            if self._is_present_server(sender, index, message.incarnation):
                 self._reply(sender, ViewIs(self.view))
+            elif address is not None and address.incarnation == message.incarnation:
+                self._reply(sender, HeartbeatReply(0.0, journal.epoch, unknown=True))
             return
         # The copy of what this one lacks is being read back; this server tells again soon.
         if self._restarted.must_wait(message, self._starting):
@@ -192,9 +202,9 @@ class SchedulerState(CheckpointingScheduler):
     def _look_for_slots_of(self, message: Ready, before: Peer | None) -> None:
         """A server has come back: what it leads must be whole, or with another server."""
         journal, index = self.journal, message.index
-        lost = not_whole(journal, message, before.lsns if before is not None else {})
+        lost = incomplete(journal, message, before.lsns if before is not None else {})
         is_unheard = before is not None and not before.sender
-        rescued = self._restarted.whole(lost, message, journal.slots, self.servers) if is_unheard else {}
+        rescued = self._restarted.complete(lost, message, journal.slots, self.servers) if is_unheard else {}
         if rescued:
             self._new_epoch(
                 [
@@ -208,7 +218,7 @@ class SchedulerState(CheckpointingScheduler):
             reason = message.damage or f"it has come back without them ({', '.join(remain)})"
             self._fail_lost([slot for slot in lost if slot not in rescued], f"be on server {index}, but {reason}")
 
-    def _register_worker(self, sender: bytes, message: Register) -> None:
+    def _register_worker(self, sender: bytes, message: RegisterProcess) -> None:
         journal = self.journal
         rank = message.index
         if rank < 0:
@@ -227,7 +237,7 @@ class SchedulerState(CheckpointingScheduler):
         # On disk before the answer: the rank must stay this process's after a restart.
         self._actions.append(Keep())
         options, first = self._options_now(), journal.first_workers
-        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, options, first))
+        self._reply(sender, ProcessAccepted(message.node, rank, incarnation, journal.job, options, first))
         if self.finished:
             self._reply(sender, Stop(_FINISHED, done=True))
         elif journal.slots:
@@ -252,7 +262,7 @@ class SchedulerState(CheckpointingScheduler):
             self._restarted.note(self.journal.slots, index, self.servers)
             self._rebalance(slot_placement.after_loss(self.journal.slots, index))
 
-    def _leave(self, sender: bytes, message: Leave) -> None:
+    def _leave(self, sender: bytes, message: WorkerLeave) -> None:
         journal = self.journal
         entry = journal.workers.get(message.rank)
         # A message of an earlier start of this rank.
@@ -296,6 +306,10 @@ class SchedulerState(CheckpointingScheduler):
         address = self.journal.servers.get(message.index) or self._starting.get(message.index)
         # Another start of it may have taken its place.
         if address is not None and address.incarnation == message.incarnation:
+            self._fail(message.reason)
+
+    def _launcher_failed(self, sender: bytes, message: LauncherFailed) -> None:
+        if not self.finished and not self.journal.error:
             self._fail(message.reason)
 
     def _fail(self, reason: str) -> None:
@@ -413,39 +427,57 @@ class SchedulerState(CheckpointingScheduler):
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
     def _heartbeat(self, sender: bytes, message: Heartbeat) -> None:
-        peers = self.servers if message.role == "server" else self.workers
-        journal = self.journal
-        if message.role == "server":
-            newest = journal.servers[message.index].incarnation if message.index in journal.servers else -1
-        else:
-            newest = journal.workers[message.index][1] if message.index in journal.workers else -1
-        peer = peers.get(message.index)
+        is_server, journal = message.role == "server", self.journal
+        peer = (self.servers if is_server else self.workers).get(message.index)
+        newest = self._newest_start(message.role, message.index)
         # Another start has taken its number, or it has left.
-        if peer is None or newest != message.incarnation:
-            if message.role == "server" and (message.index, message.incarnation) in journal.retired_starts:
-                self._reply(sender, _LET_GO)  # it has not heard it yet
-                return
-            if message.role == "worker" and newest == message.incarnation:
-                self._reply(sender, Stop("left"))  # noted, but the answer was lost
-                return
-            starting = self._starting.get(message.index) if message.role == "server" else None
-            if starting is None or starting.incarnation != message.incarnation:
-                self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=True))
+        if (
+            peer is None
+            or newest != message.incarnation
+            or (is_server and not self._is_present_server(sender, message.index, message.incarnation))
+        ):
+            self._stale_heartbeat(sender, message, newest)
             return
         came_back = not peer.live
         peer.seen, peer.sender, peer.live, peer.epoch = self._now, sender, True, message.epoch
         peer.clocks, peer.lsns = message.clocks, message.lsns
         peer.gauges = message.gauges
-        if message.role == "server" and self.members.answered(message.index, message.held, message.epoch):
+        if is_server and self.members.answered(message.index, message.held, message.epoch):
             self._new_epoch(journal.slots)
-        # It may lead again what only it has.
-        if came_back and message.role == "server" and journal.slots:
-            self._rebalance()
-        if came_back and message.role == "worker":
-            self._begin_change()
+        if came_back:
+            self._take_back(is_server)
         view = self.view if message.epoch != journal.epoch else None
-        dismissed = message.role == "worker" and self.members.is_dismissed(message.index)
+        dismissed = not is_server and self.members.is_dismissed(message.index)
         self._reply(sender, HeartbeatReply(message.sent, journal.epoch, view, dismissed=dismissed))
+
+    def _newest_start(self, role: str, index: int) -> int:
+        """Incarnation of the newest start of a server or rank, -1 for none."""
+        if role == "server":
+            server = self.journal.servers.get(index)
+            return -1 if server is None else server.incarnation
+        return self.journal.workers[index][1] if index in self.journal.workers else -1
+
+    def _take_back(self, is_server: bool) -> None:
+        """A process that was silent for longer than its lease is there again."""
+        if not is_server:
+            self._begin_change()
+        # It may lead again what only it has.
+        elif self.journal.slots:
+            self._rebalance()
+
+    def _stale_heartbeat(self, sender: bytes, message: Heartbeat, newest: int) -> None:
+        """Answer a process that is no member; a server that is about to become one hears nothing yet."""
+        journal = self.journal
+        if message.role == "server" and (message.index, message.incarnation) in journal.retired_starts:
+            self._reply(sender, _LET_GO)  # it has not heard it yet
+            return
+        if message.role == "worker" and newest == message.incarnation:
+            self._reply(sender, Stop("left"))  # noted, but the answer was lost
+            return
+        starting = self._starting.get(message.index) if message.role == "server" else None
+        is_starting = starting is not None and starting.incarnation == message.incarnation
+        if not is_starting or self._starting_senders[message.index] != sender:
+            self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=True))
 
     def _tick(self) -> None:
         journal, limit = self.journal, self.options.lease_seconds + _MARGIN_SECONDS
@@ -508,14 +540,14 @@ class SchedulerState(CheckpointingScheduler):
         self.members.validate_state()
 
 
-_HANDLERS: dict[type[Message], Callable[[SchedulerState, bytes, Any], None]] = {
-    Register: SchedulerState._register,
+_HANDLERS: dict[type[ServerMessage], Callable[[SchedulerState, bytes, Any], None]] = {
+    RegisterProcess: SchedulerState._register,
     Ready: SchedulerState._ready,
     Heartbeat: SchedulerState._heartbeat,
     GetView: SchedulerState._get_view,
     SlotSynced: SchedulerState._slot_synced,
     Exited: SchedulerState._exited,
-    Leave: SchedulerState._leave,
+    WorkerLeave: SchedulerState._leave,
     Scale: SchedulerState._scale,
     GetWanted: SchedulerState._get_wanted,
     GetStatus: SchedulerState._status,
@@ -526,4 +558,5 @@ _HANDLERS: dict[type[Message], Callable[[SchedulerState, bytes, Any], None]] = {
     CheckpointPart: SchedulerState.take_checkpoint_part,
     UpdatesLost: SchedulerState._updates_lost,
     Broken: SchedulerState._broken,
+    LauncherFailed: SchedulerState._launcher_failed,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from sporax.ps.protocol.events import Action, Store, StoreSlot, ToScheduler, ToServer
+from sporax.ps.protocol.events import Action, StoreRecord, StoreSlot, ToScheduler, ToServer
 from sporax.ps.protocol.messages import GetView, NeedImage, Options, Record, Replicated, ServerAddress, SlotImage, View
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.slots.slot import SlotState
@@ -102,7 +102,7 @@ class FollowerState:
             if self.stores:
                 # Confirmed when it is stored, and not when it is applied.
                 follow.unstored += 1
-                self._actions.append(Store(record, frames))
+                self._actions.append(StoreRecord(record, frames))
             else:
                 self._confirm(slot, state.lsn)
 

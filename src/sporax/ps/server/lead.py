@@ -9,6 +9,7 @@ import msgspec
 
 from sporax.ps.protocol.messages import Pull, Push, Record, ServerAddress
 from sporax.ps.protocol.wire import Frame
+from sporax.ps.slots.slot import SlotState
 
 
 class Flight(msgspec.Struct):
@@ -53,3 +54,11 @@ class Lead:
     flights: deque[Flight] = field(default_factory=deque)
     pending: dict[int, Contribution] = field(default_factory=dict)
     pulls: dict[tuple[bytes, int], tuple[Pull, tuple[Frame, ...]]] = field(default_factory=dict)
+
+    def validate(self, state: SlotState) -> None:
+        """Check what must always hold; for tests."""
+        for position, flight in enumerate(self.flights):
+            assert flight.record.lsn == state.lsn + 1 + position
+        assert self.backup is not None or not (self.needs_backup or self.image_sent or self.synced)
+        assert not self.synced or self.needs_backup
+        assert self.flights or all(part.push.source.clock == state.clock for part in self.pending.values())

@@ -26,8 +26,8 @@ from sporax.ps.protocol.events import (
     LoadSlot,
     Received,
     Reply,
-    Store,
     Stored,
+    StoreRecord,
     StoreSlot,
     Tick,
     ToScheduler,
@@ -37,14 +37,13 @@ from sporax.ps.protocol.messages import (
     Broken,
     CheckpointPart,
     HeartbeatReply,
-    Message,
+    ProcessAccepted,
     Ready,
-    Record,
-    Register,
+    RegisterProcess,
+    ServerMessage,
     Stop,
     TakeCheckpoint,
     ViewIs,
-    Welcome,
 )
 from sporax.ps.protocol.wire import Frame, WireError, decode
 from sporax.ps.server.follower_state import server_identity
@@ -63,6 +62,7 @@ from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, receive
 _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
 _FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop, TakeCheckpoint)
+_PAUSE_SECONDS = 1e-3  # a worker that computes leaves more; one that sends push after push needs the core itself
 _BATCH = 64  # messages taken before heartbeats and group commits get a turn
 _LOOK_BYTES = 4 << 20  # of the log between two looks at what is left of the disk
 _LAST_SECONDS = 0.2  # for answers that are still in a queue when the job ends
@@ -80,7 +80,8 @@ class Server:
         keys: of the job.
         silent_seconds: without a scheduler for so long, give up.
         metrics_port: serve Prometheus metrics there; 0 for nowhere.
-        kept_directory: where damaged logs are kept, None for where they are.
+        damaged_directory: where damaged logs are kept, None for where they are.
+        serving_file: touched at each heartbeat while the scheduler knows this server and its lease holds.
     """
 
     def __init__(
@@ -94,9 +95,11 @@ class Server:
         keys: Keys | None = None,
         silent_seconds: float = 600.0,
         metrics_port: int = 0,
-        kept_directory: Path | None = None,
+        damaged_directory: Path | None = None,
+        serving_file: Path | None = None,
     ) -> None:
-        self._kept_directory = kept_directory
+        self._serving_file = serving_file
+        self._damaged_directory = damaged_directory
         self._transport = Transport(keys)
         self._node = node or uuid.uuid4().hex
         self._host = host
@@ -121,6 +124,7 @@ class Server:
         self._checkpoints: deque[CheckpointSlot] = deque()
         self._halted = ""
         self._may_have_more = True
+        self._prepares = False
         self._is_done = False
         self._heard = time.monotonic()
         self._bytes_in = self._bytes_out = 0
@@ -149,7 +153,7 @@ class Server:
             # Also after an error: the directory's lock must go.
             if self._log is not None:
                 self._log.close()
-                # The job has ended well, so nobody will read the log again.
+                # The job has ended well, so no process will read the log again.
                 if self._is_done:
                     self._log.delete()
             if self._metrics is not None:
@@ -162,8 +166,10 @@ class Server:
     def _join(self, stop: Callable[[], bool]) -> None:
         """Get a number, read back what the log has, and tell the scheduler."""
         hostname = socket.gethostname()
-        register = Register("server", self._node, self._index, hostname, f"{self._host}:{self._port}", self._local.path)
-        welcome: Welcome | None = None
+        register = RegisterProcess(
+            "server", self._node, self._index, hostname, f"{self._host}:{self._port}", self._local.path
+        )
+        welcome: ProcessAccepted | None = None
         handshakes = self._transport.watch(self._scheduler)
         while welcome is None:
             if stop() or self._is_silent():
@@ -178,7 +184,7 @@ class Server:
                 if isinstance(message, Stop):
                     self._halted = message.reason
                     return
-                if isinstance(message, Welcome):
+                if isinstance(message, ProcessAccepted):
                     welcome = message
         self._heard = time.monotonic()
         self._number = (welcome.index, welcome.incarnation)
@@ -203,10 +209,10 @@ class Server:
         """Keep damaged files; gives what to say of them, "" without any."""
         if not replay.damages:
             return ""
-        kept = log.set_aside(replay, self._kept_directory or log.directory)
+        saved = log.set_aside(replay, self._damaged_directory or log.directory)
         missing = missing_text(replay.missing) or "nothing that is needed"
         damage = (
-            f"its log is damaged ({damage_text(replay.damages)}; kept as {', '.join(map(str, kept))}), and {missing} cannot be "
+            f"its log is damaged ({damage_text(replay.damages)}; kept as {', '.join(map(str, saved))}), and {missing} cannot be "
             "read back"
         )
         print(f"sporax ps server {self._node}: {damage}.", file=sys.stderr, flush=True)
@@ -225,40 +231,61 @@ class Server:
         return False
 
     def _serve(self, stop: Callable[[], bool]) -> None:
-        assert self.state is not None
         # Both ZeroMQ sockets tell by a descriptor that something has come.
         for source in (self._router, self._scheduler):
             self._streams.watch(source.fd)
-        next_tick = next_beat = 0.0
-        prepares = False
+        next_tick = next_beat = last_came = 0.0
         while not self._halted and not stop():
-            # With work to do it only looks, and does not wait.
-            has_work = self._may_have_more or self._to_write or self._checkpoints or prepares
-            came = False
-            for stream, message, frames in self._streams.receive(0.0 if has_work else _TICK_SECONDS):
-                self._take(stream.identity, message, frames)
-                came = True
+            came = self._take_from_streams()
             if self._streams.others_ready or self._may_have_more:
                 self._may_have_more = False
                 self._take_from_scheduler()
                 self._take_from_router()
             # One flush for all records that came in this turn.
-            self._commit()
+            if self._to_store:
+                self._commit()
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_SECONDS
                 self._handle(Tick())
                 self._is_silent()
             if now >= next_beat:
-                next_beat = now + self.state.options.heartbeat_seconds
-                # Until the first answer the scheduler may not know that this server is ready.
-                if not self.state.is_known:
-                    self._tell_scheduler(self._ready)
-                self._tell_scheduler(self.state.heartbeat(now, self._gauges()))
+                next_beat = now + self._beat(now)
+            if came:
+                last_came = now
+            self._write(has_pause=now - last_came >= _PAUSE_SECONDS)
+
+    def _take_from_streams(self) -> bool:
+        """Take what processes of this machine have sent; gives whether anything came."""
+        # With work to do it only looks, and does not wait.
+        has_work = self._may_have_more or self._to_write or self._checkpoints or self._prepares
+        seconds = 0.0 if has_work else _TICK_SECONDS
+        if self._log is not None and self._log.wants_pages:
+            seconds = min(seconds, _PAUSE_SECONDS)
+        came = False
+        for stream, message, frames in self._streams.receive(seconds):
+            self._take(stream.identity, message, frames)
+            came = True
+        return came
+
+    def _beat(self, now: float) -> float:
+        """Tell the scheduler that this server is alive; gives the seconds until this is to be done again."""
+        assert self.state is not None
+        # Until the first answer the scheduler may not know that this server is ready.
+        if not self.state.is_known:
+            self._tell_scheduler(self._ready)
+        self._tell_scheduler(self.state.heartbeat(now, self._gauges()))
+        if self._serving_file is not None and self.state.is_known and now < self.state.lease_until:
+            self._serving_file.touch()
+        return self.state.options.heartbeat_seconds
+
+    def _write(self, has_pause: bool) -> None:
+        """Write a part of what is to be written between messages, and pages of the log in a pause of the workers."""
+        if self._log is not None:
             self._write_snapshots()
+            self._prepares = has_pause and (self._prepares or self._log.wants_pages) and self._log.prepare()
+        if self._checkpoints:
             self._write_checkpoint()
-            # Pages are prepared only when nothing else came.
-            prepares = not came and self._log is not None and self._log.prepare()
 
     def _take_from_scheduler(self) -> None:
         """Take what the scheduler says, and tell it when that was a new view."""
@@ -289,9 +316,10 @@ class Server:
         # More may wait: ZeroMQ signals new messages only once.
         self._may_have_more = True
 
-    def _take(self, sender: bytes, message: Message, frames: tuple[Frame, ...]) -> None:
+    def _take(self, sender: bytes, message: ServerMessage, frames: tuple[Frame, ...]) -> None:
         """Handle one message of a worker or another server; what does not fit is counted and dropped."""
-        self._bytes_in += sum(map(len, frames))
+        if frames:
+            self._bytes_in += sum(map(len, frames))
         # Only the scheduler's own connection may speak for it.
         if not sender or isinstance(message, _FROM_SCHEDULER):
             self.bad_messages += 1
@@ -301,63 +329,74 @@ class Server:
         except WireError:
             self.bad_messages += 1
 
-    def _tell_scheduler(self, message: Message) -> None:
+    def _tell_scheduler(self, message: ServerMessage) -> None:
         # Sending may consume the signal that something has come, so the sockets are looked at again before the next wait.
         send(self._scheduler, message)
         self._may_have_more = True
 
     def _handle(self, event: Event) -> None:
         assert self.state is not None
-        queue = list(self.state.handle(event, time.monotonic()))
-        # A queue, since an action's event may make further actions.
-        while queue:
-            follows = self._do(queue.pop(0))
+        queue = self.state.handle(event, time.monotonic())
+        # It grows meanwhile, since an action's event may make further actions.
+        for action in queue:
+            follows = self._do(action)
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
     def _do(self, action: Action) -> Stored | Apply | Loaded | None:
         """Carry out one action; gives the event that follows at once, if one does."""
-        match action:
-            case Reply(to, message, frames):
-                self._bytes_out += sum(map(len, frames))
-                # A connection through the file system, else over the network.
-                if not self._streams.reply(to, message, frames):
-                    send(self._router, message, frames, to)
-                    self._may_have_more = True
-            case ToServer(server, message, frames):
-                assert self._peers is not None
-                self._peers.send(server, message, frames)
-            case ToScheduler(message):
-                self._tell_scheduler(message)
-            case Store(record, frames):
-                return self._store(record, frames)
-            case Apply():
-                return action
-            case StoreSlot(slot):
-                assert self._log is not None
-                assert self.state is not None
-                self._log.write_slot(self.state.states[slot])
-            case CheckpointSlot():
-                self._checkpoints.append(action)
-            case LoadSlot(folder, slot):
-                try:
-                    return Loaded(slot, *read_slot(folder, slot))
-                except SporaxRuntimeError as error:
-                    return Loaded(slot, None, [], error.message)
-            case DropSlot(slot):
-                if self._log is not None:
-                    self._log.drop_slot(slot)
-            # Later reasons are mostly consequences.
-            case Halt(reason, again, done) if not self._halted:  # the first reason counts
-                self._halted, self.ends_for_another, self._is_done = reason, again, done
-        return None
+        return _ACTIONS[type(action)](self, action)
 
-    def _store(self, record: Record, frames: tuple[Frame, ...]) -> Stored | None:
+    # ----------------------------------------------------------------------------------------------- one function per action
+
+    def _reply(self, action: Reply) -> None:
+        if action.frames:
+            self._bytes_out += sum(map(len, action.frames))
+        # A connection through the file system, else over the network.
+        if not self._streams.reply(action.to, action.message, action.frames):
+            send(self._router, action.message, action.frames, action.to)
+            self._may_have_more = True
+
+    def _to_server(self, action: ToServer) -> None:
+        assert self._peers is not None
+        self._peers.send(action.server, action.message, action.frames)
+
+    def _to_scheduler(self, action: ToScheduler) -> None:
+        self._tell_scheduler(action.message)
+
+    def _apply(self, action: Apply) -> Apply:
+        return action
+
+    def _store_slot(self, action: StoreSlot) -> None:
         assert self._log is not None
         assert self.state is not None
+        self._log.write_slot(self.state.states[action.slot])
+
+    def _begin_checkpoint(self, action: CheckpointSlot) -> None:
+        self._checkpoints.append(action)
+
+    def _load_slot(self, action: LoadSlot) -> Loaded:
+        try:
+            return Loaded(action.slot, *read_slot(action.folder, action.slot))
+        except SporaxRuntimeError as error:
+            return Loaded(action.slot, None, [], error.message)
+
+    def _drop_slot(self, action: DropSlot) -> None:
+        if self._log is not None:
+            self._log.drop_slot(action.slot)
+
+    def _halt(self, action: Halt) -> None:
+        # The first reason counts; later ones are mostly consequences.
+        if not self._halted:
+            self._halted, self.ends_for_another, self._is_done = action.reason, action.again, action.done
+
+    def _store(self, action: StoreRecord) -> Stored | None:
+        assert self._log is not None
+        assert self.state is not None
+        record = action.record
         if record.variables:
             self._log.reserve(sum(map(bytes_of, record.variables)))
-        self._log.append(record, frames)
+        self._log.append(record, action.frames)
         stored = Stored(record.slot, record.lsn)
         if self.state.options.durability != "disk":
             return stored
@@ -391,7 +430,7 @@ class Server:
             self._to_write, self._writing = list(state.states), True
 
     def _is_log_too_long(self, log: SlotLog, state: ServerState) -> bool:
-        # Cheap numbers at each turn; what the disk has left only now and then.
+        # Numbers from memory at each turn; what the disk has left only now and then.
         if log.num_bytes <= min(state.options.snapshot_bytes, self._next_look):
             return False
         self._next_look = log.num_bytes + _LOOK_BYTES
@@ -429,6 +468,20 @@ class Server:
             "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
         }
         return {**values, **{name: float(count) for name, count in state.counts.items()}} if state else values
+
+
+_ACTIONS: dict[type[Action], Callable[[Server, Any], Stored | Apply | Loaded | None]] = {
+    Reply: Server._reply,
+    ToServer: Server._to_server,
+    ToScheduler: Server._to_scheduler,
+    StoreRecord: Server._store,
+    Apply: Server._apply,
+    StoreSlot: Server._store_slot,
+    CheckpointSlot: Server._begin_checkpoint,
+    LoadSlot: Server._load_slot,
+    DropSlot: Server._drop_slot,
+    Halt: Server._halt,
+}
 
 
 def run_server(*args: Any, **options: Any) -> str:

@@ -29,8 +29,8 @@ from sporax.ps.protocol.events import (
     LoadSlot,
     Received,
     Reply,
-    Store,
     Stored,
+    StoreRecord,
     StoreSlot,
     Tick,
     ToScheduler,
@@ -39,13 +39,12 @@ from sporax.ps.protocol.events import (
 from sporax.ps.protocol.messages import (
     Acked,
     Behind,
-    Entry,
     Heartbeat,
     HeartbeatReply,
     Held,
+    Holders,
     Init,
     Members,
-    Message,
     Moved,
     NeedImage,
     Options,
@@ -53,16 +52,18 @@ from sporax.ps.protocol.messages import (
     Pulled,
     Push,
     Record,
-    Refused,
     Replicated,
+    RequestRefused,
     Resend,
     ServerAddress,
+    ServerMessage,
     SlotImage,
     SlotSynced,
     Source,
     Stop,
     TakeCheckpoint,
     VariableSpec,
+    VariableValues,
     View,
     ViewIs,
 )
@@ -92,21 +93,21 @@ class ServerState(SynchronousState):
         """Take one event; gives what is to be done about it."""
         self._now = now
         self._actions = []
-        match event:
-            case Received(sender, message, frames):
-                handler = _HANDLERS.get(type(message))
-                if handler is None:
-                    self.counts["refused_messages"] += 1
-                else:
-                    handler(self, sender, message, frames)
-            case Stored(slot, lsn):
-                self._stored(slot, lsn)
-            case Apply(slot):
-                self._apply(slot)
-            case Loaded():
-                self._loaded(event)
-            case Tick():
-                self._tick()
+        # The most frequent events first.
+        if isinstance(event, Received):
+            handler = _HANDLERS.get(type(event.message))
+            if handler is None:
+                self.counts["refused_messages"] += 1
+            else:
+                handler(self, event.sender, event.message, event.frames)
+        elif isinstance(event, Apply):
+            self._apply(event.slot)
+        elif isinstance(event, Stored):
+            self._stored(event.slot, event.lsn)
+        elif isinstance(event, Tick):
+            self._tick()
+        else:
+            self._loaded(event)
         return self._actions
 
     # --------------------------------------------------------------------------------------------------------- workers
@@ -130,28 +131,37 @@ class ServerState(SynchronousState):
         state = self.states[message.slot]
         # Before the first values, which come from the checkpoint.
         if self.options.restore and state.lsn == 0 and not lead.flights:
-            if message.slot in self._load_errors:
-                self._reply(sender, Refused(message.request, message.slot, self._load_errors[message.slot]))
-            else:
-                self._actions.append(LoadSlot(self.options.restore, message.slot))
-                self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+            self._load_first(sender, message)
+            return
+        if conflict := state.conflict(message.variables):
+            self._reply(sender, RequestRefused(message.request, message.slot, conflict))
             return
         # Variables on their way count as existing: two workers may declare at the same time.
         coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
-        missing = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
-        if conflict := state.conflict(message.variables):
-            self._reply(sender, Refused(message.request, message.slot, conflict))
-            return
-        if not missing and state.lsn > 0 and not coming:
-            self._reply(sender, Acked(message.request, message.slot, state.clock))
-        elif not missing and coming:
+        if any(spec.key not in state.variables and spec.key not in coming for spec in message.variables):
+            self._create(sender, message, frames)
+        elif coming:
             # The worker is answered together with the first one that asked.
             next(iter(coming.values())).waiting.append((sender, message.request))
+        elif state.lsn > 0:
+            self._reply(sender, Acked(message.request, message.slot, state.clock))
         else:
-            check_first_values(message.variables, message.entries, frames)
-            members = self.view.members if self.view is not None else []
-            waiting = [(sender, message.request)]
-            self._launch(message.slot, frames, waiting, message.variables, (), message.entries, members)
+            self._create(sender, message, frames)
+
+    def _load_first(self, sender: bytes, message: Init) -> None:
+        """Take a slot's first values from the checkpoint; the worker asks again."""
+        if message.slot in self._load_errors:
+            self._reply(sender, RequestRefused(message.request, message.slot, self._load_errors[message.slot]))
+            return
+        self._actions.append(LoadSlot(self.options.restore, message.slot))
+        self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+
+    def _create(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
+        """Make the variables of a slot, with the worker's first values."""
+        check_first_values(message.variables, message.entries, frames)
+        members = self.view.members if self.view is not None else []
+        waiting = [(sender, message.request)]
+        self._launch(message.slot, frames, waiting, message.variables, (), message.entries, members)
 
     def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
         if (lead := self._lead_of(sender, message)) is None:
@@ -161,15 +171,14 @@ class ServerState(SynchronousState):
         if state.lsn == 0:
             self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
             return
-        state.check(message.entries, gradients=True)
-        check_sizes(message.entries, frames)
+        state.check(message.entries, frames)
         if self.options.staleness == 0:
             self._push_together(sender, message, frames, lead, state)
             return
         incarnation, seq = self._last(lead, state, source.rank)
         if source.incarnation < incarnation:
             self.counts["fenced_pushes"] += 1
-            self._reply(sender, Refused(message.request, message.slot, "this worker has been replaced"))
+            self._reply(sender, RequestRefused(message.request, message.slot, "this worker has been replaced"))
         elif source.incarnation == incarnation and source.seq <= seq:
             self.counts["duplicate_pushes"] += 1
             self._attach(sender, message.request, message.slot, lead, source)
@@ -228,9 +237,9 @@ class ServerState(SynchronousState):
                 continue
             del lead.pulls[peer]
             try:
-                state.check(pull.entries, gradients=False)
+                state.check(pull.entries)
             except WireError as error:
-                self._reply(peer[0], Refused(pull.request, slot, error.message))
+                self._reply(peer[0], RequestRefused(pull.request, slot, error.message))
                 continue
             entries, values = state.read(pull.entries, list(frames), pull.clock)
             # The value of one clock ago is kept for a worker whose step was interrupted.
@@ -264,7 +273,7 @@ class ServerState(SynchronousState):
         waiting: list[tuple[bytes, int]],
         variables: list[VariableSpec],
         sources: tuple[Source, ...],
-        entries: list[Entry],
+        entries: list[VariableValues],
         members: list[Members] | None,
     ) -> None:
         """Write the next record of a slot and send it where it must be before it counts."""
@@ -275,7 +284,7 @@ class ServerState(SynchronousState):
         flight = Flight(record, frames, not self.stores, self._now, waiting)
         lead.flights.append(flight)
         if self.stores:
-            self._actions.append(Store(record, frames))
+            self._actions.append(StoreRecord(record, frames))
         # A follower without the whole slot could not apply the record.
         if lead.backup is not None and lead.image_sent:
             self._actions.append(ToServer(lead.backup, record, frames))
@@ -308,7 +317,7 @@ class ServerState(SynchronousState):
         # Emptied, so that an answer is given once.
         waiting, flight.waiting = flight.waiting, []
         for sender, request in waiting:
-            self._reply(sender, Acked(request, slot, clock))
+            self._actions.append(Reply(sender, Acked(request, slot, clock)))
 
     def _apply(self, slot: int) -> None:
         """Apply, in order, what is acknowledged; then answer what has waited for it."""
@@ -321,11 +330,16 @@ class ServerState(SynchronousState):
             flight = lead.flights.popleft()
             state.apply(flight.record, flight.frames)
             self.counts["records"] += 1
-            self._acknowledge(slot, flight, state.clock)
-            self.write_at_clock(slot)
+            # Who has asked again since the first acknowledgement.
+            if flight.waiting:
+                self._acknowledge(slot, flight, state.clock)
+            if self._checkpoint is not None:
+                self.write_at_clock(slot)
         # First values may have begun with members of an older view.
-        self._renew_members(slot)
-        self._drop_uncounted(slot)
+        if self.view is None or state.members is not self.view.members:
+            self._renew_members(slot)
+        if lead.pending:
+            self._drop_uncounted(slot)
         if lead.pulls:
             self._answer_pulls(slot)
         if self.options.staleness == 0:
@@ -421,20 +435,7 @@ class ServerState(SynchronousState):
             self._actions.append(Halt("the scheduler has replaced this server", again=True))
             return
         for slot, holders in enumerate(view.slots):
-            leads, follows = holders.primary == self.index, holders.backup == self.index
-            if leads:
-                self._lead(slot, servers.get(holders.backup), holders.since)
-            elif slot in self.leads:
-                self._stop_leading(slot)
-            leader = servers.get(holders.primary)
-            if follows and leader is not None:
-                self._begin_to_follow(slot, leader, holders.since)
-            else:
-                self.follows.pop(slot, None)
-            # Somebody else has the slot; what is left would be out of date.
-            if not leads and not follows and slot in self.states:
-                del self.states[slot]
-                self._actions.append(DropSlot(slot))
+            self._take_role(slot, holders, servers)
         # A new map may have removed a backup, for which records have waited.
         for slot in list(self.leads):
             self._advance(slot)
@@ -442,6 +443,23 @@ class ServerState(SynchronousState):
             self._answer_pulls(slot)
             if self.options.staleness == 0:
                 self._combine(slot)
+
+    def _take_role(self, slot: int, holders: Holders, servers: dict[int, ServerAddress]) -> None:
+        """Lead a slot, follow it, or have nothing to do with it."""
+        leads, follows = holders.primary == self.index, holders.backup == self.index
+        if leads:
+            self._lead(slot, servers.get(holders.backup), holders.since)
+        elif slot in self.leads:
+            self._stop_leading(slot)
+        leader = servers.get(holders.primary)
+        if follows and leader is not None:
+            self._begin_to_follow(slot, leader, holders.since)
+        else:
+            self.follows.pop(slot, None)
+        # Somebody else has the slot; what is left would be out of date.
+        if not leads and not follows and slot in self.states:
+            del self.states[slot]
+            self._actions.append(DropSlot(slot))
 
     def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
         self.states.setdefault(slot, SlotState(slot, self.options.staleness))
@@ -457,9 +475,10 @@ class ServerState(SynchronousState):
 
     def _renew_members(self, slot: int) -> None:
         """Bring the view's schedule of members into the slot's history, so that copies agree on it."""
-        lead, state = self.leads[slot], self.states[slot]
-        coming = [flight.record.members for flight in lead.flights if flight.record.members is not None]
-        newest = coming[-1] if coming else state.members
+        lead, state, newest = self.leads[slot], self.states[slot], self.states[slot].members
+        for flight in lead.flights:
+            if flight.record.members is not None:
+                newest = flight.record.members
         if state.lsn and self.view is not None and newest != self.view.members:
             self._launch(slot, (), [], [], (), [], self.view.members)
 
@@ -511,25 +530,20 @@ class ServerState(SynchronousState):
             return state.clock + sum(1 for flight in self.leads[slot].flights if flight.record.sources)
         return max(state.clocks.values(), default=0)
 
-    def _reply(self, to: bytes, message: Message, frames: tuple[Frame, ...] = ()) -> None:
+    def _reply(self, to: bytes, message: ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
         self._actions.append(Reply(to, message, frames))
 
     def validate_state(self) -> None:
         """Check what must always hold; for tests."""
         assert not set(self.leads) & set(self.follows)
         for slot, lead in self.leads.items():
-            state = self.states[slot]
-            for position, flight in enumerate(lead.flights):
-                assert flight.record.lsn == state.lsn + 1 + position
-            assert lead.backup is not None or not (lead.needs_backup or lead.image_sent or lead.synced)
-            assert not lead.synced or lead.needs_backup
-            assert all(part.push.source.clock == state.clock for part in lead.pending.values()) or lead.flights
+            lead.validate(self.states[slot])
         for slot, follow in self.follows.items():
             assert slot in self.states
             assert follow.leader.index != self.index
 
 
-_HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
+_HANDLERS: dict[type[ServerMessage], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
     Init: ServerState._init,
     Push: ServerState._push,
     Pull: ServerState._pull,

@@ -11,7 +11,17 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from sporax.ps.protocol.events import Reply
-from sporax.ps.protocol.messages import Accepted, Acked, Behind, Entry, Members, Push, Source, Uncounted, VariableSpec
+from sporax.ps.protocol.messages import (
+    Accepted,
+    Acked,
+    Behind,
+    Members,
+    Push,
+    Source,
+    Uncounted,
+    VariableSpec,
+    VariableValues,
+)
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.server.lead import Contribution, Lead
 from sporax.ps.server.slot_checkpoints import CheckpointedState
@@ -29,7 +39,7 @@ class SynchronousState(CheckpointedState):
         waiting: list[tuple[bytes, int]],
         variables: list[VariableSpec],
         sources: tuple[Source, ...],
-        entries: list[Entry],
+        entries: list[VariableValues],
         members: list[Members] | None,
     ) -> None: ...
 

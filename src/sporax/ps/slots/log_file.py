@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sporax.ps.protocol.messages import Message
+from sporax.ps.protocol.messages import ServerMessage
 from sporax.ps.protocol.wire import Frame, WireError, decode, encode, with_present_header
 
 _PREFIX = struct.Struct("<4sIIQ")  # magic, checksum, number of frames, bytes of all
@@ -36,10 +36,10 @@ _PAGE_BYTES = 4096  # the least that a disk fails to give
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Intact:
     """A whole record: its message and arrays, and the bytes of the file that it takes."""
 
-    message: Message
+    message: ServerMessage
     frames: list[Frame]
     start: int
     stop: int
@@ -67,7 +67,7 @@ class _Found:
     frames: list[Frame]
 
 
-def pack(message: Message, frames: Sequence[Frame], number: int = 0, safe: int = 0) -> list[Frame]:
+def pack(message: ServerMessage, frames: Sequence[Frame], number: int = 0, safe: int = 0) -> list[Frame]:
     """A message as a record of a file.
 
     Args:
@@ -132,7 +132,7 @@ class LogFile:
         """Whether the file begins as the present version writes it."""
         return self._first == _PRESENT
 
-    def read(self) -> Iterator[Whole | Damage]:
+    def read(self) -> Iterator[Intact | Damage]:
         """Records and damaged bytes in their order; records of earlier forms are read, too, as checkpoints are kept for long."""
         found = self._record_at(0)
         while found is not None or (found := self._next_safe(self.end)) is not None:
@@ -181,9 +181,9 @@ class LogFile:
             start += length
         return frames
 
-    def _decoded(self, found: _Found) -> Whole | Damage:
+    def _decoded(self, found: _Found) -> Intact | Damage:
         try:
-            return Whole(*decode(found.frames), found.start, found.stop)
+            return Intact(*decode(found.frames), found.start, found.stop)
         except WireError:
             # Its checksum fits, so another version has written it: for this one it is lost.
             return Damage(self.path, found.start, found.stop)

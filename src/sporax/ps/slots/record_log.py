@@ -6,7 +6,7 @@ is kept to be written over, because new pages of a file cost several times what 
 of its checksums, so what is left of the old records does not pass for new ones. The first file gets its pages while the server
 has nothing else to do (`prepare`), and no more than the disk can spare. Recovery reads the snapshots and replays the log
 (`recovery`): records a snapshot already has, and records of epochs before it (which another server has overruled), are passed
-over. A torn tail is cut off. Files that are damaged are set aside, and stay as they are (`set_aside`).
+over. A torn tail is truncated. Files that are damaged are set aside, and stay as they are (`set_aside`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError
-from sporax.ps.protocol.messages import Message, Record, SlotImage
+from sporax.ps.protocol.messages import Record, ServerMessage, SlotImage
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.slots.disk import free_bytes, storage_error
 from sporax.ps.slots.log_file import Damage, LogFile, pack
@@ -34,7 +34,7 @@ _SPARED_SHARE = 8  # pages ahead take an eighth of what is free, at most
 _LEAST_BYTES = 4 << 20  # of a log; with less, snapshots would cost more than they save
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _SPARE = "spare-log"
-_KEPT_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
+_STORED_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
 
 
 class SlotLog:
@@ -69,12 +69,15 @@ class SlotLog:
         self._file: int | None = None
         # Bytes of the file that are written, and those that a flush has covered.
         self._end = self._safe = self._reserved_bytes = 0
+        # Of the file, with pages that are prepared.
+        self._size = 0
+        self._has_room = True
         # The newest file goes on; its number is part of its checksums.
         self._number = max(map(_number_of, self._files()), default=0)
         self.num_bytes = 0
 
     def recover(self, staleness: int) -> Replay:
-        """The slots as the snapshots and the log have them, and what is missing; cuts off a torn tail."""
+        """The slots as the snapshots and the log have them, and what is missing; truncates a torn tail."""
         replay = Replay(staleness)
         # Snapshots first: they say from which record on the log counts.
         for path in sorted(self.directory.glob("slot-????")):
@@ -125,16 +128,16 @@ class SlotLog:
         aside = damaged | {path for path in self.directory.glob("slot-????") if int(path.name[5:]) in replay.missing}
         self.begin_file()
         directory.mkdir(parents=True, exist_ok=True)
-        kept: list[Path] = []
+        moved: list[Path] = []
         for path in sorted(aside):
             target = _free_name(directory / f"damaged-{path.name}")
             # The directory may be on another disk.
             shutil.move(path, target)
-            kept += [target] if path in damaged else []
+            moved += [target] if path in damaged else []
         self.delete_old()
-        return kept
+        return moved
 
-    def append(self, message: Message, frames: Sequence[Frame]) -> None:
+    def append(self, message: ServerMessage, frames: Sequence[Frame]) -> None:
         """Write a record; it survives the end of this process from now on, and power loss after `flush`."""
         if self._file is None:
             self._open_at_end()
@@ -147,26 +150,35 @@ class SlotLog:
         except OSError as error:
             raise storage_error("the log", self._path(), sum(map(len, parts)), error) from error
         self._end += num_bytes
+        self._size = max(self._size, self._end)
         self.num_bytes += num_bytes
 
     def prepare(self) -> bool:
         """Give the file some more pages ahead of its records; False when there are enough."""
         if self._file is None:
             self._open_at_end()
-        assert self._file is not None
-        size = os.fstat(self._file).st_size
+        size = self._size
         # Not beyond the size at which the file is changed: further pages would never be used.
         if size >= min(self._ahead_bytes, self._end + _AHEAD_BYTES):
             return False
         # Room that others may need more: a log without pages ahead is slower, and nothing else.
         if _SPARED_SHARE * (size - self._end + _PREPARED_BYTES) > free_bytes(self.directory):
+            self._has_room = False
             return False
+        assert self._file is not None
         try:
             # Zeros are no records, so recovery stops there.
             os.pwrite(self._file, bytes(_PREPARED_BYTES), size)
         except OSError:
+            self._has_room = False
             return False
+        self._size = size + _PREPARED_BYTES
         return True
+
+    @property
+    def wants_pages(self) -> bool:
+        """Whether it is worth beginning to `prepare`: half of the pages ahead are used, and the disk has room for more."""
+        return self._has_room and self._size < min(self._ahead_bytes, self._end + _AHEAD_BYTES // 2)
 
     def reserve(self, num_bytes: int) -> None:
         """Look for room that will surely be needed, in addition to what earlier calls have asked for.
@@ -205,6 +217,7 @@ class SlotLog:
         self._end_file()
         self._number += 1
         self.num_bytes = self._end = self._safe = 0
+        self._has_room = True
         # Writing over an existing file needs no new pages.
         with suppress(FileNotFoundError):
             os.rename(self.directory / _SPARE, self._path())
@@ -261,9 +274,10 @@ class SlotLog:
             self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT, 0o600)
         except OSError as error:
             raise storage_error("the log", self._path(), _LEAST_BYTES, error) from error
+        self._size = os.fstat(self._file).st_size
 
     def _open_at_end(self) -> None:
-        """Go on where `recover` has cut the file off."""
+        """Go on where `recover` has truncated the file."""
         self._open()
         assert self._file is not None
         self._end = os.lseek(self._file, 0, os.SEEK_END)
@@ -307,10 +321,10 @@ def _free_name(path: Path) -> Path:
 
 
 def remove_old_jobs(directory: Path, job: str) -> None:
-    """Remove what other jobs have left: no process uses their logs, and none has for `_KEPT_SECONDS`."""
+    """Remove what other jobs have left: no process uses their logs, and none has for `_STORED_SECONDS`."""
     for lock in directory.glob("*/server-*/lock"):
         with suppress(OSError), open(lock, "rb") as file:
-            if lock.parents[1].name == job or time.time() - lock.parents[1].stat().st_mtime < _KEPT_SECONDS:
+            if lock.parents[1].name == job or time.time() - lock.parents[1].stat().st_mtime < _STORED_SECONDS:
                 continue
             # Locked: a process that still uses it makes this fail, and the loop goes on.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,6 +22,7 @@ _T = TypeVar("_T", bound=np.generic)
 _EMPTY = np.int64(-(2**63))  # this id cannot be stored
 # Rows; below this a table is not worth growing step by step.
 _LEAST_CAPACITY = 64
+_BLOCK_BYTES = 128 << 10  # of one slab: values, state, gradient and what is made of them fit into a core's second cache
 _EVICTED_SHARE = 8  # one eighth of max_rows goes at a time, so that eviction is rare
 
 
@@ -76,7 +77,7 @@ class HashIndex:
             place[open_] = (place[open_] + 1) & mask
 
 
-class Table:
+class RowTable:
     """All rows of one table in one slot, with the optimizer's state of each."""
 
     def __init__(self, spec: VariableSpec) -> None:
@@ -156,16 +157,25 @@ class Table:
         position = self._with_new_rows(ids, position)
         # Rows that are not admitted have no place, and their gradients are dropped.
         if (position < 0).any():
-            kept = position >= 0
-            self.refused_rows += int((~kept).sum())
-            position, gradients = position[kept], gradients[kept]
-        # Gathered once: rows are scattered over the slab.
-        values = [slab[position] for slab in self._slabs]
-        moved = update.move(self.spec.optimizer, gradients, values[0], tuple(values[1:]), rate, self.scalars)
-        for slab, rows in zip(self._slabs, moved, strict=True):
-            slab[position] = rows
+            has_room = position >= 0
+            self.refused_rows += int((~has_room).sum())
+            position, gradients = position[has_room], gradients[has_room]
+        self._move(position, gradients, rate)
         self._used[position] = self.updates
-        self._evict()
+        if self.spec.ttl or self.spec.max_rows:
+            self._evict()
+
+    def _move(self, position: npt.NDArray[np.int64], gradients: Floats, rate: float) -> None:
+        """Move the rows at distinct positions, block by block: what is gathered of one stays in the cache until it is written."""
+        num_rows = max(1, _BLOCK_BYTES // (4 * self.spec.width))
+        for start in range(0, len(position), num_rows):
+            at = position[start : start + num_rows]
+            # Gathered once: rows are scattered over the slab.
+            value, *state = [slab.take(at, axis=0) for slab in self._slabs]
+            gradient = gradients[start : start + num_rows]
+            moved = update.move(self.spec.optimizer, gradient, value, tuple(state), rate, self.scalars)
+            for slab, rows in zip(self._slabs, moved, strict=True):
+                slab[at] = rows
 
     def _with_new_rows(self, ids: Ids, position: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Make the rows that are missing and admitted; gives all positions."""
@@ -194,7 +204,7 @@ class Table:
         allowed = np.ones(len(ids), np.bool_)
         if self.spec.admit_probability < 1.0:
             limit = np.uint64(min(int(self.spec.admit_probability * 2.0**64), 2**64 - 1))
-            # By hash, so that every copy of the slot decides alike.
+            # By hash, so that every copy of the slot makes the same decision.
             allowed &= hash_ids(ids ^ np.int64(self.spec.seed + 0x5EED)) < limit
         if self.spec.admit_count > 1:
             at = self._seen.find(ids)
@@ -254,12 +264,12 @@ class Table:
         return [*fixed, *(slab[:count] for slab in self._slabs)]
 
     @classmethod
-    def restored(cls, spec: VariableSpec, scalars: dict[str, float], arrays: list[npt.NDArray[np.uint8]]) -> Table:
-        """The table whose `arrays()` and `kept_scalars()` these are."""
+    def restored(cls, spec: VariableSpec, scalars: dict[str, float], arrays: list[npt.NDArray[np.uint8]]) -> RowTable:
+        """The table whose `arrays()` and `saved_scalars()` these are."""
         table = cls(spec)
         # Copies: the image's memory belongs to a message.
-        whole = [array.view(np.int64).copy() for array in arrays[:5]]
-        table._ids, table._used, table._seen_ids, table._seen_counts, old_ids = whole
+        tables = [array.view(np.int64).copy() for array in arrays[:5]]
+        table._ids, table._used, table._seen_ids, table._seen_counts, old_ids = tables
         rows = [array.view(np.float32).reshape(-1, spec.width).copy() for array in arrays[5:]]
         table._before = (old_ids, rows[0]) if len(old_ids) else None
         table._slabs = rows[1:]
@@ -274,7 +284,7 @@ class Table:
         table.scalars = scalars
         return table
 
-    def kept_scalars(self) -> dict[str, float]:
+    def saved_scalars(self) -> dict[str, float]:
         """Numbers that go with `arrays()`."""
         counts = {
             "updates": self.updates,

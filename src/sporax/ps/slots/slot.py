@@ -14,10 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.protocol.messages import Entry, Members, Record, SlotImage, VariableSpec
-from sporax.ps.protocol.wire import EntryReader, Floats, Frame, Ids, WireError, check_sizes, chunks
+from sporax.ps.protocol.messages import Members, Record, SlotImage, VariableSpec, VariableValues
+from sporax.ps.protocol.wire import (
+    EntryReader,
+    Floats,
+    Frame,
+    Ids,
+    WireError,
+    check_sizes,
+    check_total,
+    chunks,
+    entry_arrays,
+)
 from sporax.ps.slots import update
-from sporax.ps.slots.row_table import Table
+from sporax.ps.slots.row_table import RowTable
 
 
 class Segment:
@@ -34,7 +44,8 @@ class Segment:
 
     def update(self, gradient: Floats, rate: float) -> None:
         """Move; the old value stays readable, as no array is changed in place."""
-        self.scalars = update.advanced(self.spec.optimizer, self.scalars)
+        if self.scalars:
+            self.scalars = update.advanced(self.spec.optimizer, self.scalars)
         value, *state = update.move(self.spec.optimizer, gradient, self.value, self.state, rate, self.scalars)
         # New arrays at each update: answers on their way keep the old ones.
         self.before, self.value, self.state = self.value, value, tuple(state)
@@ -93,7 +104,7 @@ class SlotState:
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
     leases: LeaseSet = field(default_factory=LeaseSet)
     members: list[Members] = field(default_factory=list)
-    variables: dict[int, Segment | Table] = field(default_factory=dict)
+    variables: dict[int, Segment | RowTable] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -118,41 +129,47 @@ class SlotState:
                 return f"variable {spec.key} is '{there.name}' on the server, but '{spec.name}' in this worker"
         return ""
 
-    def check(self, entries: list[Entry], *, gradients: bool) -> None:
-        """Raise unless the entries fit the variables.
+    def check(self, entries: list[VariableValues], gradients: Sequence[Frame] | None = None) -> None:
+        """Raise unless the entries fit the variables, and frames of gradients fit the entries.
 
         Raises:
             WireError: an unknown key or a wrong size.
         """
+        expected = 0
         for entry in entries:
             variable = self.variables.get(entry.key)
             if variable is None:
                 raise WireError(f"For 'sporax.ps', slot {self.slot} has no variable {entry.key}.")
             spec = variable.spec
             rows = entry.rows if spec.width else -1
-            values = (entry.rows * spec.width if spec.width else spec.size) if gradients else 0
+            values = 0 if gradients is None else (entry.rows * spec.width if spec.width else spec.size)
             if entry.rows != rows or (spec.width and entry.rows < 0) or entry.values != values:
                 raise WireError(
                     f"For 'sporax.ps', the entry of '{spec.name}' must have {values} values in {rows} rows, "
                     f"but got {entry.values} in {entry.rows}."
                 )
+            expected += max(rows, 0) * 8 + values * 4
+        if gradients is not None:
+            check_total(expected, gradients)
 
-    def read(self, entries: list[Entry], frames: list[Frame], clock: int) -> tuple[list[Entry], list[Frame]]:
+    def read(
+        self, entries: list[VariableValues], frames: list[Frame], clock: int
+    ) -> tuple[list[VariableValues], list[Frame]]:
         """Values for a pull as of `clock` (-1: the newest), as entries and frames."""
         # Only the clock before is kept.
         before = self.staleness == 0 and 0 <= clock == self.clock - 1
         reader = EntryReader(frames)
-        out_entries: list[Entry] = []
+        out_entries: list[VariableValues] = []
         out_frames: list[Frame] = []
         for entry in entries:
             ids, _ = reader.take(entry)
             variable = self.variables[entry.key]
             before_it = before and variable.changed == self.clock  # else it is now as it was a clock ago
-            if isinstance(variable, Table):
+            if isinstance(variable, RowTable):
                 values = variable.read(ids if ids is not None else np.empty(0, np.int64), before=before_it)
             else:
                 values = variable.before if before_it and variable.before is not None else variable.value
-            out_entries.append(Entry(entry.key, 0.0, -1, values.size))
+            out_entries.append(VariableValues(entry.key, 0.0, -1, values.size))
             out_frames += chunks(values)
         reader.finish()
         return out_entries, out_frames
@@ -174,18 +191,17 @@ class SlotState:
             raise SporaxRuntimeError(
                 f"For 'sporax.ps', slot {self.slot} must apply record {self.lsn + 1}, but got {record.lsn}."
             )
-        reader = EntryReader(frames)
         if record.variables:
-            self._create(record, reader)
+            self._create(record, EntryReader(frames))
         else:
-            for entry in record.entries:
-                self._update(entry, *reader.take(entry))
-        reader.finish()
+            for entry, ids, gradient in entry_arrays(record.entries, frames):
+                self._update(entry, ids, gradient)
         # Which pushes are in the values, so that a repeated one is recognised by every copy.
         for source in record.sources:
             self.last[source.rank] = (source.incarnation, source.seq)
             # Rows may come later than the clock of their push.
-            self.clocks[source.rank] = max(self.clocks.get(source.rank, 0), source.clock + 1)
+            if source.clock >= self.clocks.get(source.rank, 0):
+                self.clocks[source.rank] = source.clock + 1
             if source.lease >= 0:
                 self.leases.add(source.lease)
         if self.staleness == 0 and record.sources:
@@ -197,7 +213,7 @@ class SlotState:
         self.lsn, self.epoch = record.lsn, record.epoch
 
     def _pass_over_deserted(self) -> None:
-        """Go to the clock of the next members where those of the present clock have all left: nobody makes its update."""
+        """Go to the clock of the next members where those of the present clock have all left: no worker makes its update."""
         if not self.ranks_at(self.clock):
             self.clock = min(
                 (entry.clock for entry in self.members if entry.ranks and entry.clock > self.clock), default=self.clock
@@ -209,12 +225,13 @@ class SlotState:
             if spec.key in self.variables:
                 continue
             if spec.width:
-                self.variables[spec.key] = Table(spec)
+                self.variables[spec.key] = RowTable(spec)
             else:
                 value = first.get(spec.key)
                 self.variables[spec.key] = Segment(spec, np.zeros(spec.size, np.float32) if value is None else value)
+        reader.finish()
 
-    def _update(self, entry: Entry, ids: Ids | None, gradient: Floats | None) -> None:
+    def _update(self, entry: VariableValues, ids: Ids | None, gradient: Floats | None) -> None:
         variable = self.variables[entry.key]
         variable.changed = self.clock + 1
         if isinstance(variable, Segment):
@@ -234,9 +251,9 @@ class SlotState:
         lengths: list[int] = []
         scalars: list[dict[str, float]] = []
         for variable in self.variables.values():
-            if isinstance(variable, Table):
+            if isinstance(variable, RowTable):
                 arrays = [array.copy() for array in variable.arrays()]  # slabs change in place
-                scalars.append(variable.kept_scalars())
+                scalars.append(variable.saved_scalars())
             else:
                 before = np.empty(0, np.float32) if variable.before is None else variable.before
                 arrays = [variable.value, before, *variable.state]
@@ -267,14 +284,14 @@ class SlotState:
             WireError: frames that do not fit.
         """
         reader, lengths = EntryReader(frames), iter(image.frames_of)
-        variables: dict[int, Segment | Table] = {}
+        variables: dict[int, Segment | RowTable] = {}
         for spec, scalars in zip(image.variables, image.scalars, strict=True):
             num_state = len(update.first_state(spec.optimizer))
-            # A table has seven arrays of its own before its state (`Table.arrays`), a segment two.
+            # A table has seven arrays of its own before its state (`RowTable.arrays`), a segment two.
             count = 7 + num_state if spec.width else 2 + num_state
             arrays: list[npt.NDArray[np.uint8]] = [reader.array(next(lengths)) for _ in range(count)]
             if spec.width:
-                variables[spec.key] = Table.restored(spec, scalars, arrays)
+                variables[spec.key] = RowTable.restored(spec, scalars, arrays)
                 continue
             value, before, *state = [array.view(np.float32) for array in arrays]
             segment = Segment(spec, value)
@@ -303,7 +320,9 @@ def bytes_of(spec: VariableSpec) -> int:
     return 4 * spec.size * (3 + len(update.first_state(spec.optimizer)))
 
 
-def check_first_values(variables: Sequence[VariableSpec], entries: Sequence[Entry], frames: Sequence[Frame]) -> None:
+def check_first_values(
+    variables: Sequence[VariableSpec], entries: Sequence[VariableValues], frames: Sequence[Frame]
+) -> None:
     """Raise unless first values have the sizes of their variables.
 
     Raises:
@@ -315,13 +334,32 @@ def check_first_values(variables: Sequence[VariableSpec], entries: Sequence[Entr
     check_sizes(entries, frames)
 
 
-def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]]]) -> tuple[list[Entry], list[Frame]]:
+def combined(
+    slot: SlotState, pushes: list[tuple[float, list[VariableValues], list[Frame]]]
+) -> tuple[list[VariableValues], list[Frame]]:
     """The mean of several workers' gradients, as entries and frames; the order of `pushes` (by rank) fixes every bit.
 
     Args:
         slot: whose variables these are.
         pushes: of each rank, in order: weight, entries and frames. Equal weights give (sum of gradients) / (their number).
     """
+    sums, rates, divisor = _summed(pushes)
+    out_entries: list[VariableValues] = []
+    out_frames: list[Frame] = []
+    # In the order of the slot's variables, whatever the order of the pushes.
+    for key in filter(sums.__contains__, slot.variables):
+        ids, total = sums[key]
+        total = total if divisor is None else total / divisor
+        rows, id_frames = (-1, []) if ids is None else (len(ids), chunks(ids))
+        out_entries.append(VariableValues(key, rates[key], rows, total.size))
+        out_frames += [*id_frames, *chunks(total)]
+    return out_entries, out_frames
+
+
+def _summed(
+    pushes: list[tuple[float, list[VariableValues], list[Frame]]],
+) -> tuple[dict[int, tuple[Ids | None, Floats]], dict[int, float], np.float32 | None]:
+    """Per variable the sum of the (weighted) gradients with the ids of its rows; its rate; what the sums are divided by."""
     weights = [weight for weight, _, _ in pushes]
     # Without weights a plain mean has the rounding that one would expect.
     scale = None if len(set(weights)) == 1 else [np.float32(weight / sum(weights)) for weight in weights]
@@ -329,9 +367,7 @@ def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]
     rows: dict[int, list[tuple[Ids, Floats]]] = {}
     rates: dict[int, float] = {}
     for position, (_, entries, frames) in enumerate(pushes):
-        reader = EntryReader(frames)
-        for entry in entries:
-            ids, gradient = reader.take(entry)
+        for entry, ids, gradient in entry_arrays(entries, frames):
             gradient = np.empty(0, np.float32) if gradient is None else gradient
             gradient = gradient if scale is None else gradient * scale[position]
             rates.setdefault(entry.key, entry.rate)
@@ -340,22 +376,16 @@ def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]
             else:
                 dense[entry.key] = gradient if entry.key not in dense else dense[entry.key] + gradient
     divisor = np.float32(len(pushes)) if scale is None and len(pushes) > 1 else None
-    out_entries: list[Entry] = []
-    out_frames: list[Frame] = []
-    # In the order of the slot's variables, whatever the order of the pushes.
-    for key in slot.variables:
-        if key in dense:
-            total = dense[key] if divisor is None else dense[key] / divisor
-            out_entries.append(Entry(key, rates[key], -1, total.size))
-            out_frames += chunks(total)
-        elif key in rows:
-            ids = np.concatenate([part for part, _ in rows[key]])
-            gradients = np.concatenate([part for _, part in rows[key]]).reshape(len(ids), -1)
-            ids, gradients = summed_rows(ids, gradients)
-            gradients = gradients if divisor is None else gradients / divisor
-            out_entries.append(Entry(key, rates[key], len(ids), gradients.size))
-            out_frames += [*chunks(ids), *chunks(gradients)]
-    return out_entries, out_frames
+    sums: dict[int, tuple[Ids | None, Floats]] = {key: (None, total) for key, total in dense.items()}
+    sums |= {key: _summed_parts(rows[key]) for key in rows.keys() - dense.keys()}
+    return sums, rates, divisor
+
+
+def _summed_parts(parts: list[tuple[Ids, Floats]]) -> tuple[Ids, Floats]:
+    """Distinct row ids of several workers, and the sums of their gradients."""
+    ids = np.concatenate([part for part, _ in parts])
+    gradients = np.concatenate([part for _, part in parts]).reshape(len(ids), -1)
+    return summed_rows(ids, gradients)
 
 
 def summed_rows(ids: Ids, gradients: Floats) -> tuple[Ids, Floats]:

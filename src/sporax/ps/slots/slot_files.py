@@ -20,11 +20,11 @@ from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol.messages import CheckpointPart, SlotImage
 from sporax.ps.protocol.wire import Frame
-from sporax.ps.slots.log_file import LogFile, Whole, pack
+from sporax.ps.slots.log_file import Intact, LogFile, pack
 from sporax.ps.slots.record_log import write_all
 
 _MANIFEST = "manifest.json"
-_KEPT = 2  # complete checkpoints; the last but one stays until the next is complete
+_STORED = 2  # complete checkpoints; the last but one stays until the next is complete
 
 
 def folder_of(path: str, number: int) -> Path:
@@ -75,7 +75,7 @@ def write_manifest(path: str, number: int, facts: dict[str, Any], parts: list[Ch
     complete = [other for other in folders if (other / _MANIFEST).exists()]
     for other in folders:
         # Later folders may belong to an attempt that is being written.
-        if other < folder and other not in complete[-_KEPT:]:
+        if other < folder and other not in complete[-_STORED:]:
             shutil.rmtree(other, ignore_errors=True)
     return str(folder)
 
@@ -125,7 +125,7 @@ def read_slot(folder: str, slot: int) -> tuple[SlotImage, list[Frame]]:
         if entry is not None and zlib.crc32(path.read_bytes()) == entry.crc:
             with LogFile(path) as file:
                 item = next(file.read(), None)
-            if isinstance(item, Whole) and isinstance(item.message, SlotImage):
+            if isinstance(item, Intact) and isinstance(item.message, SlotImage):
                 return item.message, item.frames
     except OSError as error:
         raise SporaxRuntimeError(f"For 'sporax.ps', '{path}' must be readable, but got: {error}.") from None

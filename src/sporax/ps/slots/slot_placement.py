@@ -40,7 +40,7 @@ class SegmentPlan:
 
 
 def dense_layout(sizes: Sequence[int], groups: Sequence[int], num_slots: int) -> list[SegmentPlan]:
-    """Cut parameters in blocks of at most 4 MiB and deal them out to slots, balanced by bytes.
+    """Divide parameters into blocks of at most 4 MiB and deal them out to slots, balanced by bytes.
 
     Args:
         sizes: number of values of each parameter.

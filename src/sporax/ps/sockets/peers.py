@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import zmq
 
-from sporax.ps.protocol.messages import Message, ServerAddress
+from sporax.ps.protocol.messages import ServerAddress, ServerMessage
 from sporax.ps.protocol.wire import Frame, WireError, decode
 from sporax.ps.sockets.stream import Stream, Streams
 from sporax.ps.sockets.transport import Transport, receive, send
@@ -35,7 +35,7 @@ class Peers:
         self._poller = zmq.Poller()
         self._poller.register(streams, zmq.POLLIN)
 
-    def send(self, server: ServerAddress, message: Message, frames: Sequence[Frame] = ()) -> None:
+    def send(self, server: ServerAddress, message: ServerMessage, frames: Sequence[Frame] = ()) -> None:
         """Send without waiting; it is lost when the server is gone."""
         key = (server.index, server.incarnation)
         stream = self._local.get(key)
@@ -49,22 +49,23 @@ class Peers:
             if key in self._local or key in self._remote:
                 self.send(server, message, frames)
 
-    def receive(self, seconds: float) -> Iterator[tuple[Message, tuple[Frame, ...]]]:
+    def receive(self, seconds: float) -> Iterable[tuple[ServerMessage, tuple[Frame, ...]]]:
         """What has come, or comes in so many seconds; what is malformed is dropped, as it will be requested again."""
-        # Nothing could wake a poll of no connections.
-        if not self._local and not self._remote:
-            time.sleep(min(seconds, _NO_CONNECTION_SECONDS))
+        if seconds and len(self._local) == 1 and not self._remote:
+            # A worker with one server waits in the read itself, which saves a system call.
+            (stream,) = self._local.values()
+            if stream.is_open and not stream.has_unsent:
+                incoming = self._streams.receive_from(stream)
+                return () if incoming is None else (incoming,)
+        return self._receive_from_all(seconds)
+
+    def _receive_from_all(self, seconds: float) -> Iterator[tuple[ServerMessage, tuple[Frame, ...]]]:
         if self._remote:
             self._poller.poll(int(seconds * 1000))
             seconds = 0.0
-        elif seconds and len(self._local) == 1:
-            # A worker with one server waits in the read itself, which saves a system call.
-            stream = next(iter(self._local.values()))
-            if stream.is_open and not stream.has_unsent:
-                incoming = self._streams.receive_from(stream)
-                if incoming is not None:
-                    yield incoming
-                return
+        elif not self._local:
+            # Nothing could wake a poll of no connections.
+            time.sleep(min(seconds, _NO_CONNECTION_SECONDS))
         for _, message, frames in self._streams.receive(seconds):
             yield message, frames
         for dealer in self._remote.values():
@@ -79,7 +80,7 @@ class Peers:
     @property
     def has_unsent(self) -> bool:
         """Whether a message to a process of this machine has not left completely."""
-        return any(stream.has_unsent for stream in self._local.values())
+        return self._streams.has_unsent
 
     def _connect(self, key: tuple[int, int], server: ServerAddress) -> None:
         """Connect, and close the connection to a former start of the server."""

@@ -3,15 +3,15 @@
 Problem: through a messaging library every message changes threads four times (caller, its I/O thread, the peer's, the peer's
 caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
 Method: a non-blocking socket per connection. A message is written by one system call; what the kernel does not take at once waits
-in a queue. A reader looks for a moment before it sleeps, because to be woken takes longer than most answers do. The header of an
-incoming message (`wire`) tells its size, so its arrays are received into their own memory, whole.
+in a queue. A reader looks for a moment before it sleeps, because to be woken takes longer than most answers do, as long as that
+finds something (`_Patience`). The header of an incoming message (`wire`) tells its size, so its arrays are received into their
+own memory. Where messages have the sizes of the one before, as the pushes of a worker have, one system call brings all of it.
 A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
 Only this user's processes can enter the directory of the socket (`transport.LocalSocket`), so nothing is encrypted here.
 """
 
 from __future__ import annotations
 
-import os
 import select
 import selectors
 import socket
@@ -20,21 +20,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import numpy as np
 
-from sporax.ps.protocol.messages import Hello, Message
+from sporax.ps.protocol.messages import PeerHello, ServerMessage
 from sporax.ps.protocol.wire import HEADER, Frame, WireError, decode_struct, encode, sizes
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
 _SEND_BUFFER_BYTES = (
     1 << 20
 )  # one slot's message leaves by few system calls, and the peer reads while the rest is written
+_MOST_EXPECTED_BYTES = 1 << 20  # larger arrays come by many system calls anyway
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
 _BACKLOG = 512
 _WAIT_SECONDS = 0.02  # no longer than this does a read wait
 _LOOK_SECONDS = 1e-4  # before a reader sleeps; to be woken takes about a third of this
+_MOST_WAITS_WITHOUT = (
+    256  # where answers take as long as a look, less than a hundredth of the time goes into looks in vain
+)
 _NO_BODY = memoryview(b"")
 
 
@@ -49,16 +54,35 @@ def _memory(num_bytes: int) -> memoryview:
         raise WireError(f"For 'sporax.ps', a message must fit into memory, but it has {num_bytes} bytes.") from error
 
 
-def _looks() -> Iterator[None]:
-    """Turns of a reader that looks for something before it sleeps; a process that waits for the core goes first."""
-    ends = time.perf_counter() + _LOOK_SECONDS
-    while time.perf_counter() < ends:
-        yield
-        os.sched_yield()
+Incoming = tuple[ServerMessage, tuple[Frame, ...]]
+T = TypeVar("T")
+Place = Callable[[ServerMessage, int], memoryview | None]
 
 
-Incoming = tuple[Message, tuple[Frame, ...]]
-Place = Callable[[Message, int], memoryview | None]
+class _Patience:
+    """Whether it pays to look for a moment before one sleeps.
+
+    Problem: where the other process has a core of its own, its answer comes while one looks. Where it shares this one, or other
+    processes want both, looking keeps it from running. Method: each look that finds nothing doubles the number of waits without.
+    """
+
+    def __init__(self) -> None:
+        self._waits_without = self._missed = 0
+
+    def look(self, attempt: Callable[[], T | None]) -> T | None:
+        """What an attempt gives while one looks; None where it does not pay now, or nothing has come."""
+        if self._waits_without:
+            self._waits_without -= 1
+            return None
+        ends = time.perf_counter() + _LOOK_SECONDS
+        while (found := attempt()) is None and time.perf_counter() < ends:
+            pass
+        if found is not None:
+            self._missed = 0
+            return found
+        self._missed += 1
+        self._waits_without = min(1 << self._missed, _MOST_WAITS_WITHOUT)
+        return None
 
 
 class Stream:
@@ -81,10 +105,13 @@ class Stream:
         self.is_open = True
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._start = self._stop = 0  # what of the scratch memory has not been taken
-        self._message: Message | None = None
+        self._message: ServerMessage | None = None
         self._body = _NO_BODY
         self._filled = 0
         self._unsent: deque[memoryview] = deque()
+        # Sizes of header with struct, and of the arrays, of the last message that had arrays.
+        self._expected: tuple[int, int] | None = None
+        self._patience = _Patience()
 
     def fileno(self) -> int:
         """Of the socket."""
@@ -95,16 +122,17 @@ class Stream:
         """Whether something waits until the kernel takes it."""
         return bool(self._unsent)
 
-    def send(self, message: Message, frames: Sequence[Frame] = ()) -> None:
+    def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> None:
         """Send a message, as far as that is possible at once; the frames must not change until all has left."""
         parts = encode(message, frames)
         # Behind what waits already; the order of messages stays.
-        done = 0 if self._unsent else self._write(parts)
+        if self._unsent:
+            self._unsent.extend(map(memoryview, parts))
+            return
+        done = self._write(parts)
         if done < sum(map(len, parts)):
-            before = bool(self._unsent)
-            self._unsent.extend(memoryview(part) for part in parts)
-            if not before:
-                self._drop_sent(done)
+            self._unsent.extend(map(memoryview, parts))
+            self._drop_sent(done)
 
     def flush(self) -> None:
         """Send what waits, as far as that is possible now."""
@@ -160,38 +188,54 @@ class Stream:
 
     def _begin(self) -> None:
         """Begin the next message if its header and struct are here."""
+        start, stop = self._start, self._stop
         needed = HEADER.size
-        if self._stop - self._start >= needed:
+        if stop - start >= needed:
             # The header tells both sizes.
-            struct_bytes, body_bytes = sizes(self._scratch[self._start : self._stop])
+            struct_bytes, body_bytes = sizes(self._scratch[start:stop])
             needed += struct_bytes
-            end = self._start + needed
-            if end <= self._stop:
-                self._message = decode_struct(self._scratch[self._start : end])
-                # Memory of the caller where it waits for these values.
-                self._filled = min(body_bytes, self._stop - end)
+            end = start + needed
+            if end <= stop:
+                self._message = decode_struct(self._scratch[start:end])
+                self._filled = 0
                 if body_bytes:
-                    given = self._place(self._message, body_bytes) if self._place is not None else None
-                    self._body = _memory(body_bytes) if given is None else given
+                    self._filled = min(body_bytes, stop - end)
+                    self._body = self._body_of(self._message, needed, body_bytes)
                     self._body[: self._filled] = self._scratch[end : end + self._filled]
                 self._start = end + self._filled
-                # Empty: the next read has the whole buffer again.
-                if self._start == self._stop:
+                # Empty: the next read has a whole buffer again.
+                if self._start == stop:
                     self._start = self._stop = 0
+                    if len(self._scratch) > _SCRATCH_BYTES:
+                        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
                 return
         # A struct may be larger than the buffer.
-        if self._start + needed > len(self._scratch):
-            rest = self._scratch[self._start : self._stop]
+        if start + needed > len(self._scratch):
+            rest = self._scratch[start:stop]
             self._scratch = memoryview(bytearray(max(needed, _SCRATCH_BYTES)))
             self._scratch[: len(rest)] = rest
             self._start, self._stop = 0, len(rest)
+
+    def _body_of(self, message: ServerMessage, head_bytes: int, body_bytes: int) -> memoryview:
+        """Memory for the arrays of a message: the caller's where it waits for these values."""
+        if self._place is None:
+            if head_bytes <= _SCRATCH_BYTES and body_bytes <= _MOST_EXPECTED_BYTES:
+                self._expected = head_bytes, body_bytes
+            return _memory(body_bytes)
+        buffer = self._place(message, body_bytes)
+        return _memory(body_bytes) if buffer is None else buffer
 
     def _read(self, wait: bool) -> bool:
         """Read once; gives whether anything came."""
         in_body = self._message is not None
         try:
-            # The rest of a message is on its way: to wait for it here is cheaper than to come back for each piece of it.
-            count = self._socket.recv_into(self._body[self._filled :]) if in_body else self._read_head(wait)
+            if in_body:
+                # The rest of a message is on its way: to wait for it here is faster than to come back for each piece of it.
+                count = self._socket.recv_into(self._body[self._filled :])
+            elif wait:
+                count = self._read_after_looks()
+            else:
+                count = self._read_head()
         except BlockingIOError:
             return False
         except OSError:
@@ -202,26 +246,53 @@ class Stream:
             return False
         if in_body:
             self._filled += count
-        else:
-            self._stop += count
         return True
 
-    def _read_head(self, wait: bool) -> int:
-        """Read into the scratch memory; gives the number of bytes."""
+    def _read_head(self) -> int:
+        """Read the beginning of a message without waiting; gives the number of bytes."""
+        if self._expected is not None and not self._stop:
+            return self._read_as_expected(*self._expected)
         # Behind what has been read and not yet taken.
-        free = self._scratch[self._stop :]
-        if not wait:
-            return self._socket.recv_into(free, 0, socket.MSG_DONTWAIT)
-        for _ in _looks():
-            with suppress(BlockingIOError):
-                return self._socket.recv_into(free, 0, socket.MSG_DONTWAIT)
-        return self._socket.recv_into(free)
+        count = self._socket.recv_into(self._scratch[self._stop :], 0, socket.MSG_DONTWAIT)
+        self._stop += count
+        return count
+
+    def _read_as_expected(self, head_bytes: int, body_bytes: int) -> int:
+        """Read a message that probably has the sizes of the one before: its arrays go into memory of their own at once."""
+        body = _memory(body_bytes)
+        count = self._socket.recvmsg_into((self._scratch[:head_bytes], body), 0, socket.MSG_DONTWAIT)[0]
+        if count >= head_bytes and sizes(self._scratch) == (head_bytes - HEADER.size, body_bytes):
+            self._message = decode_struct(self._scratch[:head_bytes])
+            self._body, self._filled = body, count - head_bytes
+            return count
+        # Another kind of message: its bytes go on where they would have come.
+        self._expected = None
+        if count > head_bytes:
+            self._scratch = memoryview(bytearray().join((self._scratch[:head_bytes], body[: count - head_bytes])))
+        self._stop = count
+        return count
+
+    def _read_after_looks(self) -> int:
+        """Read the beginning of a message, for which this waits a moment; gives the number of bytes."""
+        if (count := self._patience.look(self._read_what_is_here)) is not None:
+            return count
+        count = self._socket.recv_into(self._scratch[self._stop :])
+        self._stop += count
+        return count
+
+    def _read_what_is_here(self) -> int | None:
+        try:
+            return self._read_head()
+        except BlockingIOError:
+            return None
 
     def _write(self, parts: Sequence[Frame]) -> int:
         """Write once; gives the number of bytes that were taken."""
         if not self.is_open:
             return 0
         try:
+            if len(parts) == 1:
+                return self._socket.send(parts[0], socket.MSG_DONTWAIT)
             return self._socket.sendmsg(parts[:_MOST_PARTS], (), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
@@ -256,6 +327,7 @@ class Streams:
         self.bad_messages = 0
         self.others_ready = False
         self._others: set[int] = set()
+        self._patience = _Patience()
         if path:
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.setblocking(False)
@@ -283,31 +355,33 @@ class Streams:
             connection.close()
             return None
         stream = self._add(connection)
-        self.send(stream, Hello(identity))
+        self.send(stream, PeerHello(identity))
         return stream
 
-    def send(self, stream: Stream, message: Message, frames: Sequence[Frame] = ()) -> bool:
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a message of any connection has not left completely."""
+        return bool(self._waiting)
+
+    def send(self, stream: Stream, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send to a connection; False when it has ended."""
         stream.send(message, frames)
         if stream.has_unsent or not stream.is_open:
             self._watch_unsent(stream)
         return stream.is_open
 
-    def reply(self, identity: bytes, message: Message, frames: Sequence[Frame] = ()) -> bool:
+    def reply(self, identity: bytes, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send to the process of a name; False when it has no connection here."""
         stream = self._senders.get(identity)
         return stream is not None and self.send(stream, message, frames)
 
-    def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, Message, tuple[Frame, ...]]]:
+    def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, ServerMessage, tuple[Frame, ...]]]:
         """Messages that are here, or come in so many seconds, with their connections."""
         self.others_ready = False
         for key, events in self._ready(seconds):
             stream: Stream | None = key.data
             if stream is None:
-                if key.fd in self._others:
-                    self.others_ready = True
-                else:
-                    self._accept()
+                self._take_other(key.fd)
                 continue
             if events & selectors.EVENT_WRITE:
                 stream.flush()
@@ -315,25 +389,38 @@ class Streams:
             if not events & selectors.EVENT_READ:
                 continue
             self._begun.discard(key.fd)
-            try:
-                # Not more at once, so that one busy connection does not keep the others waiting.
-                for _ in range(_MOST_MESSAGES):
-                    incoming = stream.receive()
-                    if incoming is None:
-                        break
-                    # The first message names the sender, so that answers find their way.
-                    if isinstance(incoming[0], Hello):
-                        self._name(stream, incoming[0].identity)
-                    else:
-                        yield stream, *incoming
-                    if not stream.may_have_more:
-                        break
-                else:
-                    self._begun.add(key.fd)
-            except WireError:
-                self.bad_messages += 1
-            if not stream.is_open:
-                self._forget_ended()
+            # Not more at once, so that one busy connection does not keep the others waiting.
+            for _ in range(_MOST_MESSAGES):
+                incoming = self._incoming(stream)
+                if incoming is None:
+                    break
+                yield stream, *incoming
+                if not stream.may_have_more:
+                    break
+            else:
+                self._begun.add(key.fd)
+
+    def _incoming(self, stream: Stream) -> Incoming | None:
+        """The next message of a connection that is here, but for those that concern the connection itself."""
+        try:
+            incoming = stream.receive()
+            # The first message names the sender, so that answers find their way.
+            while incoming is not None and isinstance(incoming[0], PeerHello):
+                self._name(stream, incoming[0].identity)
+                incoming = stream.receive()
+        except WireError:
+            self.bad_messages += 1
+            incoming = None
+        if not stream.is_open:
+            self._forget_ended()
+        return incoming
+
+    def _take_other(self, descriptor: int) -> None:
+        """Note that something else has come, or take new connections."""
+        if descriptor in self._others:
+            self.others_ready = True
+        else:
+            self._accept()
 
     def _ready(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
         """What can be read or written now, or in so many seconds."""
@@ -343,9 +430,8 @@ class Streams:
                 key, events = at_once.get(descriptor, (self._selector.get_key(descriptor), 0))
                 at_once[descriptor] = key, events | selectors.EVENT_READ
             return list(at_once.values())
-        for _ in _looks() if seconds else ():
-            if ready := self._selector.select(0.0):
-                return ready
+        if seconds and (ready := self._patience.look(lambda: self._selector.select(0.0) or None)):
+            return ready
         return self._selector.select(seconds)
 
     def receive_from(self, stream: Stream) -> Incoming | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxImportError
 from sporax.cluster import private
-from sporax.ps.protocol.messages import Message
+from sporax.ps.protocol.messages import ServerMessage
 from sporax.ps.protocol.wire import Frame, encode
 from sporax.ps.sockets.security import Keys, authenticated
 
@@ -126,7 +126,7 @@ class HandshakeWatch:
         return self._closed >= _CLOSED_HANDSHAKES
 
 
-def send(zmq_socket: Any, message: Message, frames: Sequence[Frame] = (), to: bytes | None = None) -> bool:
+def send(zmq_socket: Any, message: ServerMessage, frames: Sequence[Frame] = (), to: bytes | None = None) -> bool:
     """Send a message without waiting; False when the peer is gone."""
     parts = encode(message, frames)
     if to is not None:
@@ -156,9 +156,9 @@ class LocalSocket:
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        given = environ.get(private.DIRECTORY_VARIABLE, "")
+        named = environ.get(private.DIRECTORY_VARIABLE, "")
         # Where no launcher made one: a directory of this process.
-        self._own = None if given else private.make_job_directory()
+        self._own = None if named else private.make_job_directory()
         self.path = str((self._own or private.shared_directory(environ)) / f"ps-{uuid.uuid4().hex[:8]}")
         if len(self.path) > _LONGEST_PATH:  # the operating system's limit; processes of this machine then use TCP, too
             self.remove()

@@ -3,7 +3,7 @@
 A *copy* of a row is read for `lifetime` steps: 0 in synchronous mode, where every step needs the rows of its own clock; the
 staleness otherwise. The gradients of a row are summed here while its copy lives and are written back together, with the push
 of the step in which the copy ends, is evicted, or is replaced by one that was asked for ahead. So a row that many steps use
-travels once per lifetime, and in synchronous mode each step's gradients travel with that step, bit for bit.
+is sent once per lifetime, and in synchronous mode each step's gradients are sent with that step, bit for bit.
 
 A row whose gradients are only here is *dirty*. No step that made a row dirty counts as acknowledged before the row was
 written back: a killed worker loses what the servers have never acknowledged, no more (docs/parameter_server.md).
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 _LIFETIME_WHEN_UNBOUNDED = 1
 """Steps that a copy is read again in asynchronous mode, which gives no bound itself."""
@@ -67,18 +67,18 @@ class RowCache:
 
     # ------------------------------------------------------------------------------------------------------- lookups
 
-    def places(self, connection: ServerConnection, ids: Ids) -> tuple[npt.NDArray[np.int32], Floats]:
+    def positions(self, connection: ServerConnection, ids: Ids) -> tuple[npt.NDArray[np.int32], Floats]:
         """Places of the ids of a training step in the cache, and their rows.
 
         Raises:
             SporaxRuntimeError: a step looks up more different ids than the cache has rows.
         """
         # Rows of the running step must not be evicted before their gradients are taken.
-        unique, inverse, places = self._filled(connection, ids)
-        self._in_step.update(places.tolist())
+        unique, inverse, positions = self._filled(connection, ids)
+        self._in_step.update(positions.tolist())
         self._ask_for_next(connection, ids, unique)
-        rows = self._rows[places[inverse]].reshape(*ids.shape, self.width)
-        return places[inverse].astype(np.int32).reshape(ids.shape), rows
+        rows = self._rows[positions[inverse]].reshape(*ids.shape, self.width)
+        return positions[inverse].astype(np.int32).reshape(ids.shape), rows
 
     def rows(self, connection: ServerConnection, ids: Ids) -> Floats:
         """Rows for a lookup that has no gradient, as in evaluation; any number of different ids."""
@@ -87,28 +87,28 @@ class RowCache:
         if len(unique) > self.capacity - len(self._in_step):
             _, rows = connection.fetch({self.key: unique})
             return np.asarray(rows[self.key][inverse]).reshape(*ids.shape, self.width)
-        _, inverse, places = self._filled(connection, ids)
-        return self._rows[places[inverse]].reshape(*ids.shape, self.width)
+        _, inverse, positions = self._filled(connection, ids)
+        return self._rows[positions[inverse]].reshape(*ids.shape, self.width)
 
-    def _filled(self, connection: ServerConnection, ids: Ids) -> tuple[Ids, Places, Places]:
+    def _filled(self, connection: ServerConnection, ids: Ids) -> tuple[Ids, Positions, Positions]:
         """Fetch what is missing or too old; gives the different ids, the index of each id in them, and their places."""
         self._allocate()
         # First, since rows that have arrived may be just those that are missing.
         self._take_ahead(connection)
         unique, inverse = np.unique(ids.reshape(-1), return_inverse=True)
-        places = self._places_of(unique)
+        positions = self._positions_of(unique)
         store = connection.store
-        usable = self._usable(places, store.clock, lifetime(store.options.staleness))
+        usable = self._usable(positions, store.clock, lifetime(store.options.staleness))
         self.hits += int(usable.sum())
         self.misses += int((~usable).sum())
-        self._make_room(unique, places)
+        self._make_room(unique, positions)
         if not usable.all():
             _, rows = connection.fetch({self.key: unique[~usable]})
-            self._put(places[~usable], rows[self.key], store.clock)
+            self._put(positions[~usable], rows[self.key], store.clock)
         # A number per lookup is enough to find the least recently used row.
         self._step += 1
-        self._used[places] = self._step
-        return unique, inverse, places
+        self._used[positions] = self._step
+        return unique, inverse, positions
 
     def _allocate(self) -> None:
         """Take the memory at the first lookup: tables that are served as a whole need none."""
@@ -120,30 +120,30 @@ class RowCache:
             self._gradients = np.zeros((self.capacity, self.width), np.float32)
             self._dirty = np.zeros(self.capacity, np.bool_)
 
-    def _places_of(self, unique: Ids) -> Places:
+    def _positions_of(self, unique: Ids) -> Positions:
         """-1 for ids without a place."""
         return np.array([self._place_of.get(number, -1) for number in unique.tolist()], np.int64)
 
-    def _usable(self, places: Places, clock: int, lifetime: int) -> npt.NDArray[np.bool_]:
+    def _usable(self, positions: Positions, clock: int, lifetime: int) -> npt.NDArray[np.bool_]:
         """Which places hold a row that may be read at a clock; -1 reads the last place, whose clock is then ignored."""
         # A negative place would index the last row, whose clock must not count.
-        usable: npt.NDArray[np.bool_] = (places >= 0) & (clock - self._clocks[places] <= lifetime)
+        usable: npt.NDArray[np.bool_] = (positions >= 0) & (clock - self._clocks[positions] <= lifetime)
         return usable
 
-    def _put(self, places: Places, rows: Floats, clock: int) -> None:
+    def _put(self, positions: Positions, rows: Floats, clock: int) -> None:
         """New copies; what the old ones had gathered is written back with the next push."""
         # Gradients of the old copy leave first: the new copy begins without any.
-        self._give_up(places)
-        self._rows[places] = rows
-        self._clocks[places] = clock
+        self._give_up(positions)
+        self._rows[positions] = rows
+        self._clocks[positions] = clock
 
-    def _make_room(self, unique: Ids, places: Places) -> None:
+    def _make_room(self, unique: Ids, positions: Positions) -> None:
         """Give every id a place, the least recently used ones first; places of this step stay."""
-        missing = np.flatnonzero(places < 0)
+        missing = np.flatnonzero(positions < 0)
         if not len(missing):
             return
         free = np.ones(self.capacity, np.bool_)
-        free[places[places >= 0]] = False
+        free[positions[positions >= 0]] = False
         # These rows have gradients to come.
         free[list(self._in_step)] = False
         candidates = np.flatnonzero(free)
@@ -161,7 +161,7 @@ class RowCache:
         # So old that no lifetime reaches it, and far enough from the smallest int64 to subtract from.
         self._clocks[oldest] = -1 - 2**62  # no copy yet
         self._place_of.update(zip(unique[missing].tolist(), oldest.tolist(), strict=True))
-        places[missing] = oldest
+        positions[missing] = oldest
 
     # ----------------------------------------------------------------------------------------------------- write-back
 
@@ -173,13 +173,13 @@ class RowCache:
             clock: of the step.
             lifetime: steps for which a copy is read; 0 writes everything back at once.
         """
-        places = np.array(sorted(self._in_step), np.int64)
+        positions = np.array(sorted(self._in_step), np.int64)
         self._in_step.clear()
         # The first gradient overwrites, so that places need no clearing when they are given up.
-        fresh, again = places[~self._dirty[places]], places[self._dirty[places]]
+        fresh, again = positions[~self._dirty[positions]], positions[self._dirty[positions]]
         self._gradients[fresh] = gradient[fresh]
         self._gradients[again] += gradient[again]
-        self._dirty[places] = True
+        self._dirty[positions] = True
         # The next step's clock decides: a copy that is too old then ends now, with this push.
         ended = self._dirty if lifetime == 0 else self._dirty & (clock + 1 - self._clocks > lifetime)
         self._give_up(np.flatnonzero(ended))
@@ -191,9 +191,9 @@ class RowCache:
             self._give_up(np.flatnonzero(self._dirty))
         return self._written()
 
-    def _give_up(self, places: Places) -> None:
+    def _give_up(self, positions: Positions) -> None:
         """Gather the gradients of places whose copies end."""
-        dirty = places[self._dirty[places]]
+        dirty = positions[self._dirty[positions]]
         if len(dirty):
             self._set_aside.append((self._ids[dirty], self._gradients[dirty]))
             self._dirty[dirty] = False
@@ -243,7 +243,7 @@ class RowCache:
         unique = np.unique(ids.reshape(-1))
         clock = store.clock + clocks
         # Rows that will still be usable need no request.
-        unique = unique[~self._usable(self._places_of(unique), clock, lifetime(store.options.staleness))]
+        unique = unique[~self._usable(self._positions_of(unique), clock, lifetime(store.options.staleness))]
         if 0 < len(unique) <= self.capacity:
             self._ahead = (unique, clock, store.start_pull({self.key: unique}, dense=False, ahead=clocks))
 
@@ -253,23 +253,23 @@ class RowCache:
             return
         (unique, clock, plan), self._ahead = self._ahead, None
         _, rows = connection.store.finish_pull(plan)
-        places = self._places_of(unique)
+        positions = self._positions_of(unique)
         # They came too late to find room without evicting rows of the running step.
-        if (places < 0).sum() > self.capacity - len(self._in_step) - (places >= 0).sum():
+        if (positions < 0).sum() > self.capacity - len(self._in_step) - (positions >= 0).sum():
             return
-        self._make_room(unique, places)
-        self._put(places, rows[self.key], clock)
-        self._used[places] = self._step
+        self._make_room(unique, positions)
+        self._put(positions, rows[self.key], clock)
+        self._used[positions] = self._step
 
 
 class NextBatches:
     """Batches that a data set has given, each with the one after it: where a step's ids are a column of its batch, the ids
     of the next step are the same column of the next batch."""
 
-    _KEPT = 128  # sink mode reads up to 64 batches before their steps run
+    _STORED = 128  # sink mode reads up to 64 batches before their steps run
 
     def __init__(self) -> None:
-        self._pairs: deque[tuple[list[Ids], list[Ids]]] = deque(maxlen=self._KEPT)
+        self._pairs: deque[tuple[list[Ids], list[Ids]]] = deque(maxlen=self._STORED)
 
     def announce(self, columns: list[Any], following: list[Any]) -> None:
         """Tell of a batch and its successor; only columns of integers are kept."""

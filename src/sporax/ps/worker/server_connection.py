@@ -11,18 +11,16 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.client.store import KEYS_PER_PART, Dense, ServerStore, Ticket
+from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 from sporax.ps.worker.row_cache import NextBatches, RowCache, lifetime
 from sporax.ps.worker.step_leases import StepLeases
-
-if TYPE_CHECKING:
-    from sporax.ps.client.store import Store, Ticket
-    from sporax.ps.protocol.messages import OptimizerSpec
 
 Floats = npt.NDArray[np.float32]
 FIRST_TABLE_KEY = 32
@@ -32,7 +30,7 @@ _ROWS_PER_FETCH = 1 << 16
 
 
 @dataclass(slots=True)
-class Part:
+class ServedPart:
     """The served parameters of one optimizer.
 
     Attributes:
@@ -61,11 +59,11 @@ class ServerConnection:
         step_seconds: how long a step may take.
     """
 
-    def __init__(self, store: Store, *, first_workers: int = 1, step_seconds: float = 600.0) -> None:
+    def __init__(self, store: ServerStore, *, first_workers: int = 1, step_seconds: float = 600.0) -> None:
         self.store = store
         self.first_workers = first_workers
         self.step_seconds = step_seconds
-        self.parts: list[Part] = []
+        self.parts: list[ServedPart] = []
         # Reentrant: an exchange reads values, and both take the lock.
         self.lock = threading.RLock()
         self.next_batches = NextBatches()
@@ -79,6 +77,11 @@ class ServerConnection:
         """By how much the clock advances from one step's lookup to the next one's."""
         return max(1, len(self.parts))
 
+    @staticmethod
+    def optimizer_spec(rule: str, constants: dict[str, float], decay: float, scale: float) -> OptimizerSpec:
+        """How servers move values: a rule with its constants, weight decay, and a factor of the gradients."""
+        return OptimizerSpec(rule, constants, decay, scale)
+
     def attach(
         self,
         names: Sequence[str],
@@ -86,7 +89,7 @@ class ServerConnection:
         groups: Sequence[int],
         optimizers: Sequence[OptimizerSpec],
         tables: Sequence[tuple[RowCache, int]],
-    ) -> Part:
+    ) -> ServedPart:
         """Declare the served parameters of one optimizer; rank 0's values become everyone's.
 
         Args:
@@ -94,9 +97,6 @@ class ServerConnection:
             optimizers: by group.
             tables: with the numbers of their optimizers.
         """
-        from sporax.ps.client.store import KEYS_PER_PART, Dense
-        from sporax.ps.protocol.messages import VariableSpec
-
         number = len(self.parts)
         specs: list[VariableSpec] = []
         for position, (table, group) in enumerate(tables):
@@ -109,7 +109,7 @@ class ServerConnection:
         self.store.initialise(values if self.store.rank == 0 else None, part=number)
         self._end_retired()  # while it waited to become a member
         caches, table_groups = [table for table, _ in tables], [group for _, group in tables]
-        part = Part(number, [value.shape for value in values], caches, table_groups)
+        part = ServedPart(number, [value.shape for value in values], caches, table_groups)
         self.parts.append(part)
         # A process that continues a killed one, or joins, starts at the clock that the servers have.
         if self._joins:
@@ -122,7 +122,7 @@ class ServerConnection:
         done, self._steps_done = self._steps_done, 0
         return done
 
-    def values(self, part: Part) -> list[Floats]:
+    def values(self, part: ServedPart) -> list[Floats]:
         """The dense parameters of a part at this worker's clock."""
         with self.lock:
             return self._values_as_member(part)
@@ -132,7 +132,7 @@ class ServerConnection:
         with self.lock:
             return self.store.pull(rows, dense=False)
 
-    def exchange(self, part: Part, rates: Floats, gradients: Sequence[Floats]) -> list[Floats]:
+    def exchange(self, part: ServedPart, rates: Floats, gradients: Sequence[Floats]) -> list[Floats]:
         """Push one step's gradients and give the values for the next one.
 
         Args:
@@ -186,7 +186,7 @@ class ServerConnection:
                     self.store.wait(ticket)
                 part.tickets = []
 
-    def whole_table(self, table: RowCache) -> Floats:
+    def full_table(self, table: RowCache) -> Floats:
         """All rows of a table as the servers have them, for a checkpoint; what is only in the cache is written back first."""
         with self.lock:
             self.write_back()
@@ -196,14 +196,20 @@ class ServerConnection:
             ]
             return np.concatenate(parts)
 
-    def _values_as_member(self, part: Part, ticket: Ticket | None = None) -> list[Floats]:
+    def _values_as_member(self, part: ServedPart, ticket: Ticket | None = None) -> list[Floats]:
         """The values of this worker's clock, after its push is acknowledged; where it is no member, of its next clock.
 
         Every answer of the servers may say that the job goes on without this worker, or has gone on while it was silent.
         """
+        flat: list[Floats] = []
         try:
-            flat, _ = self.store.pull(part=part.number)
+            plan = self.store.start_pull(part=part.number)
             counted = ticket is None or self.store.wait(ticket)
+            if counted:
+                flat, _ = self.store.finish_pull(plan)
+            else:
+                # The slots may wait for this worker at the very clock of its push, so the next one may never come.
+                self.store.give_up(plan)
         except SporaxRuntimeError:
             self._end_retired()  # it was away for so long that the job has ended meanwhile
             raise
@@ -214,7 +220,7 @@ class ServerConnection:
             (flat, _), counted = self.store.pull(part=part.number), True
         return self._shaped(part, flat)
 
-    def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
+    def _earlier_values(self, part: ServedPart, ticket: Ticket) -> list[Floats]:
         """Values requested a step ago; this step's push and pull stay on their way."""
         values = part.values
         if part.pull is not None:
@@ -233,7 +239,7 @@ class ServerConnection:
         """Whether others have made steps of the job before this process's first one, or meanwhile."""
         return self.store.link.incarnation > 1 or self.store.rank >= self.first_workers or self._has_rejoined
 
-    def _is_done_already(self, part: Part) -> bool:
+    def _is_done_already(self, part: ServedPart) -> bool:
         """Whether this step of this part was made by a process that this one continues, or before this one joined.
 
         With several optimizers the steps of a clock go round: clock c is a step of part c modulo their number. So a process
@@ -244,7 +250,7 @@ class ServerConnection:
         self._is_in_turn = part.number == self.store.clock % len(self.parts)
         return not self._is_in_turn
 
-    def _shaped(self, part: Part, flat: Sequence[Floats]) -> list[Floats]:
+    def _shaped(self, part: ServedPart, flat: Sequence[Floats]) -> list[Floats]:
         return [value.reshape(shape) for value, shape in zip(flat, part.shapes, strict=True)]
 
     def _end_retired(self) -> None:

@@ -84,14 +84,14 @@ class AxisNames:
 def names_of(plan: Plan, others: Iterable[Placement] = ()) -> AxisNames:
     """Names for the axes of a plan's mesh, and for what `others` take apart of them."""
     runs = joined_axes(plan)
-    pieces = _runs(plan.mesh, {*places(plan), *others})
+    pieces = _runs(plan.mesh, {*placements_of(plan), *others})
     inside = tuple(tuple(piece for piece in pieces if piece[0] in run) for run in runs)
     return AxisNames(plan.mesh, tuple(runs), inside)
 
 
 def joined_axes(plan: Plan) -> list[Axes]:
     """The mesh's axes in runs of neighbours that nowhere in the plan are used apart."""
-    return _runs(plan.mesh, set(places(plan)))
+    return _runs(plan.mesh, set(placements_of(plan)))
 
 
 def _runs(mesh: DeviceMatrix, placements: Iterable[Placement]) -> list[Axes]:
@@ -111,7 +111,7 @@ def _runs(mesh: DeviceMatrix, placements: Iterable[Placement]) -> list[Axes]:
     return runs
 
 
-def places(plan: Plan) -> Iterator[Placement]:
+def placements_of(plan: Plan) -> Iterator[Placement]:
     """Where a plan has its tensors, those of bodies included."""
     yield from plan.inputs
     yield from plan.outputs
@@ -120,4 +120,4 @@ def places(plan: Plan) -> Iterator[Placement]:
         yield from planned.operands
         yield from planned.results
         for body in planned.bodies:
-            yield from places(body)
+            yield from placements_of(body)

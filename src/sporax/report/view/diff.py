@@ -10,7 +10,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.search.space.operator_rules import is_identity, is_light
-from sporax.report.view.axis_names import AxisNames, names_of, places
+from sporax.report.view.axis_names import AxisNames, names_of, placements_of
 from sporax.report.view.folding import folded
 from sporax.report.view.operator_names import common_prefix
 
@@ -18,7 +18,7 @@ from sporax.report.view.operator_names import common_prefix
 def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -> str:
     """Where two plans of one graph differ: variables, results, operators. "" when they do not.
 
-    No line is longer than 120 columns; layers that differ alike are one row. Axes have the letters of the first plan's summary.
+    No line is longer than 120 columns; equal layers are one row. Axes have the letters of the first plan's summary.
 
     Args:
         graph: the graph of both.
@@ -30,16 +30,16 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
     """
     if first.mesh != second.mesh:
         raise SporaxValueError(f"For 'diff', the plans must be of one mesh, but got {first.mesh} and {second.mesh}.")
-    axes = names_of(first, places(second))
+    axes = names_of(first, placements_of(second))
     out = inline_loops(graph)
     graph, first, second = out.graph, out.unfolded(first), out.unfolded(second)
-    numbers = [*_cut_otherwise(graph, first, second, every)]
+    numbers = [*_sharded_otherwise(graph, first, second, every)]
     prefix = common_prefix([path for number in numbers if (path := graph.operators[number].path)])
     rows = [*_tensors(graph, first, second, axes)]
     for number in numbers:
         operator, a, b = graph.operators[number], first.operators[number], second.operators[number]
         path = operator.path.removeprefix(prefix).lstrip(".") or f"#{number}"
-        rows.append((f"{path} {operator.name}", _cut(a, axes), _cut(b, axes)))
+        rows.append((f"{path} {operator.name}", _sharding(a, axes), _sharding(b, axes)))
     if not rows:
         return ""
     within = f"; paths within {prefix}" if prefix else ""
@@ -47,11 +47,11 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
     return "\n".join([f"axes {axes.legend()}{within}", *table_lines(section, page_width())])
 
 
-def _cut_otherwise(graph: OperatorGraph, first: Plan, second: Plan, every: bool) -> Iterator[int]:
+def _sharded_otherwise(graph: OperatorGraph, first: Plan, second: Plan, every: bool) -> Iterator[int]:
     """Operators that are sharded in two ways; those that follow others only with `every`."""
     for number, (operator, a, b) in enumerate(zip(graph.operators, first.operators, second.operators, strict=True)):
-        shown = every or not (is_light(operator) or is_identity(operator))
-        if shown and (a.operands, a.results) != (b.operands, b.results):
+        listed = every or not (is_light(operator) or is_identity(operator))
+        if listed and (a.operands, a.results) != (b.operands, b.results):
             yield number
 
 
@@ -83,5 +83,5 @@ def _resharding_text(resharding: Resharding | None, axes: AxisNames) -> str:
     return " ".join([axes.layout(resharding.placement), *(word for word, holds in words.items() if holds)])
 
 
-def _cut(planned: OperatorPlan, axes: AxisNames) -> str:
+def _sharding(planned: OperatorPlan, axes: AxisNames) -> str:
     return f"{axes.layouts(planned.operands)} → {axes.layouts(planned.results)}"

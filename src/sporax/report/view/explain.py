@@ -20,9 +20,9 @@ from sporax.planner.cost.model import CostModel, local_bytes
 from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.peak import memory_over_time
-from sporax.planner.rules import Assignment, Kind, Rule, placements, rule_for
-from sporax.planner.search.space.shardings import Units, cuts_of, natural_units
+from sporax.planner.memory.peak import backend_of, memory_over_time
+from sporax.planner.rules import Assignment, FactorKind, Rule, placements, rule_for
+from sporax.planner.search.space.shardings import Units, assignments_of, natural_units
 from sporax.report.view.axis_names import names_of
 from sporax.report.view.explanation import Alternative, Explanation, Explanations, OperandTransfer, rule_text
 from sporax.report.view.operator_names import OperatorNames
@@ -39,7 +39,7 @@ def explain(
 ) -> Explanations:
     """Why operators are sharded as they are: their alternatives, with everything around them as the plan has it.
 
-    An alternative that looks cheaper here is one that the neighbours, too, would have to follow to be so, or one outside the
+    An alternative of lower cost here is one that the neighbours, too, would have to follow to be so, or one outside the
     search space. Loops are inlined: an operator inside counts as often as it runs, and has a number behind those before
     the loop.
 
@@ -66,13 +66,13 @@ def explain(
     names = OperatorNames(graph)
     explainer = _Explainer(graph, plan, model, names, units or natural_units(plan.mesh, model.links), memory_bytes)
     explanations = [explainer.explanation(number, most) for number in names.resolve(path)]
-    shown = (
+    placements = (
         place
         for item in explanations
         for alternative in item.alternatives
         for place in (*alternative.operands, *alternative.results)
     )
-    axes = names_of(plan, shown)
+    axes = names_of(plan, placements)
     return Explanations(replace(item, axes=axes) for item in explanations)
 
 
@@ -85,7 +85,7 @@ def check_count(question: str, name: str, value: object) -> None:
 
 
 class _Explainer:
-    """Prices other ways to shard single operators. Arguments as for `explain`; `names` are those of the graph."""
+    """Costs of other ways to shard single operators. Arguments as for `explain`; `names` are those of the graph."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ class _Explainer:
         operator, planned = self.graph.operators[number], self.plan.operators[number]
         rule = rule_for(operator.operation)
         own = self._alternative(number, rule, planned.assignment, chosen=True)
-        # By placements, not by assignment: cuts whose tensors lie alike are one answer to the reader. The one of the plan
+        # By placements, not by assignment: shardings with equal placements are one answer to the reader. The one of the plan
         # comes first and stands for those like it.
         alternatives = {(own.operands, own.results): own}
-        for assignment in cuts_of(rule, self.plan.mesh, self.units):
+        for assignment in assignments_of(rule, self.plan.mesh, self.units):
             other = self._alternative(number, rule, assignment)
             alternatives.setdefault((other.operands, other.results), other)
         ordered = sorted(alternatives.values(), key=lambda item: (item.seconds, not item.chosen))
@@ -131,11 +131,9 @@ class _Explainer:
         notes = [*self._impossible(rule)]
         if len(ordered) > len(reported):
             notes.append(f"{len(ordered) - len(reported)} more alternatives: most={len(ordered)} shows them")
-        # The plan is cheapest as a whole; equal costs differ in the last digits by the order of summation.
+        # The plan as a whole has the least cost; equal costs differ in the last digits by the order of summation.
         if ordered[0].seconds < own.seconds * (1 - 1e-9):
-            notes.append(
-                "an alternative that looks cheaper would also change its neighbours, which costs more in total"
-            )
+            notes.append("an alternative of lower cost would also change its neighbours, which costs more in total")
         return Explanation(
             number,
             self.names.title(number),
@@ -181,13 +179,13 @@ class _Explainer:
     # ------------------------------------------------------------------------------------------ what cannot be
 
     def _impossible(self, rule: Rule) -> Iterator[str]:
-        """Cuts that are not among the alternatives, and why."""
+        """Shardings that are not among the alternatives, and why."""
         sets = itertools.chain(*(itertools.combinations(self.units, count + 1) for count in range(len(self.units))))
         # Products over all sets of units: a dimension can be sharded over several at once.
         sizes = sorted({math.prod(num_parts(self.plan.mesh, unit) for unit in units) for units in sets})
-        cuttable = [factor for factor in rule.factors if factor.kind not in (Kind.PARTIAL, Kind.BLOCKED)]
-        for size in dict.fromkeys(factor.size for factor in cuttable):
-            factors = [factor for factor in cuttable if factor.size == size]
+        shardable = [factor for factor in rule.factors if factor.kind not in (FactorKind.PARTIAL, FactorKind.BLOCKED)]
+        for size in dict.fromkeys(factor.size for factor in shardable):
+            factors = [factor for factor in shardable if factor.size == size]
             uneven = [str(parts) for parts in sizes if not all(factor.allows(parts) for factor in factors)]
             if uneven and size > 1:
                 yield f"a dimension of {size} does not divide into {' or '.join(uneven)} parts"
@@ -221,7 +219,10 @@ class _Explainer:
     @cached_property
     def _memory(self) -> Mapping[int, int]:
         """For how many operators have run the bytes in use; what is not told is as before."""
-        reported = {count: sum(uses.values()) for count, uses in memory_over_time(self.graph, self.plan)}
+        reported = {
+            count: sum(uses.values())
+            for count, uses in memory_over_time(self.graph, self.plan, backend_of(self.model.platform))
+        }
         in_use, last = {}, reported.get(-1, 0)
         for count in range(len(self.graph.operators) + 1):
             in_use[count] = last = reported.get(count, last)

@@ -10,14 +10,19 @@ from dataclasses import dataclass
 
 from sporax.base.text_tables import Section, cost_text, page_width, size_text, table_lines
 from sporax.ir.placement import Placement
-from sporax.planner.rules import Assignment, Kind, Rule
+from sporax.planner.rules import Assignment, FactorKind, Rule
 from sporax.report.view.axis_names import AxisNames
 
 _MOST_TRANSFERS = 2
 """Transfers that a reason names, the most expensive first; a sentence with more cannot be read."""
 _TOO_LITTLE = 1e-12
 """Seconds; smaller differences are rounding of sums and are not shown."""
-_KINDS = {Kind.REDUCE: "reduced", Kind.BLOCKED: "never sharded", Kind.HALO: "a window", Kind.PERMUTE: "reversed"}
+_KINDS = {
+    FactorKind.REDUCE: "reduced",
+    FactorKind.BLOCKED: "never sharded",
+    FactorKind.HALO: "a window",
+    FactorKind.PERMUTE: "reversed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +81,13 @@ class Alternative:
         return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
 
     def why_not(self, chosen: Alternative, unit: str = "s") -> str:
-        """Where it is more expensive or cheaper than the chosen one, and what it sends for that; `unit` is that of the costs."""
+        """Where it has a higher or lower cost than the chosen one, and what it sends for that; `unit` is that of the costs."""
         return difference_text(self, chosen, unit)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The alternatives of one operator, the cheapest first.
+    """The alternatives of one operator, those of least cost first.
 
     Attributes:
         operator: its position.
@@ -125,10 +130,10 @@ def alternatives_text(explanations: Sequence[Explanation]) -> str:
     if not explanations:
         return ""
     legend = f"axes {explanations[0].axes.legend()}; * marks the plan's choice"
-    return f"{legend}\n" + "\n\n".join(_table(entry) for entry in _alike(explanations))
+    return f"{legend}\n" + "\n\n".join(_table(entry) for entry in _equal(explanations))
 
 
-def _alike(explanations: Sequence[Explanation]) -> Iterator[Sequence[Explanation]]:
+def _equal(explanations: Sequence[Explanation]) -> Iterator[Sequence[Explanation]]:
     """Explanations that say the same of different layers, together."""
     groups: dict[object, list[Explanation]] = {}
     for explanation in explanations:
@@ -144,8 +149,8 @@ def _alike(explanations: Sequence[Explanation]) -> Iterator[Sequence[Explanation
     yield from groups.values()
 
 
-def _table(alike: Sequence[Explanation]) -> str:
-    explanation = alike[0]
+def _table(equal: Sequence[Explanation]) -> str:
+    explanation = equal[0]
     rows = tuple(
         (
             "*" if alternative.chosen else "",
@@ -158,9 +163,9 @@ def _table(alike: Sequence[Explanation]) -> str:
     )
     columns = ("", "total", "operands", "results", "compared with the chosen one")
     lines = [explanation.title, f"  {explanation.rule}"]
-    if len(alike) > 1:
-        others = ", ".join(f"#{entry.operator}" for entry in alike[1:])
-        lines.insert(1, f"  and {len(alike) - 1} like it: {others}")
+    if len(equal) > 1:
+        others = ", ".join(f"#{entry.operator}" for entry in equal[1:])
+        lines.insert(1, f"  and {len(equal) - 1} like it: {others}")
     table = table_lines(Section("", columns, rows, right=(1,)), page_width())
     return "\n".join([*lines, *table, *(f"  {note}" for note in explanation.notes)])
 
@@ -229,7 +234,7 @@ def rule_text(rule: Rule) -> str:
     """What an operator does to dimensions: ``"A B, B C → A C; A = 32, B = 64 (reduced), C = 64"``."""
     if rule.opaque:
         return f"cannot be sharded: {rule.opaque}"
-    numbers = [number for number, factor in enumerate(rule.factors) if factor.kind is not Kind.PARTIAL]
+    numbers = [number for number, factor in enumerate(rule.factors) if factor.kind is not FactorKind.PARTIAL]
     names = {number: _upper(place) for place, number in enumerate(numbers)}
 
     def tensor(dims: Sequence[Sequence[int]]) -> str:

@@ -10,7 +10,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def folded(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    r"""Rows whose first cells differ in one number, and nothing else, become one row, where the first of them stood.
+    r"""Rows whose first cells differ in at most one number, and nothing else, become one row, where the first of them stood.
 
     Where several numbers differ it is the one with the most values: that of the layer, not that of one of two norms in it.
 
@@ -19,19 +19,19 @@ def folded(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
         ('layer.0-1.q (2\xa0×)', 'a')
     """
     table = [tuple(row) for row in rows]
-    return tuple((name, *table[places[0]][1:]) for places, name in alike(table))
+    return tuple((name, *table[positions[0]][1:]) for positions, name in equal_rows(table))
 
 
-def alike(rows: Sequence[Sequence[str]]) -> list[tuple[list[int], str]]:
+def equal_rows(rows: Sequence[Sequence[str]]) -> list[tuple[list[int], str]]:
     """The rows that `folded` makes one of, by their places, with the name of that one."""
     groups: dict[Hashable, list[int]] = {}
     for place, (name, *cells) in enumerate(rows):
         # What is between the numbers and every other cell must be equal; only then is it asked which number may differ.
         groups.setdefault((*_NUMBER.split(name), *cells), []).append(place)
     result = []
-    for places in groups.values():
-        for members, name in _folded_names([rows[place][0] for place in places]):
-            result.append(([places[member] for member in members], name))
+    for positions in groups.values():
+        for members, name in _folded_names([rows[place][0] for place in positions]):
+            result.append(([positions[member] for member in members], name))
     return sorted(result)
 
 
@@ -41,18 +41,17 @@ def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
     values = [len(set(column)) for column in zip(*numbers, strict=True)]
     position = values.index(max(values)) if values else -1
     groups: dict[Hashable, list[int]] = {}
-    times: dict[Hashable, int] = {}
     for member, own_numbers in enumerate(numbers):
-        times[own_numbers] = times.get(own_numbers, 0) + 1  # what is twice at one place is two
         others = tuple(number for place, number in enumerate(own_numbers) if place != position)
-        groups.setdefault((others, times[own_numbers]), []).append(member)
+        groups.setdefault(others, []).append(member)
     for members in groups.values():
         first = names[members[0]]
         if len(members) == 1:
             yield members, first
             continue
         texts = _NUMBER.findall(first)
-        texts[position] = _ranges(sorted(numbers[member][position] for member in members))
+        if texts:
+            texts[position] = _ranges(sorted({numbers[member][position] for member in members}))
         words = itertools.zip_longest(_NUMBER.split(first), texts, fillvalue="")
         yield members, f"{''.join(itertools.chain(*words))} ({len(members)}\N{NO-BREAK SPACE}×)"
 

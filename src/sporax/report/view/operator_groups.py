@@ -11,7 +11,7 @@ marks. There every heavy operator is a group, with the light operators that use 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -34,9 +34,11 @@ from sporax.planner.communication.transfers import TransferGroup, schedule
 from sporax.planner.cost.repetition import late_operators
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.space.operator_rules import is_identity, is_light
+from sporax.report.view.gradient_names import PREFIX, gradient_names
+from sporax.report.view.operator_names import product_name
 
 
-class Phase(Enum):
+class StepPhase(Enum):
     """Part of a step."""
 
     FORWARD = "forward"
@@ -52,7 +54,7 @@ class OperatorGroup:
     Attributes:
         path, name: where it is and what it is; the name is "" for operators outside of all marks.
         phase: part of the step.
-        given: whether the user gave the strategy.
+        requested: whether the user gave the strategy.
         inputs, results: where its tensors are at the entrance and at the exit; of the backward phase, the cotangents.
         transfers: what is moved for it, with the number of times per step.
         flops: floating-point operations of one device.
@@ -61,8 +63,8 @@ class OperatorGroup:
 
     path: str
     name: str
-    phase: Phase
-    given: bool = False
+    phase: StepPhase
+    requested: bool = False
     inputs: tuple[Placement, ...] = ()
     results: tuple[Placement, ...] = ()
     transfers: list[tuple[TransferGroup, int]] = field(default_factory=list)
@@ -92,7 +94,7 @@ class _GroupCollector:
         transfers = schedule(graph, plan)
         gradients = _gradients(graph)
         learnt = _last_gradients(graph)
-        self._collect_moves(transfers.at_start, "weights for use", Phase.FORWARD, times)
+        self._collect_moves(transfers.at_start, "weights for use", StepPhase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark = operator.mark
             # Behind the last finished gradient everything belongs to the update.
@@ -113,21 +115,21 @@ class _GroupCollector:
             inside = times * _rounds(operator)
             for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
                 self.collect(body, body_plan, inside)
-        self._collect_moves(transfers.at_end, "results", Phase.UPDATE, times)
+        self._collect_moves(transfers.at_end, "results", StepPhase.UPDATE, times)
 
-    def _collect_moves(self, transfers: Sequence[TransferGroup], name: str, phase: Phase, times: int) -> None:
+    def _collect_moves(self, transfers: Sequence[TransferGroup], name: str, phase: StepPhase, times: int) -> None:
         """Moves of arguments or results, which no operator requested."""
         if transfers:
             group = self._group(name, "", name, phase)
             group.transfers += [(fused, times) for fused in transfers]
 
-    def _group(self, key: Hashable, path: str, name: str, phase: Phase) -> OperatorGroup:
+    def _group(self, key: Hashable, path: str, name: str, phase: StepPhase) -> OperatorGroup:
         if key not in self.groups:
             self.groups[key] = OperatorGroup(path, name, phase)
         return self.groups[key]
 
     def _gradient_group(self) -> OperatorGroup:
-        return self._group("gradients", "", "gradients", Phase.UPDATE)
+        return self._group("gradients", "", "gradients", StepPhase.UPDATE)
 
     def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
         """The group of an operator."""
@@ -143,12 +145,12 @@ class _GroupCollector:
         if isinstance(mark, LossMark | WeightMark):
             self.open = None
             name = "loss" if isinstance(mark, LossMark) else "weights for use"
-            return self._group((name, Phase.BACKWARD), "", name, Phase.BACKWARD)
+            return self._group((name, StepPhase.BACKWARD), "", name, StepPhase.BACKWARD)
         about = mark.of if isinstance(mark, DerivativeMark) else mark
         # What says how many rows there are belongs to whatever is open.
         if mark is not None and about is not None and not isinstance(about, RowsMark):
             phase = self._phase(operator.backward or _is_backward(mark))
-            name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
+            name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.requester}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
             return self.open
         # Backward operators may have left the Cell of the open group: then they belong to their own path.
@@ -157,8 +159,8 @@ class _GroupCollector:
         phase = self._phase(operator.backward)
         return self._group((operator.path, phase), operator.path, "", phase)
 
-    def _phase(self, backward: bool) -> Phase:
-        return Phase.BACKWARD if backward else Phase.UPDATE if self.updates else Phase.FORWARD
+    def _phase(self, backward: bool) -> StepPhase:
+        return StepPhase.BACKWARD if backward else StepPhase.UPDATE if self.updates else StepPhase.FORWARD
 
     def _record_placements(
         self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, reshardings: Sequence[Resharding | None]
@@ -174,7 +176,7 @@ class _GroupCollector:
             self.open = None
         if isinstance(mark, DerivativeMark) and not mark.backward:
             return  # tangents, next to the tensors themselves
-        group.given = isinstance(about, LayoutMark) or (
+        group.requested = isinstance(about, LayoutMark) or (
             about.in_strategy is not None and about.number not in self.overwritten
         )
         if enters:
@@ -195,6 +197,7 @@ class _UnmarkedGroupCollector(_GroupCollector):
         self.makers: dict[ByIdentity, dict[int, tuple[int, OperatorGroup]]] = {}
         """For every graph and tensor of it the group that made it, and its place among them."""
         self.late: dict[ByIdentity, Sequence[bool]] = {}
+        self.gradients: dict[ByIdentity, dict[int, str]] = {}
         self.names: dict[ByIdentity, dict[int, str]] = {}
         """For every graph the variables by their tensors, turned and converted ones as well."""
 
@@ -202,29 +205,32 @@ class _UnmarkedGroupCollector(_GroupCollector):
         operator, key = graph.operators[number], ByIdentity(graph)
         if key not in self.late:
             self.makers[key], self.names[key] = {}, _variables(graph)
-            self.late[key] = late_operators(graph)
-        makers, names, late = self.makers[key], self.names[key], self.late[key]
-        phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if late[number] else Phase.FORWARD
-        candidates = [
-            makers[operand] for operand in operator.operands if operand in makers and makers[operand][1].phase is phase
-        ]
+            self.late[key], self.gradients[key] = late_operators(graph), gradient_names(graph)
+        makers, names = self.makers[key], self.names[key]
+        otherwise = StepPhase.UPDATE if self.late[key][number] else StepPhase.FORWARD
+        phase = StepPhase.BACKWARD if operator.backward else otherwise
         if not is_light(operator) and not is_identity(operator):
             # A layer of a functional network has no path of its own; its variable names it better than a number.
             path = operator.path or next((names[operand] for operand in operator.operands if operand in names), "")
-            group = self._group((key, number), path, operator.name, phase)
+            gradient = self.gradients[key].get(number, "")
+            path = f"{PREFIX}{gradient}" if gradient else path
+            group = self._group((key, number), path, product_name(operator), phase)
             group.inputs, group.results = planned.operands, planned.results
-            maker = len(self.groups), group
-        elif candidates:
-            # The latest group wins: an operator that reads two belongs to the one that it had to wait for.
-            maker = max(candidates, key=lambda candidate: candidate[0])
-        else:
-            # It reads nothing that was made by a group: constants and conversions of variables.
-            maker = -1, self._group((operator.path, phase), operator.path, "", phase)
-            if len(operator.operands) == 1 and operator.operands[0] in names:
-                names.update(dict.fromkeys(operator.results, names[operator.operands[0]]))
-        if maker[0] >= 0:
+            makers.update(dict.fromkeys(operator.results, (len(self.groups), group)))
+            return group
+        maker = _latest(filter(None, map(makers.get, operator.operands)), phase)
+        if maker is not None:
             makers.update(dict.fromkeys(operator.results, maker))
-        return maker[1]
+            return maker[1]
+        # It reads nothing that was made by a group: constants and conversions of variables.
+        if len(operator.operands) == 1 and operator.operands[0] in names:
+            names.update(dict.fromkeys(operator.results, names[operator.operands[0]]))
+        return self._group((operator.path, phase), operator.path, "", phase)
+
+
+def _latest(makers: Iterable[tuple[int, OperatorGroup]], phase: StepPhase) -> tuple[int, OperatorGroup] | None:
+    """The latest group of a phase: an operator that reads two belongs to the one that it had to wait for."""
+    return max((maker for maker in makers if maker[1].phase is phase), key=lambda maker: maker[0], default=None)
 
 
 def _variables(graph: OperatorGraph) -> dict[int, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cached_property
 
 from sporax.base.errors import SporaxValueError
@@ -20,6 +20,7 @@ from sporax.planner.cost.repetition import late_operators
 from sporax.planner.rules.loop_rules import RULES
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 from sporax.report.view.folding import in_ranges
+from sporax.report.view.gradient_names import PREFIX, gradient_names
 
 
 class OperatorNames:
@@ -53,9 +54,10 @@ class OperatorNames:
             lambda: [number for number in self._searchable if asked == f"#{number}"],
             lambda: self._at_path(asked),
             # Inputs of plain functions are called "args[0]" by JAX and "[0]" here.
-            lambda: [n for n, read in self._reads.items() if asked in read or asked.removeprefix("args") in read],
-            lambda: [number for number in self._searchable if asked in self._kinds(number)],
-            lambda: [number for number in self._at_path(where) if what in self._kinds(number)] if where else [],
+            lambda: self._reading({asked, asked.removeprefix("args")}),
+            lambda: self._computing(asked) if asked.startswith(PREFIX) else [],
+            lambda: self._of_kind(asked, self._searchable),
+            lambda: self._of_kind(what, self._at_path(where)) if where else [],
         )
         numbers = next(filter(None, (way() for way in ways)), None)
         if numbers is None:
@@ -70,20 +72,12 @@ class OperatorNames:
 
     def _at_path(self, path: str) -> list[int]:
         """Operators whose paths have these names in them; ``0-2,5`` is any of these numbers."""
-        # Runs of numbers such as 0-59 come from folded rows; each of them becomes one captured number.
-        words = re.split(r"(?<![\w-])(\d+(?:[-,]\d+)+)(?![\w-])", path)
-        ranges = words[1::2]
-        words[::2], words[1::2] = map(re.escape, words[::2]), [r"(\d+)"] * len(ranges)
         # Whole words only: "layers.1" must not match "layers.12".
-        literal, folded = re.escape(path), "".join(words)
+        literal, (folded, ranges) = re.escape(path), _folded_pattern(path)
         pattern = re.compile(rf"(?:^|(?<=\.))(?:{literal}|{folded})(?=\.|$)")
 
         def is_match(path_of_operator: str) -> bool:
-            occurrences = (entry.groups() for entry in pattern.finditer(path_of_operator))
-            return any(
-                all(n is None or in_ranges(int(n), range_text) for n, range_text in zip(item, ranges, strict=True))
-                for item in occurrences
-            )
+            return any(_is_in(match, ranges) for match in pattern.finditer(path_of_operator))
 
         matches = {
             path_of_operator: is_match(path_of_operator)
@@ -91,9 +85,22 @@ class OperatorNames:
         }
         return [number for number in self._searchable if matches[self.graph.operators[number].path]]
 
+    def _reading(self, names: Set[str]) -> list[int]:
+        return [number for number, read in self._reads.items() if not names.isdisjoint(read)]
+
+    def _computing(self, gradient: str) -> list[int]:
+        """Operators that compute the gradient in a row of a summary; ``0-2,5`` is any of these numbers."""
+        pattern, ranges = _folded_pattern(gradient.removeprefix(PREFIX))
+        found = ((number, re.fullmatch(pattern, name)) for number, name in gradient_names(self.graph).items())
+        return [number for number, match in found if match and _is_in(match, ranges)]
+
+    def _of_kind(self, kind: str, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if kind in self._kinds(number)]
+
     def _kinds(self, number: int) -> tuple[str, ...]:
         """The primitive, and the operator of the facade that it is part of."""
-        return tuple(filter(None, (self.graph.operators[number].name, self._facade.get(number, ""))))
+        operator = self.graph.operators[number]
+        return tuple(filter(None, (operator.name, product_name(operator), self._facade.get(number, ""))))
 
     def title(self, number: int) -> str:
         """``"#7 dot_general (MatMul) at layers.3.query, backward"``."""
@@ -197,6 +204,24 @@ class OperatorNames:
             words = path.split(".")
             for start in range(max(len(words) - count + 1, 1)):
                 yield ".".join(words[start : start + count])
+
+
+def product_name(operator: Operator) -> str:
+    """The primitive, or ``"einsum"`` for a product that `jax.numpy.einsum` named after its subscripts."""
+    return "einsum" if operator.name == "dot_general" and "->" in operator.path.rpartition(".")[2] else operator.name
+
+
+def _folded_pattern(name: str) -> tuple[str, list[str]]:
+    """A pattern for the names that a folded one stands for: each run of numbers such as 0-59 becomes one captured number."""
+    words = re.split(r"(?<![\w-])(\d+(?:[-,]\d+)+)(?![\w-])", name)
+    ranges = words[1::2]
+    words[::2], words[1::2] = map(re.escape, words[::2]), [r"(\d+)"] * len(ranges)
+    return "".join(words), ranges
+
+
+def _is_in(match: re.Match[str], ranges: Sequence[str]) -> bool:
+    """Whether all captured numbers are in their ranges."""
+    return all(n is None or in_ranges(int(n), run) for n, run in zip(match.groups(), ranges, strict=True))
 
 
 def _one_light(operator: Operator) -> bool:

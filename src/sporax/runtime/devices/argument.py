@@ -16,8 +16,8 @@ class Argument:
         role: what it is.
         name: of the Parameter, or ``"input 0"``.
         array: its shape and dtype, and where it is at present if it is an array already.
-        cuttable: whether optimizer parallelism may cut it.
-        given: whether it was made of values, not by an initializer.
+        shardable: whether optimizer parallelism may shard it.
+        from_values: whether it was made of values, not by an initializer.
         trainable: whether it is a Parameter with gradients.
         on_host: whether it is in host memory between steps.
     """
@@ -25,7 +25,7 @@ class Argument:
     role: Role
     name: str
     array: Any
-    cuttable: bool = True
-    given: bool = False
+    shardable: bool = True
+    from_values: bool = False
     trainable: bool = False
     on_host: bool = False

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.hardware import HardwareProfile, Link, load_profile
-from sporax.runtime.devices.global_view import fitting_hardware
+from sporax.planner import fitting_hardware
 
 _AXIS = "devices"
 _ROUNDS, _SECONDS = 7, 0.4
@@ -71,13 +71,14 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
         launch_seconds=launch,
         collective_seconds=collective,
         merged_bytes=load_profile(fitting_hardware(platform)).merged_bytes,
+        platform=platform if platform in ("cpu", "gpu", "tpu") else "",
     )
 
 
 def _everywhere(mesh: Mesh, function: Callable[..., Any], *shapes: tuple[tuple[int, ...], str]) -> float:
     """Best time of `function` on arrays of these shapes, run by every device on its own copy."""
-    whole = NamedSharding(mesh, PartitionSpec())
-    arrays = [jax.device_put(np.full(shape, 0.5, dtype), whole) for shape, dtype in shapes]
+    replicated = NamedSharding(mesh, PartitionSpec())
+    arrays = [jax.device_put(np.full(shape, 0.5, dtype), replicated) for shape, dtype in shapes]
     everywhere = PartitionSpec()
     program = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False))
     # The first run includes compilation.
@@ -171,8 +172,8 @@ def _memory_bytes(devices: Sequence[jax.Device], platform: str) -> int:
     limit = statistics.get("bytes_limit")
     if limit:
         return int(limit)
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return whole // len(devices)  # simulated devices share the machine's memory
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return total // len(devices)  # simulated devices share the machine's memory
 
 
 def main(name: str, path: str) -> None:

@@ -6,7 +6,6 @@ many devices, or each process its own. Steps themselves are in `sporax.runtime.p
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any
 
@@ -14,48 +13,18 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
-from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.hardware import HardwareProfile, load_profile
-from sporax.ir.layout import Layout
-from sporax.ir.placement import Placement, axes_index, prime_mesh
-from sporax.planner.pins.strategies import layout_placement
+from sporax.ir.placement import Placement, axes_index
+from sporax.planner import Devices
+from sporax.planner.pins.data_placement import data_layout
 from sporax.runtime import world
 from sporax.runtime.ranks import joint_arrays
 
 
-def fitting_hardware(platform: str) -> str:
-    """The hardware profile that fits devices of a kind best: ``"cpu"``, ``"gpu"``, ``"tpu"``."""
-    # One profile stands for each kind of device; a profile of the user's, or a measured one, is more precise.
-    return {"gpu": "h100", "tpu": "tpu-v5e"}.get(platform, "cpu")
-
-
-def num_devices() -> int:
-    """How many devices all processes have together."""
-    return jax.device_count()
-
-
-def mesh_of(config: ParallelConfig) -> DeviceMatrix:
-    """The devices of a run, with axes of prime sizes.
-
-    Raises:
-        SporaxRuntimeError: there are fewer devices, or a number of them that parallel modes do not take.
-    """
-    needed, there = config.device_num, num_devices()
-    if needed > there or (needed != there and jax.process_count() > 1):
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', 'device_num' is {needed}, but there are {there} devices. Start the script with "
-            f"`sporax run --local_devices {needed}` to simulate them on a CPU, or leave 'device_num' out."
-        )
-    # MindSpore accepts only these numbers of devices in its parallel modes.
-    if needed not in (1, 2, 4) and needed % 8:
-        raise SporaxRuntimeError(
-            f"For 'parallel_mode' {config.parallel_mode}, the number of devices must be 1, 2, 4 or a multiple of 8, but got "
-            f"{needed}."
-        )
-    return prime_mesh(DeviceMatrix((needed,)))
+def devices_here() -> Devices:
+    """The devices that all processes have together, as the planner is told of them."""
+    return Devices(jax.device_count(), jax.default_backend(), jax.process_count())
 
 
 @cache
@@ -102,7 +71,7 @@ def is_on_devices(array: Any) -> bool:
     return isinstance(sharding, NamedSharding) and sharding.num_devices > 1
 
 
-def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -> tuple[int, ...]:
+def global_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -> tuple[int, ...]:
     """The shape of a data input over all processes, from that of the part one process feeds.
 
     Args:
@@ -119,12 +88,12 @@ def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -
         return shape
     if strategy == "data_parallel":
         return (shape[0] * feeders, *shape[1:])
-    mesh = mesh_of(config)
+    mesh = devices_here().mesh(config)
     # A Layout may give several devices of this process the same rows, so distinct slices are counted.
-    layout = _layout(shape, position, config, mesh)
+    layout = data_layout(shape, position, config, mesh)
     own = [rank for rank in mesh.ranks if world.drives(jax.devices()[rank])]
-    fed = [len({axes_index(layout.device_matrix, axes, rank) for rank in own}) for axes in layout.cuts]
-    return tuple(size * cut // mine for size, cut, mine in zip(shape, layout.split, fed, strict=True))
+    fed = [len({axes_index(layout.device_matrix, axes, rank) for rank in own}) for axes in layout.shardings]
+    return tuple(size * count // mine for size, count, mine in zip(shape, layout.split, fed, strict=True))
 
 
 def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> jax.Array:
@@ -136,51 +105,3 @@ def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> j
         return joint_arrays.place(array, sharding)
     local: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))
     return local
-
-
-def data_placement(shape: tuple[int, ...], position: int, config: ParallelConfig, mesh: DeviceMatrix) -> Placement:
-    """Where a data input is: as `dataset_strategy` says; by default its first dimension is sharded over all devices.
-
-    Raises:
-        SporaxRuntimeError: a strategy that does not fit the input.
-    """
-    if not shape or config.dataset_strategy == "full_batch":
-        return Placement.replicated(len(shape))
-    if config.dataset_strategy == "data_parallel":
-        # Where the batch does not divide by all devices, the last axes hold copies.
-        axes = tuple(range(mesh.num_axes))
-        while axes and shape[0] % math.prod(mesh.shape[axis] for axis in axes):
-            axes = axes[:-1]
-        return Placement((axes, *((),) * (len(shape) - 1)))
-    layout = _layout(shape, position, config, mesh)
-    if any(size % cut for size, cut in zip(shape, layout.split, strict=True)):
-        raise SporaxRuntimeError(
-            f"For 'dataset_strategy', the entry of input {position} must divide its shape {shape}, but got {layout.split}."
-        )
-    return layout_placement("dataset_strategy", position, layout, shape, mesh)
-
-
-def _layout(shape: tuple[int, ...], position: int, config: ParallelConfig, mesh: DeviceMatrix) -> Layout:
-    """The entry of an input in a `dataset_strategy` that has one for each."""
-    strategy = config.dataset_strategy
-    if position >= len(strategy):
-        raise SporaxRuntimeError(
-            f"For 'dataset_strategy', there must be an entry for each input, but input {position} has none in {strategy}."
-        )
-    entry: Any = strategy[position]
-    layout = entry if isinstance(entry, Layout) else Layout.from_split(entry, mesh.num_devices, ranks=mesh.ranks)
-    if len(layout.cuts) != len(shape):
-        raise SporaxRuntimeError(
-            f"For 'dataset_strategy', the entry of input {position} must have a number for each dimension of its shape {shape}, "
-            f"but got {entry}."
-        )
-    return layout
-
-
-def profile_of(settings: PlanSettings) -> HardwareProfile:
-    """The hardware that the settings name, or that fits the devices at hand.
-
-    Raises:
-        SporaxValueError: no such profile.
-    """
-    return load_profile(settings.profile or fitting_hardware(jax.default_backend()))

@@ -21,11 +21,13 @@ from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
 from sporax.lowering.pipeline.programs import ChunkProgram, Slot
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
-from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.backend import Backend
+from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.pipeline.generators import SCHEDULES, generate
 from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts, simulate
-from sporax.report.pictures.pipeline_timeline import Times
 from sporax.report.pipeline_summary import PipelineSummary
+from sporax.report.render.pipeline_timeline import Times
+from sporax.report.view.headline import Costs, pipeline_headline
 
 
 def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> PipelineCosts:
@@ -33,7 +35,7 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
 
     Args:
         pipeline: the step.
-        model: prices operators and the collectives inside a stage.
+        model: costs of operators and of the collectives inside a stage.
         profile: has the link between stages.
     """
     chunks = {
@@ -98,7 +100,14 @@ def summarize_pipeline(
                 f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{unknown[0]}'."
             )
         others = [other for name in names if (other := _other(name, pipeline, costs)) is not None]
-    return PipelineSummary(outcome, pipeline.micro.num_micro, tuple(others), reason, notes=notes)
+    micro, peak_bytes = pipeline.micro, max(stage.peak_bytes for stage in outcome.stages)
+    num_devices = len(outcome.stages) * pipeline.chunks[0].plan.mesh.num_devices
+    head = pipeline_headline(
+        micro.step.graph, micro.num_micro, num_devices, Costs(outcome.seconds, int(peak_bytes), model, None)
+    )
+    return PipelineSummary(
+        outcome, micro.num_micro, tuple(others), reason, notes=notes, num_devices=num_devices, headline=head
+    )
 
 
 def _other(name: str, pipeline: PlannedPipeline, costs: PipelineCosts) -> Outcome | None:
@@ -116,7 +125,7 @@ def _other(name: str, pipeline: PlannedPipeline, costs: PipelineCosts) -> Outcom
 
 
 def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
-    programs = chunk.programs
+    programs, backend = chunk.programs, backend_of(model.platform)
     mesh, tensors = chunk.plan.mesh, chunk.chunk.step.graph.tensors
 
     def size(program: ChunkProgram, entries: Iterable[tuple[Slot, Placement]], *kinds: str) -> float:
@@ -135,7 +144,7 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
         return 0.0 if program.is_empty else cost_of(program.step.graph, program.plan, model).seconds
 
     # What the backward pass reads stays in memory from the forward pass on.
-    kept = size(programs.backward, programs.backward.inputs, "kept", "received", "micro")
+    saved = size(programs.backward, programs.backward.inputs, "kept", "received", "micro")
     update = sum(map(seconds, programs.updates))
     return ChunkCosts(
         {
@@ -145,16 +154,16 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
             TaskKind.BACKWARD_WEIGHT: seconds(programs.weights),
             TaskKind.UPDATE: update,
         },
-        kept_bytes=kept,
+        saved_bytes=saved,
         weight_bytes=size(programs.weights, programs.weights.inputs, "kept", "received", "micro"),
         sent_bytes=size(programs.forward, programs.forward.outputs, "sent"),
         working_bytes={
-            TaskKind.FORWARD: _working_bytes(programs.forward),
-            TaskKind.BACKWARD: _working_bytes(programs.backward),
-            TaskKind.BACKWARD_INPUT: _working_bytes(programs.inputs),
-            TaskKind.BACKWARD_WEIGHT: _working_bytes(programs.weights),
+            TaskKind.FORWARD: _working_bytes(programs.forward, backend),
+            TaskKind.BACKWARD: _working_bytes(programs.backward, backend),
+            TaskKind.BACKWARD_INPUT: _working_bytes(programs.inputs, backend),
+            TaskKind.BACKWARD_WEIGHT: _working_bytes(programs.weights, backend),
             # Updates run one after another, so the largest counts.
-            TaskKind.UPDATE: max(map(_working_bytes, programs.updates)),
+            TaskKind.UPDATE: max(_working_bytes(update, backend) for update in programs.updates),
         },
     )
 
@@ -177,7 +186,7 @@ def _held_bytes(chunk: PlannedChunk, on_host: Collection[int]) -> float:
     return float(total)
 
 
-def _working_bytes(program: ChunkProgram) -> float:
+def _working_bytes(program: ChunkProgram, backend: Backend) -> float:
     """The most that a task needs on top of what is there. Its addends go into their sums at once, and new values of donated
     slots take the places of the old ones."""
     if program.is_empty:
@@ -188,7 +197,7 @@ def _working_bytes(program: ChunkProgram) -> float:
         for place, (slot, _) in enumerate(program.outputs[: len(graph.outputs)])
     ]
     new = [place for place, replaces in enumerate(replacing) if not replaces]
-    whole = memory_of(graph, plan)
+    memory = memory_of(graph, plan, backend=backend)
     last = sum(
         replace(spec, shape=place.local_shape(spec.shape, plan.mesh)).num_bytes
         for tensor, place, replaces in zip(graph.outputs, plan.outputs, replacing, strict=True)
@@ -198,6 +207,7 @@ def _working_bytes(program: ChunkProgram) -> float:
     without = memory_of(
         replace(graph, outputs=tuple(graph.outputs[place] for place in new)),
         replace(plan, outputs=tuple(plan.outputs[place] for place in new)),
+        backend=backend,
     )
     # The first counts all addends at the end; the second not the operators that make nothing but addends.
-    return float(max(whole.peak_bytes - last, without.peak_bytes) - whole.held_bytes)
+    return float(max(memory.peak_bytes - last, without.peak_bytes) - memory.held_bytes)

@@ -1,4 +1,4 @@
-"""Which variables of a pipeline are in host memory between steps, and what travels there.
+"""Which variables of a pipeline are in host memory between steps, and what is transferred there.
 
 The plan is made as if all was on the devices, as for steps of one stage (`sporax.runtime.planned.host_variables`). Then the
 marked variables go to the hosts of their stage, and all others with ``auto_offload=False``. With ``auto_offload=True`` each

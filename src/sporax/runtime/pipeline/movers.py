@@ -39,7 +39,7 @@ class ByDevices:
         self.fetches, self.returns = source.memory_kind == KIND, target.memory_kind == KIND
 
     def __call__(self, array: jax.Array | None) -> tuple[jax.Array | None]:
-        """Bring an array, as `Transfer` does."""
+        """Bring an array, as `DeviceTransfer` does."""
         (arrived,) = self.transfer(in_memory(array, "device") if self.fetches else array)
         return (in_memory(arrived, KIND) if self.returns else arrived,)
 
@@ -84,7 +84,7 @@ class Once:
 
 
 class Mover:
-    """Brings an array to the devices of another stage, cut as it is read there."""
+    """Brings an array to the devices of another stage, sharded as it is read there."""
 
     __slots__ = ("sharding",)
 

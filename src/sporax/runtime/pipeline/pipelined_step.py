@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,18 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.plan_settings import SCHEDULE, PlanSettings
 from sporax.ir.graph import LITERAL, OperatorGraph
-from sporax.ir.hardware import HardwareProfile, load_profile
+from sporax.ir.hardware import HardwareProfile
 from sporax.ir.plan import Plan
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
-from sporax.planner.auto import price_list
+from sporax.planner import cost_model
 from sporax.planner.cost.model import CostModel
 from sporax.planner.pipeline.simulate import Outcome, simulate
-from sporax.report.pictures.pipeline_timeline import Times, svg, times_of
 from sporax.report.pipeline_summary import PipelineSummary
 from sporax.report.plan_warnings import plan_warnings
-from sporax.runtime.devices.global_view import fitting_hardware
+from sporax.report.render.pipeline_timeline import Times
+from sporax.runtime.devices.global_view import devices_here
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.hosts import notes_of_hosts
@@ -35,6 +33,7 @@ from sporax.runtime.pipeline.stage_transfer import is_here, without_shards
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.session import SESSION
+from sporax.runtime.storage.variables import InMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,8 @@ class PipelinedStep:
 
     @property
     def model(self) -> CostModel:
-        """What prices operators and links of a stage."""
-        return price_list(self.settings, self.plan.mesh, self._profile, True)
+        """The cost model of operators and links of a stage."""
+        return cost_model(self.settings, self.plan.mesh, self._profile, True)
 
     def storage(self, position: int) -> NamedSharding | None:
         """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
@@ -89,8 +88,8 @@ class PipelinedStep:
     def warnings(self) -> tuple[str, ...]:
         """What makes its plans worse than they need be."""
         chunks = self.pipeline.chunks
-        said = (plan_warnings(chunk.chunk.step.graph, chunk.plan, self.model) for chunk in chunks)
-        return tuple(dict.fromkeys(itertools.chain(*said)))
+        texts = (plan_warnings(chunk.chunk.step.graph, chunk.plan, self.model) for chunk in chunks)
+        return tuple(dict.fromkeys(itertools.chain(*texts)))
 
     def simulate(self) -> Outcome:
         """One step in simulated time."""
@@ -121,24 +120,11 @@ class PipelinedStep:
 
     def report(self, path: str | Path) -> None:
         """Write a page for a browser: the table per stage and the timeline."""
-        picture = svg([(f"simulated, {self.pipeline.schedule.name}", times_of(self.simulate()))])
-        page = f"<!doctype html><meta charset=utf-8><title>Pipeline</title><pre>{escape(str(self.summary()))}</pre>{picture}"
-        Path(path).write_text(page, encoding="utf-8")
+        Path(path).write_text(self.summary().to_html(), encoding="utf-8")
 
     @property
     def _profile(self) -> HardwareProfile:
-        return load_profile(self.settings.profile or fitting_hardware(jax.default_backend()))
-
-    def parameter_layouts(self) -> dict[str, Any]:
-        """Layouts of Parameters as one rank sees them are not offered for several stages.
-
-        Raises:
-            SporaxRuntimeError: always.
-        """
-        raise SporaxRuntimeError(
-            "For 'parameter_layout_dict', layouts of a network in several pipeline stages are not offered yet: the arrays of the "
-            "Parameters say how they are sharded."
-        )
+        return devices_here().profile(self.settings)
 
     # ----------------------------------------------------------------------------------------------------- as PlannedStep
 
@@ -155,19 +141,13 @@ class PipelinedStep:
         """The compiled programs of all stages, one after another."""
         return "\n\n".join(executable.as_text() for executable in self.compile().executables.values())
 
-    def values(self, variables: Sequence[Any]) -> list[jax.Array]:
-        """The arrays of variables."""
-        return [variable.raw for variable in variables]
+    def stored(self, updated: Sequence[Any], read: Sequence[Any]) -> InMemory:
+        """The variables as the step takes and returns them."""
+        return InMemory(updated, read)
 
-    def keep(self, variables: Sequence[Any], arrays: Sequence[jax.Array]) -> None:
-        """Give updated variables their new values."""
-        # `arrays` also has the step's results, which follow the variables.
-        for variable, array in zip(variables, arrays, strict=False):
-            variable.raw = array
-
-    def bring(self, variables: Sequence[Any]) -> None:
+    def bring(self, updated: Sequence[Any], read: Sequence[Any]) -> None:
         """Bring variables to their stages; lazy ones are made there."""
-        for position, variable in enumerate(variables):
+        for position, variable in enumerate((*updated, *read)):
             # Other programs that read it, such as a prediction, must know.
             if position in self.pipeline.on_host:
                 variable.on_host = True
@@ -238,5 +218,6 @@ def peaks_of(pipeline: PlannedPipeline, settings: PlanSettings) -> list[float]:
 
 def sharding_of_first(step: PipelinedStep) -> NamedSharding:
     """For variables that no operator reads: whole on the devices of the first stage."""
-    first = next(iter(step.storage(position) for position in range(len(step.arguments)) if step.storage(position)))
-    return NamedSharding(first.mesh, PartitionSpec())  # type: ignore[union-attr]  # stages have named shardings
+    storage = map(step.storage, range(len(step.arguments)))
+    first = next(sharding for sharding in storage if sharding is not None)
+    return NamedSharding(first.mesh, PartitionSpec())

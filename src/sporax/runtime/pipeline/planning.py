@@ -3,12 +3,13 @@
 Problem: one traced step has to become programs for several stages, each with a plan for the devices of that stage alone.
 Method: the loop over micro batches is opened, operators get their chunks, and each chunk becomes a graph of its own. Chunks are
 planned like any step, in the order of the route: what a chunk receives keeps the placement with which it was sent. The programs
-of a chunk are then cut from its one plan (`sporax.lowering.pipeline`). What no pipeline can run is refused first.
+of a chunk are then sliced from its one plan (`sporax.lowering.pipeline`). What no pipeline can run is refused first.
 Reference: Huang et al., GPipe, 2019; Narayanan et al., Megatron-LM, 2021 (interleaved stages).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,43 +25,41 @@ from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import GradientMark
 from sporax.ir.pipeline_schedule import PipelineSchedule, Route
 from sporax.ir.placement import Placement, prime_mesh
-from sporax.ir.plan import Plan
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.lowering.passes.host.host_rows import with_whole_rows
+from sporax.lowering.passes.host.host_rows import with_replicated_rows
 from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
-from sporax.lowering.pipeline.chunk import ChunkGraph, cut
+from sporax.lowering.pipeline.chunk import ChunkGraph, chunk_graphs
 from sporax.lowering.pipeline.flat import MicroStep
 from sporax.lowering.pipeline.micro_step import open_micro_loop
 from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
-from sporax.lowering.pipeline.programs import programs_of, update_levels
-from sporax.planner.auto import auto_plan
+from sporax.lowering.pipeline.programs import ChunkPrograms, programs_of, update_levels
+from sporax.planner import PlanRequest, PlanResult, device_memory, make_plan
 from sporax.planner.pins.axis_order import arranged_for
+from sporax.planner.pins.data_placement import data_placement
 from sporax.planner.pins.manual_split import check_splits
 from sporax.planner.pipeline.generators import forward_only, generate
 from sporax.planner.pipeline.schedule_check import check_schedule
-from sporax.planner.propagation.semi_auto import semi_auto_plan
-from sporax.runtime.devices.global_view import data_placement
 from sporax.runtime.pipeline.processes import check_processes
 from sporax.runtime.pipeline.stages import chosen_stages
 
 
 def plan_pipeline(
     step: Ingested,
-    whole_parameters: frozenset[str],
+    unsharded_parameters: frozenset[str],
     settings: PlanSettings,
     profile: HardwareProfile,
-    agreed: Callable[[Plan], Plan],
+    plan_of: Callable[[PlanRequest], PlanResult] = make_plan,
     hosts: Callable[[PlannedPipeline], frozenset[int]] = lambda pipeline: frozenset(),
     checkpoints_wait: bool = False,
 ) -> PlannedPipeline:
-    """Cut and plan a step.
+    """Divide a step into chunks and plan it.
 
     Args:
         step: the whole step.
-        whole_parameters: names of those that optimizer parallelism shall not cut.
+        unsharded_parameters: names of those that optimizer parallelism shall not shard.
         settings: the user's.
         profile: the devices' hardware.
-        agreed: makes the first process's plan everybody's.
+        plan_of: plans a chunk.
         hosts: says of a pipeline with everything on the devices which arguments are in host memory between steps.
         checkpoints_wait: whether what is kept for recomputed Cells waits for the backward pass in host memory.
 
@@ -74,12 +73,10 @@ def plan_pipeline(
     _check_loop(micro, step.graph, config)
     # A search finds strategies of its own.
     if config.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL:
-        micro = with_whole_rows(micro, whole_parameters if config.enable_parallel_optimizer else None)
-    stage_of: StageOf = stage_of_cell
+        micro = with_replicated_rows(micro, unsharded_parameters if config.enable_parallel_optimizer else None)
     # A schedule of the user's is for training; evaluation runs forward tasks only.
-    reason, own_schedule = "", config.pipeline_schedule if micro.trains else None
-    if config.auto_pipeline:
-        stage_of, reason = chosen_stages(micro, settings, profile)
+    own_schedule = config.pipeline_schedule if micro.trains else None
+    stage_of, reason = chosen_stages(micro, settings, profile) if config.auto_pipeline else (stage_of_cell, "")
     # Segments belong to interleaved schedules; others run one chunk per stage.
     if not config.pipeline_interleave and own_schedule is None:
         stage_of = _without_segments(stage_of)
@@ -88,7 +85,7 @@ def plan_pipeline(
     _check_numbers(schedule, config, segments, micro)
     check_schedule(schedule)
     assigned = assign(micro, schedule.route, stage_of)
-    chunks = cut(assigned)
+    chunks = chunk_graphs(assigned)
     if micro.trains:
         _check_parameters(chunks, schedule.route, config)
     levels = update_levels(assigned, chunks)
@@ -108,14 +105,12 @@ def plan_pipeline(
     # One order of axes for all stages, so that what is sent needs no reordering.
     axes = stage_axes(step.graph, config)
     for chunk, (stage, _) in zip(chunks, schedule.route, strict=True):
-        plan = _plan(chunk, stage_mesh(stage, axes), sent, whole_parameters, settings, micro, profile)
-        # A search that is stopped by its time limit may end differently in every process.
-        plan = agreed(plan) if config.parallel_mode == ParallelMode.AUTO_PARALLEL else plan
+        mesh = stage_mesh(stage, axes)
+        plan = plan_of(_request(chunk, mesh, sent, unsharded_parameters, settings, micro, profile)).plan
         programs = split(chunk, plan)
         planned.append(PlannedChunk(chunk, plan, programs))
         # Later chunks must take what is sent with the sharding it has.
-        for program in (programs.forward, programs.backward, *programs.updates):
-            sent.update((slot.number, place) for slot, place in program.outputs if slot.kind == "sent")
+        sent |= _sent_by(programs)
     pipeline = PlannedPipeline(micro, tuple(planned), schedule, num_levels, reason)
     on_host = hosts(pipeline)
     # Plans stay: where a value is stored decides what its programs fetch, not how it is sharded.
@@ -123,12 +118,18 @@ def plan_pipeline(
     return replace(pipeline, chunks=tuple(chunks_with_hosts), on_host=on_host) if on_host else pipeline
 
 
+def _sent_by(programs: ChunkPrograms) -> dict[int, Placement]:
+    """Where a chunk has what it sends, by number."""
+    outputs = (program.outputs for program in (programs.forward, programs.backward, *programs.updates))
+    return {slot.number: place for slot, place in itertools.chain(*outputs) if slot.kind == "sent"}
+
+
 def _without_segments(stage_of: StageOf) -> StageOf:
     """One chunk per stage: segments count only with ``pipeline_interleave``."""
 
     def stage_alone(operator: Operator) -> tuple[int, int] | None:
-        said = stage_of(operator)
-        return None if said is None else (said[0], 0)
+        specified = stage_of(operator)
+        return None if specified is None else (specified[0], 0)
 
     return stage_alone
 
@@ -147,34 +148,39 @@ def stage_mesh(stage: int, axes: tuple[int, ...]) -> DeviceMatrix:
     return DeviceMatrix(axes, (), tuple(range(stage * size, (stage + 1) * size)))
 
 
-def _plan(
+def _request(
     chunk: ChunkGraph,
     mesh: DeviceMatrix,
     sent: dict[int, Placement],
-    whole_parameters: frozenset[str],
+    unsharded_parameters: frozenset[str],
     settings: PlanSettings,
     micro: MicroStep,
     profile: HardwareProfile,
-) -> Plan:
-    """The plan of a chunk. What arrives from a stage before keeps its sharding; what will arrive from a later one is
+) -> PlanRequest:
+    """What is asked for a chunk. What arrives from a stage before keeps its sharding; what will arrive from a later one is
     decided by its readers."""
     # Inside of a stage the step is an ordinary one over the devices of the stage.
-    config = replace(settings.parallel, device_num=settings.parallel.num_stage_devices, pipeline_stages=1)
-    inner = replace(settings, parallel=config)
+    inner = of_one_stage(settings)
+    config = inner.parallel
     graph = chunk.step.graph
     _check_tables(graph, mesh)
     placed: dict[int, Placement] = {}
     for tensor, argument in chunk.micro_inputs.items():
         placed[tensor] = data_placement(graph.tensors[tensor].shape, _fed_position(micro, argument), config, mesh)
-    whole_inputs = micro.step.graph.inputs[len(micro.step.constants) :]
+    step_inputs = micro.step.graph.inputs[len(micro.step.constants) :]
     for tensor, argument in chunk.arguments.items():
-        if whole_inputs[argument].role is Role.DATA:  # read whole by every micro batch
+        if step_inputs[argument].role is Role.DATA:  # read whole by every micro batch
             placed[tensor] = Placement.replicated(graph.tensors[tensor].num_dims)
     placed.update((tensor, sent[tensor]) for tensor in chunk.received if tensor in sent)
-    if config.parallel_mode == ParallelMode.AUTO_PARALLEL and mesh.num_devices > 1:
-        plan, _ = auto_plan(graph, mesh, inner, placed, whole_parameters, profile)
-        return plan
-    return semi_auto_plan(graph, mesh, config, placed, whole_parameters)
+    return PlanRequest(graph, mesh, inner, profile, placed, unsharded_parameters, device_memory(inner, profile))
+
+
+def of_one_stage(settings: PlanSettings) -> PlanSettings:
+    """The settings for the devices of one stage alone; a single device leaves nothing to search."""
+    parallel = settings.parallel
+    mode = parallel.parallel_mode if parallel.num_stage_devices > 1 else ParallelMode.SEMI_AUTO_PARALLEL
+    config = replace(parallel, device_num=parallel.num_stage_devices, pipeline_stages=1, parallel_mode=mode)
+    return replace(settings, parallel=config)
 
 
 def _check_tables(graph: OperatorGraph, mesh: DeviceMatrix) -> None:
@@ -230,8 +236,8 @@ def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments:
 
 
 def _check_loop(micro: MicroStep, graph: OperatorGraph, config: ParallelConfig) -> None:
-    learns = any(isinstance(operator.mark, GradientMark) for operator in graph.walk())
-    if learns and not micro.looped:
+    has_gradients = any(isinstance(operator.mark, GradientMark) for operator in graph.walk())
+    if has_gradients and not micro.looped:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must be trained with micro batches, but "
             "the step has no PipelineCell: wrap the network with its loss, PipelineCell(net_with_loss, micro_size)."
@@ -253,10 +259,10 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
     stages: set[int] = set()
     segments: set[int] = {0}
     for operator in micro.step.graph.operators:
-        said = stage_of(operator)
-        if said is None:
+        specified = stage_of(operator)
+        if specified is None:
             continue
-        stage, segment = said
+        stage, segment = specified
         if stage >= config.pipeline_stages:
             raise SporaxRuntimeError(
                 f"For '{operator.path}', 'pipeline_stage' must be smaller than the {config.pipeline_stages} pipeline stages, but "
@@ -264,6 +270,13 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
             )
         stages.add(stage)
         segments.add(segment)
+    if not stages and not micro.looped and micro.step.graph.aliases:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', with pipeline_stages={config.pipeline_stages} the forward pass, the gradients and "
+            "the update must be one step, but this step updates variables without running a Cell of a stage. Write one function, "
+            "'def step(*data): loss, grads = grad_fn(*data); optimizer(grads); return loss', and call ms.jit(step), or use "
+            "nn.TrainOneStepCell(PipelineCell(net_with_loss, micro_size), optimizer)."
+        )
     # A stage without Cells would leave its devices idle without saying so.
     if len(stages) != config.pipeline_stages:
         raise SporaxRuntimeError(

@@ -25,7 +25,7 @@ from sporax.lowering.marks.host_transfer import on_host_of
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
 from sporax.runtime import world
 from sporax.runtime.devices.global_view import sharding_of
-from sporax.runtime.pipeline.stage_transfer import Line, Transfer, is_here, without_shards
+from sporax.runtime.pipeline.stage_transfer import DeviceTransfer, Line, is_here, without_shards
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.session import SESSION
 
@@ -47,7 +47,7 @@ def storage_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
     tensor = next(tensor for tensor, number in chunk.chunk.arguments.items() if number == position)
     inputs = chunk.chunk.step.graph.inputs
     place = next(place for entry, place in zip(inputs, chunk.plan.inputs, strict=True) if entry.tensor == tensor)
-    return kept_at(planned, position, sharding_of(place, chunk.plan.mesh))
+    return stored_sharding(planned, position, sharding_of(place, chunk.plan.mesh))
 
 
 def home_of(planned: PlannedPipeline, position: int) -> int | None:
@@ -58,7 +58,7 @@ def home_of(planned: PlannedPipeline, position: int) -> int | None:
     return next((reader for reader in readers if position in chunks[reader].updates), readers[0] if readers else None)
 
 
-def kept_at(planned: PlannedPipeline, position: int, sharding: NamedSharding) -> NamedSharding:
+def stored_sharding(planned: PlannedPipeline, position: int, sharding: NamedSharding) -> NamedSharding:
     """Where a copy of an argument is between steps, on the devices of `sharding` or on their hosts."""
     there: NamedSharding = on_host_of(sharding) if position in planned.on_host else sharding
     return there
@@ -93,7 +93,7 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
     return fed
 
 
-class Broadcast:
+class ProcessBroadcast:
     """Tells all processes what some of them have made.
 
     Args:
@@ -103,12 +103,12 @@ class Broadcast:
 
     def __init__(self, makers: Mapping[Any, tuple[NamedSharding, Any]], line: Line) -> None:
         self.line = line
-        self.transfers: dict[Any, tuple[Transfer, bool]] = {}
+        self.transfers: dict[Any, tuple[DeviceTransfer, bool]] = {}
         # Sorted: all processes must exchange in the same order.
         for key, (sharding, spec) in sorted(makers.items()):
             others = _receivers(sharding)
             if others is not None:
-                self.transfers[key] = Transfer(spec, sharding, others, line), is_here(sharding)
+                self.transfers[key] = DeviceTransfer(spec, sharding, others, line), is_here(sharding)
 
     def __call__(self, arrays: Mapping[Any, jax.Array]) -> dict[Any, jax.Array]:
         """What the other processes have made, by key.
@@ -166,32 +166,28 @@ class ManyProcesses:
         inputs = graph.inputs[len(planned.micro.step.constants) :]
         specs = [graph.tensors[entry.tensor] for entry in inputs]
         self.shapes = [tuple(spec.shape) for spec in specs]
-        storages = {position: storage for position in updated if (storage := storage_of(planned, position)) is not None}
+        variables = {
+            position: (storage, specs[position])
+            for position in updated
+            if (storage := storage_of(planned, position)) is not None
+        }
         # Small state lives everywhere; large arrays live with the stage that updates them.
-        announced = {position for position in storages if is_broadcast(planned, position)}
-        self.elsewhere = {
-            position: without_shards(specs[position], storage)
-            for position, storage in storages.items()
-            if position not in announced and not is_here(storage)
-        }
+        announced, remaining = _divided(variables, lambda position: is_broadcast(planned, position))
+        self.elsewhere = {position: without_shards(spec, storage) for position, (storage, spec) in remaining.items()}
         # A loss is needed by every process's callbacks; large results stay where they are unless the user asks.
-        announced_results = {
-            position for position, (_, spec) in results.items() if not spec.shape or config.pipeline_result_broadcast
-        }
-        self.dummies = {
-            position: spec
-            for position, (storage, spec) in results.items()
-            if position not in announced_results and not is_here(storage)
-        }
-        self.broadcast = Broadcast(
+        announced_results, remaining = _divided(
+            results, lambda position: not results[position][1].shape or config.pipeline_result_broadcast
+        )
+        self.dummies = {position: spec for position, (_, spec) in remaining.items()}
+        self.broadcast = ProcessBroadcast(
             {
-                **{("result", position): results[position] for position in announced_results},
-                **{("variable", position): (storages[position], specs[position]) for position in announced},
+                **{("result", position): result for position, result in announced_results.items()},
+                **{("variable", position): variable for position, variable in announced.items()},
             },
             line,
         )
 
-    def given(
+    def collected(
         self, updated: dict[int, jax.Array], results: dict[int, jax.Array]
     ) -> tuple[dict[int, jax.Array], dict[int, jax.Array]]:
         """The updated variables and the results as this process has them at the end of a step."""
@@ -202,6 +198,15 @@ class ManyProcesses:
         updated = {**self.elsewhere, **updated, **_of_kind("variable", values)}
         zeros = {position: jnp.zeros(spec.shape, spec.dtype) for position, spec in self.dummies.items()}
         return updated, {**zeros, **results, **_of_kind("result", values)}
+
+
+def _divided(
+    arrays: Mapping[int, tuple[NamedSharding, Any]], is_announced: Callable[[int], bool]
+) -> tuple[dict[int, tuple[NamedSharding, Any]], dict[int, tuple[NamedSharding, Any]]]:
+    """Arrays that every process gets, and of the others those that this process has no part of."""
+    announced = {position: array for position, array in arrays.items() if is_announced(position)}
+    remaining = {position: array for position, array in arrays.items() if position not in announced}
+    return announced, {position: array for position, array in remaining.items() if not is_here(array[0])}
 
 
 def _of_kind(kind: str, values: Mapping[Any, jax.Array]) -> dict[int, jax.Array]:
@@ -215,7 +220,7 @@ def together(name: str, step: Callable[[], Any]) -> Any:
         SporaxRuntimeError: another rank is lost.
     """
     # Joint programs before this step are ordered by a number that programs of stages do not take.
-    joint_arrays.finish()
+    SESSION.turn.finish()
     watchdog = SESSION.watchdog
     if watchdog is None:
         return step()

@@ -12,7 +12,7 @@ what crosses processes in the order of the list (`sporax.runtime.pipeline.stage_
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,18 +26,18 @@ from sporax.lowering.marks.host_transfer import KIND
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
 from sporax.planner.pipeline.linear_order import linear_order
-from sporax.report.pictures.pipeline_timeline import Times
+from sporax.report.render.pipeline_timeline import Times
 from sporax.runtime.devices.global_view import jax_mesh, sharding_of
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.movers import ByDevices, InLine, Mover, Once
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.stage_memory import MemoryWatch
 from sporax.runtime.pipeline.stage_program import compile_program
-from sporax.runtime.pipeline.stage_transfer import Line, Transfer, is_here
+from sporax.runtime.pipeline.stage_transfer import DeviceTransfer, Line, is_here
 from sporax.runtime.process.step_verification import Steps
 from sporax.runtime.ranks import joint_arrays
 
-Given = tuple[dict[int, jax.Array], dict[int, jax.Array]]
+StepResults = tuple[dict[int, jax.Array], dict[int, jax.Array]]
 """Updated variables by position of the argument, and other results by position among the outputs."""
 
 Key = tuple[Any, ...]
@@ -45,7 +45,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)
-class Instruction:
+class StageInstruction:
     """One thing to do.
 
     Attributes:
@@ -81,7 +81,7 @@ class CompiledPipeline:
         instructions: what to do, in order.
         num_values: how many values there are.
         variables: for every chunk's copy of a variable: number of the value, position of the argument, sharding.
-        parts: of arguments cut into micro batches: numbers of the values by micro batch, position, shape, sharding.
+        parts: of arguments divided into micro batches: numbers of the values by micro batch, position, shape, sharding.
         results: where the results of the step are, by position among the outputs.
         updated: where the new values of variables are, by position of the argument.
         copied: copies of variables that are still read when the variable itself is overwritten.
@@ -94,7 +94,7 @@ class CompiledPipeline:
     """
 
     planned: PlannedPipeline
-    instructions: list[Instruction]
+    instructions: list[StageInstruction]
     num_values: int
     variables: list[tuple[int, int, Any]]
     parts: list[tuple[tuple[int, ...], int, tuple[int, ...], Any]]
@@ -109,18 +109,18 @@ class CompiledPipeline:
     times: Times = field(default_factory=dict)
     peaks: dict[int, int] = field(default_factory=dict)
 
-    def __call__(self, arguments: Sequence[jax.Array]) -> Given:
+    def __call__(self, arguments: Sequence[jax.Array]) -> StepResults:
         """Run one step; gives updated variables by position and other results by position.
 
         Args:
             arguments: of the whole step: variables, then data.
         """
         if processes.several():
-            given: Given = processes.together("a pipeline step", lambda: self._run(arguments))
-            return given
+            results: StepResults = processes.together("a pipeline step", lambda: self._run(arguments))
+            return results
         return self._run(arguments)
 
-    def _run(self, arguments: Sequence[jax.Array]) -> Given:
+    def _run(self, arguments: Sequence[jax.Array]) -> StepResults:
         self.steps.begin()
         for mover in self.once:
             mover.begin(arguments)
@@ -130,7 +130,7 @@ class CompiledPipeline:
         else:
             for instruction in self.instructions:
                 instruction.execute(values)
-        return self._given(values)
+        return self._collected(values)
 
     def _timed(self, values: list[Any]) -> Times:
         """Run, waiting for the end of every task: tasks do not overlap, so each one's own time is measured."""
@@ -159,7 +159,7 @@ class CompiledPipeline:
                 array = self._placed(array, position, sharding)
             # Not `jnp.copy`, which would bring what is on the host to the device.
             values[number] = jax.device_put(array, sharding, may_alias=False) if number in self.copied else array
-        self._cut(values, arguments)
+        self._divide(values, arguments)
         return values
 
     def _placed(self, array: jax.Array, position: int, sharding: NamedSharding) -> jax.Array:
@@ -180,23 +180,23 @@ class CompiledPipeline:
             resharded: jax.Array = jax.block_until_ready(jax.device_put(array, sharding))
             return resharded
         # Between stages of different processes JAX cannot move an array: it is gathered first.
-        return joint_arrays.place(joint_arrays.whole(array).addressable_data(0), sharding)
+        return joint_arrays.place(joint_arrays.replicated(array).addressable_data(0), sharding)
 
-    def _given(self, values: list[Any]) -> Given:
+    def _collected(self, values: list[Any]) -> StepResults:
         updated = {position: values[number] for position, number in self.updated.items()}
         results = {position: values[number] for position, number in self.results.items()}
-        return (updated, results) if self.many is None else self.many.given(updated, results)
+        return (updated, results) if self.many is None else self.many.collected(updated, results)
 
-    def _cut(self, values: list[Any], arguments: Sequence[jax.Array]) -> None:
-        """Cut arguments into micro batches, on the host, and bring each part where it is read."""
+    def _divide(self, values: list[Any], arguments: Sequence[jax.Array]) -> None:
+        """Divide arguments into micro batches, on the host, and bring each part where it is read."""
         hosts: dict[int, np.ndarray[Any, Any]] = {}
         for numbers, position, shape, sharding in self.parts:
             if position not in hosts:
                 # On the host, since slices of a device array would be one program and one copy for each part and stage.
                 hosts[position] = np.asarray(arguments[position])
-            whole = hosts[position]
+            array = hosts[position]
             # A micro batch is a block of consecutive rows, as in MindSpore's MicroBatch slices.
-            rows = whole.reshape((len(numbers), -1, *shape[1:]) if shape else (len(numbers),))
+            rows = array.reshape((len(numbers), -1, *shape[1:]) if shape else (len(numbers),))
             if self.many is None or sharding.is_fully_addressable:
                 # One call for all parts, since every `device_put` costs tens of microseconds.
                 placed = jax.device_put(list(rows.reshape((len(numbers), *shape))), sharding)
@@ -225,7 +225,7 @@ class _Compiler:
         self.meshes = [jax_mesh(chunk.plan.mesh) for chunk in planned.chunks]
         self.drivers = [{device.process_index for device in mesh.devices.flat} for mesh in self.meshes]
         self.numbers: dict[Key, int] = {}
-        self.instructions: list[Instruction] = []
+        self.instructions: list[StageInstruction] = []
         self.executables: dict[str, Any] = {}
         self.transfers: dict[Key, Any] = {}
         self.num_micro = planned.micro.num_micro
@@ -289,7 +289,7 @@ class _Compiler:
                 executable = InLine(executable, self.line)
             self.executables[program.name] = executable
         self.instructions.append(
-            Instruction(
+            StageInstruction(
                 self.executables.get(program.name, _of_others),
                 tuple(self._number(chunk, slot, micro) for slot, _ in program.inputs),
                 tuple(self._number(chunk, slot, micro, new=True) for slot, _ in program.outputs),
@@ -320,7 +320,7 @@ class _Compiler:
                 # What is sent is no partial sum any more.
                 origin = sharding_of(place.complete(), program.plan.mesh)
                 self.instructions.append(
-                    Instruction(
+                    StageInstruction(
                         self._mover(spec, origin, sharding),
                         (self._number(chunk, slot, micro),),
                         (self._number(reader, arrives, micro),),
@@ -335,7 +335,7 @@ class _Compiler:
         # Transfers of equal arrays between the same stages share one compiled program.
         if key not in self.transfers:
             first, last = (NamedSharding(sharding.mesh, sharding.spec) for sharding in (source, target))
-            transfer: Any = Transfer(spec, first, last, self.line)
+            transfer: Any = DeviceTransfer(spec, first, last, self.line)
             if not transfer.concerns_me:
                 transfer = _of_others
             elif KIND in (source.memory_kind, target.memory_kind):
@@ -344,39 +344,31 @@ class _Compiler:
         return self.transfers[key]
 
     def _finished(self) -> CompiledPipeline:
-        variables = self._variables()
-        cut = self._parts()
-        kinds = {
-            kind: {key: value for key, value in self.numbers.items() if key[1] == kind}
-            for kind in ("updated", "result")
-        }
-        updated = {number: value for (_, _, number, _), value in kinds["updated"].items()}
-        results = {number: value for (_, _, number, _), value in kinds["result"].items()}
+        variables, divided = self._variables(), self._parts()
+        updated, results = self._made("updated"), self._made("result")
         # What a step starts with; all else must be made by an instruction before it is read.
-        there = {value for value, *_ in variables} | {value for values, *_ in cut for value in values}
+        there = {value for value, *_ in variables} | {value for values, *_ in divided for value in values}
         many = None
         if self.line is not None:
             variables, arriving = self._from_storage(variables, set(updated))
             # First of all: every process does it at the same place of the order, whatever its stage.
             self.instructions[:0] = arriving
             there |= {value for value, *_ in variables}
-            makers = {key[2]: key[0] for kind in kinds.values() for key in kind if key[1] == "result"}
-            many = ManyProcesses(self.planned, self.config, self.line, set(updated), self._results(makers))
+            many = ManyProcesses(self.planned, self.config, self.line, set(updated), self._results(set(results)))
         self._check(there)
         if many is not None:
             # Checked before instructions of other processes are dropped: the check needs the whole step.
             self.instructions = [instruction for instruction in self.instructions if instruction.run is not _of_others]
             variables = [variable for variable in variables if is_here(variable[2])]
-            cut = [part for part in cut if is_here(part[3])]
-            updated = {key[2]: value for key, value in kinds["updated"].items() if self._is_here(key[0])}
-            results = {key[2]: value for key, value in kinds["result"].items() if self._is_here(key[0])}
+            divided = [part for part in divided if is_here(part[3])]
+            updated, results = self._made("updated", here=True), self._made("result", here=True)
         _free(self.instructions, {*results.values(), *updated.values()})
         return CompiledPipeline(
             self.planned,
             self.instructions,
             len(self.numbers),
             variables,
-            cut,
+            divided,
             results,
             updated,
             self._copied(variables),
@@ -386,24 +378,32 @@ class _Compiler:
             steps=self.steps,
         )
 
+    def _made(self, kind: str, here: bool = False) -> dict[int, int]:
+        """Values of the step's results, or of the variables that it updates, by position; with `here` of this process alone."""
+        return {
+            number: value
+            for (chunk, of, number, _), value in self.numbers.items()
+            if of == kind and (not here or self._is_here(chunk))
+        }
+
     def _copied(self, variables: list[tuple[int, int, Any]]) -> frozenset[int]:
         """Copies that the update of a chunk reads of a variable that another chunk of the same devices updates."""
-        places = {value: sharding for value, _, sharding in variables}
+        shardings = {value: sharding for value, _, sharding in variables}
         # The chunk that updates a variable owns its buffer, which it donates.
         owners = {position: chunk for chunk, kind, position, _ in self.numbers if kind == "updated"}
         copies = set()
         for (chunk, kind, position, _), value in self.numbers.items():
             owner = owners.get(position, chunk)
-            if kind != "variable" or owner == chunk or value not in places:
+            if kind != "variable" or owner == chunk or value not in shardings:
                 continue
             own = self.numbers.get((owner, "variable", position, -1), -1)
             reads = (slot for program in self._programs(chunk).updates for slot, _ in program.inputs)
-            # Same devices and same cut: the update would overwrite the buffer that this chunk still reads.
-            if places.get(own) == places[value] and Slot("variable", position) in reads:
+            # Same devices and same sharding: the update would overwrite the buffer that this chunk still reads.
+            if shardings.get(own) == shardings[value] and Slot("variable", position) in reads:
                 copies.add(value)
         return frozenset(copies)
 
-    def _places(self, chunk: int) -> dict[int, NamedSharding]:
+    def _shardings(self, chunk: int) -> dict[int, NamedSharding]:
         """The shardings of a chunk's inputs, by tensor."""
         planned = self.planned.chunks[chunk]
         inputs = planned.chunk.step.graph.inputs
@@ -414,18 +414,20 @@ class _Compiler:
 
     def _variables(self) -> list[tuple[int, int, Any]]:
         """Every chunk's copy of a variable: value, position of the argument, sharding."""
-        places = [self._places(chunk) for chunk in range(len(self.planned.chunks))]
+        shardings = [self._shardings(chunk) for chunk in range(len(self.planned.chunks))]
         copies: list[tuple[int, int, Any]] = []
         for (chunk, kind, number, _), value in self.numbers.items():
             if kind == "variable":
                 arguments = self.planned.chunks[chunk].chunk.arguments
                 tensor = next(tensor for tensor, position in arguments.items() if position == number)
-                copies.append((value, number, processes.kept_at(self.planned, number, places[chunk][tensor])))
+                copies.append(
+                    (value, number, processes.stored_sharding(self.planned, number, shardings[chunk][tensor]))
+                )
         return copies
 
     def _parts(self) -> list[tuple[tuple[int, ...], int, tuple[int, ...], Any]]:
-        """Every chunk's copy of an argument that is cut into micro batches: values, position, shape of a part, sharding."""
-        places = [self._places(chunk) for chunk in range(len(self.planned.chunks))]
+        """Every chunk's copy of an argument that is divided into micro batches: values, position, shape of a part, sharding."""
+        shardings = [self._shardings(chunk) for chunk in range(len(self.planned.chunks))]
         parts: dict[tuple[int, int], dict[int, int]] = {}
         for (chunk, kind, number, micro), value in self.numbers.items():
             if kind == "micro":
@@ -435,19 +437,19 @@ class _Compiler:
             graph = self.planned.chunks[chunk].chunk
             shape, position = graph.step.graph.tensors[tensor].shape, graph.micro_inputs[tensor]
             numbers = tuple(values[micro] for micro in range(self.num_micro))
-            copies.append((numbers, position, shape, places[chunk][tensor]))
+            copies.append((numbers, position, shape, shardings[chunk][tensor]))
         return copies
 
     def _from_storage(
         self, variables: list[tuple[int, int, Any]], updated: set[int]
-    ) -> tuple[list[tuple[int, int, Any]], list[Instruction]]:
+    ) -> tuple[list[tuple[int, int, Any]], list[StageInstruction]]:
         """Copies of variables that other processes may hold come from where they are stored, at the beginning of a step.
 
         Gives the copies that need no transfer, and what brings the others. One that no step updates is brought once.
         """
         assert self.line is not None
         ready: list[tuple[int, int, Any]] = []
-        arriving: list[Instruction] = []
+        arriving: list[StageInstruction] = []
         for value, position, sharding in variables:
             storage = processes.storage_of(self.planned, position)
             everywhere = processes.is_broadcast(self.planned, position) or processes.is_data(self.planned, position)
@@ -462,14 +464,14 @@ class _Compiler:
             # Frozen weights do not change between steps.
             if position not in updated and mover is not _of_others:
                 mover = Once(mover, position)
-            arriving.append(Instruction(mover, (self.numbers[key],), (value,), label=("storage", position)))
+            arriving.append(StageInstruction(mover, (self.numbers[key],), (value,), label=("storage", position)))
         return ready, arriving
 
     def _argument(self, position: int) -> Any:
         graph = self.planned.micro.step.graph
         return graph.tensors[graph.inputs[len(self.planned.micro.step.constants) + position].tensor]
 
-    def _results(self, makers: Mapping[int, int]) -> dict[int, tuple[NamedSharding, Any]]:
+    def _results(self, positions: set[int]) -> dict[int, tuple[NamedSharding, Any]]:
         """The shardings of the step's results, and their shapes and dtypes."""
         graph = self.planned.micro.step.graph
         specs: dict[int, tuple[NamedSharding, Any]] = {}
@@ -477,7 +479,7 @@ class _Compiler:
             programs = chunk.programs
             for program in (programs.prepare, programs.forward, programs.backward, programs.weights, *programs.updates):
                 for slot, place in program.outputs:
-                    if slot.kind == "result" and slot.number in makers:
+                    if slot.kind == "result" and slot.number in positions:
                         spec = graph.tensors[graph.outputs[slot.number]]
                         specs[slot.number] = (sharding_of(place.complete(), program.plan.mesh), spec)
         return specs
@@ -498,7 +500,7 @@ def _of_others(*_: Any) -> Sequence[Any]:
     raise AssertionError("an instruction of other processes was kept")
 
 
-def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
+def _free(instructions: Sequence[StageInstruction], needed: set[int]) -> None:
     """Let every instruction forget the values that it is the last to read or that are never read."""
     last: dict[int, int] = {}
     for position, instruction in enumerate(instructions):
@@ -507,7 +509,7 @@ def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
     # Worked out once per compilation, so that a step pays no reference counting of its own.
     frees: list[list[int]] = [[] for _ in instructions]
     for number, position in last.items():
-        if number not in kept:
+        if number not in needed:
             frees[position].append(number)
     for instruction, numbers in zip(instructions, frees, strict=True):
         instruction.frees = tuple(numbers)

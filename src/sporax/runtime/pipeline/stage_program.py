@@ -38,7 +38,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
     # A backend without a host memory space has the same sharding for both; nothing moves there.
     on_host = program.on_host if has_host_memory() else frozenset()
 
-    def kept_at(slot: Slot, place: Placement) -> NamedSharding:
+    def sharding_at(slot: Slot, place: Placement) -> NamedSharding:
         sharding = sharding_of(place.complete(), mesh)
         there: NamedSharding = on_host_of(sharding) if slot in on_host else sharding
         return there
@@ -59,7 +59,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
         mapped,
         donate_argnums=donated,
         # Said again, so that arrays have these very shardings: what comes back in a form of XLA's is brought here once more.
-        out_shardings=list(itertools.starmap(kept_at, program.outputs)),
+        out_shardings=list(itertools.starmap(sharding_at, program.outputs)),
         compiler_options=merged_options(fusion_options(program.plan), options),
     )
     # Constants are part of the program and no arguments.
@@ -67,7 +67,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
     numbers = [slot.number for slot, _ in program.inputs[: program.num_sums]]
     numbers += [entry.tensor for entry in program.step.graph.inputs[first:]]
     shapes = [
-        jax.ShapeDtypeStruct(tensors[number].shape, tensors[number].dtype, sharding=kept_at(slot, place))
+        jax.ShapeDtypeStruct(tensors[number].shape, tensors[number].dtype, sharding=sharding_at(slot, place))
         for number, (slot, place) in zip(numbers, program.inputs, strict=True)
     ]
     return jitted, shapes

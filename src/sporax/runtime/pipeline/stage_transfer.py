@@ -1,6 +1,6 @@
 """Brings an array from the devices of one stage to those of another, which other processes may drive.
 
-Problem: the two stages may cut the array differently, and no process sees all of it. Method: every target device lists the
+Problem: the two stages may shard the array differently, and no process sees all of it. Method: every target device lists the
 blocks that it lacks, each with one source device that has it. Blocks inside one process are copied. Blocks between two
 processes go in rounds: a round is one program over the devices of just these two processes, in which every device sends or
 receives at most one block (a collective permute). All processes work out the same rounds in the same order.
@@ -28,7 +28,7 @@ _AXIS = "device"
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class BlockMessage:
     """A block that one device needs from another."""
 
     source: Any
@@ -66,11 +66,11 @@ class Line:
         jax.block_until_ready([array for array in self.last if not array.is_deleted()])
 
 
-Round = tuple[Message, ...]
+Round = tuple[BlockMessage, ...]
 """Messages between the same two processes, of one shape; a device takes part in one of them at most."""
 
 
-def messages(shape: tuple[int, ...], source: NamedSharding, target: NamedSharding) -> list[Message]:
+def messages(shape: tuple[int, ...], source: NamedSharding, target: NamedSharding) -> list[BlockMessage]:
     """The blocks that the target devices need, each from the nearest device that has it: itself, the same process, then
     the device of the same place in its stage."""
     has, needs = _boxes(shape, source), _boxes(shape, target)
@@ -87,13 +87,13 @@ def messages(shape: tuple[int, ...], source: NamedSharding, target: NamedShardin
                 continue
             # One holder of equal blocks is enough; the nearest costs no transfer or the shortest one.
             _, nearest = min(having, key=lambda holder: _distance(holder, (place, device)))
-            blocks.append(Message(nearest, device, common))
+            blocks.append(BlockMessage(nearest, device, common))
     return blocks
 
 
-def rounds(remote: Sequence[Message]) -> list[Round]:
+def rounds(remote: Sequence[BlockMessage]) -> list[Round]:
     """Messages between processes as rounds, in an order that depends on nothing but the messages."""
-    groups: dict[tuple[Any, ...], list[list[Message]]] = {}
+    groups: dict[tuple[Any, ...], list[list[BlockMessage]]] = {}
     for message in remote:
         # One program serves all messages of a round, so they have one shape.
         key = (message.source.process_index, message.target.process_index, message.shape)
@@ -108,7 +108,7 @@ def rounds(remote: Sequence[Message]) -> list[Round]:
     return [tuple(open_round) for key in sorted(groups) for open_round in groups[key]]
 
 
-class Transfer:
+class DeviceTransfer:
     """Brings arrays of one shape from one sharding to another.
 
     Args:
@@ -169,7 +169,7 @@ class Transfer:
             return (parts[0],)
         return (jax.make_array_from_single_device_arrays(self.shape, self.target, parts, dtype=self.dtype),)
 
-    def _block(self, shards: dict[Any, jax.Array], message: Message) -> jax.Array:
+    def _block(self, shards: dict[Any, jax.Array], message: BlockMessage) -> jax.Array:
         """The part of a source device's shard that a message carries."""
         origin, shard = self.origins[message.source], shards[message.source]
         if origin == message.box:
@@ -180,15 +180,15 @@ class Transfer:
 
     def _assembled(self, device: Any, blocks: list[tuple[Box, jax.Array]]) -> jax.Array:
         needed = self.needs[device]
-        # The usual case, equal cuts on both sides: the block is the shard.
+        # The usual case, equal slices on both sides: the block is the shard.
         if blocks[0][0] == needed:
             return blocks[0][1]
         starts = tuple(
             tuple(start - first for (start, _), (first, _) in zip(box, needed, strict=True)) for box, _ in blocks
         )
         shape = tuple(end - start for start, end in needed)
-        whole: jax.Array = _put_together(tuple(block for _, block in blocks), starts, shape)
-        return whole
+        joined: jax.Array = _put_together(tuple(block for _, block in blocks), starts, shape)
+        return joined
 
 
 def without_shards(array: Any, sharding: NamedSharding) -> jax.Array:
@@ -269,27 +269,27 @@ def _program(round_: Round, dtype: Any) -> tuple[Any, NamedSharding]:
     return step_verification.compiled(jitted, "transfer between stages", [shape]), everywhere
 
 
-def _zeros(message: Message, dtype: Any) -> jax.Array:
+def _zeros(message: BlockMessage, dtype: Any) -> jax.Array:
     """What a device that receives gives into a round."""
     zeros: jax.Array = jax.device_put(np.zeros(message.shape, dtype), message.target)
     # A numpy array goes to the device without compiling a program for its shape.
     return zeros
 
 
-def _cut_out(shard: jax.Array, starts: tuple[int, ...], shape: tuple[int, ...]) -> jax.Array:
+def _sliced(shard: jax.Array, starts: tuple[int, ...], shape: tuple[int, ...]) -> jax.Array:
     ends = tuple(start + size for start, size in zip(starts, shape, strict=True))
     return lax.slice(shard, starts, ends)
 
 
 # Positions are static: XLA reads a static slice in place, and there are few different ones.
-_slice = jax.jit(_cut_out, static_argnums=(1, 2))
+_slice = jax.jit(_sliced, static_argnums=(1, 2))
 
 
 def _join(blocks: tuple[jax.Array, ...], starts: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> jax.Array:
-    whole = jnp.zeros(shape, blocks[0].dtype)
+    joined = jnp.zeros(shape, blocks[0].dtype)
     for block, start in zip(blocks, starts, strict=True):
-        whole = lax.dynamic_update_slice(whole, block, start)
-    return whole
+        joined = lax.dynamic_update_slice(joined, block, start)
+    return joined
 
 
 _put_together = jax.jit(_join, static_argnums=(1, 2))

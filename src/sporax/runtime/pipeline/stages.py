@@ -9,8 +9,6 @@ Reference: Narayanan et al., PipeDream, 2019, where stages are chosen in the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
@@ -19,7 +17,7 @@ from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.placement import prime_mesh
 from sporax.lowering.pipeline.assign import StageOf
 from sporax.lowering.pipeline.flat import MicroStep, Phase
-from sporax.planner.auto import price_list
+from sporax.planner import cost_model
 from sporax.planner.pipeline.degrees import search_numbers
 from sporax.planner.pipeline.partition import Block, partition
 from sporax.planner.rules import rule_for
@@ -33,10 +31,10 @@ def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwarePro
     """The stage of every operator, by the Cell that it stands in, and why.
 
     A Cell that the forward pass enters is one block of the chain. Its time is that of its operators, forward and backward,
-    by the cost model, on the devices of one stage; stages that are sharded alike inside keep these proportions.
+    by the cost model, on the devices of one stage; stages with equal sharding inside keep these proportions.
 
     Raises:
-        SporaxRuntimeError: the network has too few Cells, or no cut fits the memory.
+        SporaxRuntimeError: the network has too few Cells, or no division into stages fits the memory.
     """
     config = settings.parallel
     chain = _Chain(micro)
@@ -114,14 +112,12 @@ class _Chain:
 
 def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: HardwareProfile) -> list[Block]:
     graph = micro.step.graph
-    # On one device: stages that are sharded alike inside keep the proportions between Cells.
+    # On one device: stages with equal sharding inside keep the proportions between Cells.
     mesh = prime_mesh(DeviceMatrix((1,)))
-    model = price_list(settings, mesh, profile)
+    model = cost_model(settings, mesh, profile)
     count = len(chain.names)
-    seconds, state, kept = ([0.0] * count for _ in range(3))
-    weights = {entry.tensor for entry in graph.inputs if entry.role is Role.PARAMETER}
-    makers: dict[int, int] = {}
-    last: dict[int, int] = {}
+    seconds = [0.0] * count
+    memory = _BlockMemory(graph, count)
     # Backward operators before the first mark belong to the loss, which is in the last block.
     number = count - 1
     for operator, phase in zip(graph.operators, micro.phases, strict=True):
@@ -133,29 +129,41 @@ def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: Ha
             # Every factor is whole, since there is one device.
             rule = rule_for(operator.operation)
             seconds[number] += model.seconds(operator.operation, rule, ((),) * len(rule.factors), mesh)
+        memory.visit(operator, number, phase is Phase.FORWARD)
+    columns = (seconds, memory.crossing(), memory.state, memory.saved)
+    return [Block(name, *values) for name, *values in zip(chain.names, *columns, strict=True)]
+
+
+class _BlockMemory:
+    """Bytes of the blocks' state and of what they save for the backward pass, and who reads which block's results."""
+
+    def __init__(self, graph: OperatorGraph, count: int) -> None:
+        self.graph = graph
+        self.state, self.saved = [0.0] * count, [0.0] * count
+        self.weights = {entry.tensor for entry in graph.inputs if entry.role is Role.PARAMETER}
+        self.makers: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+
+    def visit(self, operator: Operator, block: int, is_forward: bool) -> None:
+        """Count what an operator of a block reads and makes."""
         for tensor in operator.operands:
-            if tensor in weights:
+            if tensor in self.weights:
                 # A weight that several blocks read is stored with the first of them.
-                weights.discard(tensor)
-                state[number] += _STATES_PER_WEIGHT * graph.tensors[tensor].num_bytes
-            if phase is Phase.FORWARD and tensor in makers:
-                last[tensor] = max(last.get(tensor, 0), number)
-            elif tensor in makers:
-                kept[makers[tensor]] += graph.tensors[tensor].num_bytes
-        if phase is Phase.FORWARD:
-            makers.update(dict.fromkeys(operator.results, number))
-    crossing = _crossing_bytes(graph, makers, last, count)
-    return [Block(name, *values) for name, *values in zip(chain.names, seconds, crossing, state, kept, strict=True)]
+                self.weights.discard(tensor)
+                self.state[block] += _STATES_PER_WEIGHT * self.graph.tensors[tensor].num_bytes
+            if is_forward and tensor in self.makers:
+                self.last[tensor] = max(self.last.get(tensor, 0), block)
+            elif tensor in self.makers:
+                self.saved[self.makers[tensor]] += self.graph.tensors[tensor].num_bytes
+        if is_forward:
+            self.makers.update(dict.fromkeys(operator.results, block))
 
-
-def _crossing_bytes(
-    graph: OperatorGraph, makers: Mapping[int, int], last: Mapping[int, int], count: int
-) -> Sequence[float]:
-    """For every block the bytes that a cut behind it would send."""
-    sent = [0.0] * count
-    for tensor, reader in last.items():
-        if tensor != LITERAL:
-            # A tensor that is read several blocks later passes every division in between.
-            for number in range(makers[tensor], reader):
-                sent[number] += graph.tensors[tensor].num_bytes
-    return sent
+    def crossing(self) -> list[float]:
+        """For every block the bytes that a stage ending with it would send."""
+        sent = [0.0] * len(self.state)
+        for tensor, reader in self.last.items():
+            if tensor != LITERAL:
+                # A tensor that is read several blocks later passes every division in between.
+                for block in range(self.makers[tensor], reader):
+                    sent[block] += self.graph.tensors[tensor].num_bytes
+        return sent

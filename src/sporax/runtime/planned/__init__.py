@@ -1,1 +1,26 @@
-"""Steps that a plan shards: `step`, and `sporax.plan` for functions of JAX."""
+"""Steps that a plan shards: `step`, and `sporax.plan` for functions of JAX.
+
+Programs find here what they need of plans. Names are loaded when they are first used: most programs of one device are compiled
+without the planner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.runtime.planned.planning import plan_program
+    from sporax.runtime.planned.recompute_auto import chooser_for_one_device, peak_of_one_device
+
+__all__ = ["chooser_for_one_device", "peak_of_one_device", "plan_program"]
+
+_HOMES = {
+    "chooser_for_one_device": "sporax.runtime.planned.recompute_auto",
+    "peak_of_one_device": "sporax.runtime.planned.recompute_auto",
+    "plan_program": "sporax.runtime.planned.planning",
+}
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -11,8 +11,8 @@ import os
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from typing import Any
 
 import jax
@@ -20,54 +20,106 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.base.progress import doing, shown
+from sporax.base.progress import activity, reported
 from sporax.base.units import parse_bytes
-from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, SEMI_AUTO, SYMBOLIC
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, SEMI_AUTO, PlanSettings
+from sporax.ir.config.search_names import full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.hardware import load_profile
-from sporax.ir.layout import Layout
+from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
-from sporax.lowering.ingest.ingest import Ingested, ingest
+from sporax.lowering.ingest.ingest import Ingested
+from sporax.planner import PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
-from sporax.planner.cost.link_rates import link_costs
-from sporax.planner.cost.model import Roofline
+from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search import SearchOptions, SearchResult, search
+from sporax.report.console import show_plan
 from sporax.report.plan_warnings import plan_warnings
 from sporax.report.questions import Answers
 from sporax.runtime import world
+from sporax.runtime.devices.agreed_plan import agreed_plan
 from sporax.runtime.devices.device_program import device_program
-from sporax.runtime.devices.global_view import fitting_hardware, sharding_of
+from sporax.runtime.devices.global_view import axis_names, jax_mesh
+from sporax.runtime.planned.fixed_arguments import check_mapping, fixed_placements, leaves_of
+from sporax.runtime.planned.fixed_results import FixedResults
+from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
+from sporax.runtime.planned.nnx_objects import NnxObjects
+from sporax.runtime.planned.traced_function import traced
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.session import SESSION
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """How a function is called.
+
+    Attributes:
+        names: keywords of its last arguments.
+        donated: positions of arguments whose memory results may use.
+        is_wrapped: whether the function takes all by position.
+    """
+
+    names: tuple[str, ...] = ()
+    donated: tuple[int, ...] = ()
+    is_wrapped: bool = False
+
+    def wrapped(self) -> Called:
+        """For a function whose arguments are by position already."""
+        return replace(self, is_wrapped=True)
+
+    def by_position(self, fn: Callable[..., Any], count: int) -> Callable[..., Any]:
+        """The function of so many positional arguments."""
+        if not self.names or self.is_wrapped:
+            return fn
+        first = count - len(self.names)
+
+        @wraps(fn)
+        def call(*args: Any) -> Any:
+            return fn(*args[:first], **dict(zip(self.names, args[first:], strict=True)))
+
+        return call
+
+
 @dataclass(frozen=True, repr=False)
 class PlannedFunction(Answers):
-    """A function, and how to cut it over devices. Made by `plan`.
+    """A function, and its sharding over devices. Made by `plan`.
 
     Attributes:
         step: the traced function and its graph.
-        search: how the plan was found: predicted seconds, lower bound, time of the search.
-        model: what priced it.
-        options: the options of the search.
-        in_tree, out_tree: structures of the arguments (a tuple) and of the result.
+        result: the plan, and how it was found.
+        in_tree, out_tree: structures of the arguments (a tuple, those by keyword last) and of the result.
+        names: keywords of the last arguments.
+        donated: positions of arguments that `function` donates by default.
+        axes: the axes of `devices`, where they have names.
+        objects: the arguments that hold objects of flax.nnx.
     """
 
     step: Ingested
-    search: SearchResult
-    model: Roofline
-    options: SearchOptions
+    result: PlanResult
     in_tree: Any
     out_tree: Any
+    names: tuple[str, ...] = ()
+    donated: tuple[int, ...] = ()
+    axes: NamedAxes | None = None
+    objects: NnxObjects = field(default_factory=NnxObjects)
 
     @property
     def plan(self) -> Plan:
         """Where everything is."""
-        return self.search.plan
+        return self.result.plan
+
+    @property
+    def search(self) -> SearchResult | None:
+        """How the plan was found: predicted seconds, lower bound, time of the search."""
+        return self.result.search
+
+    @cached_property
+    def model(self) -> CostModel:
+        """The cost of operators and links."""
+        return self.result.model
 
     @property
     def graph(self) -> OperatorGraph:
@@ -76,28 +128,39 @@ class PlannedFunction(Answers):
 
     @cached_property
     def predicted_seconds(self) -> float:
-        """Predicted time of one call of the compiled function: of its kernels, where the search priced operators."""
+        """Predicted time of one call of the compiled function: of its kernels, where the search had costs of operators."""
+        assert isinstance(self.model, Roofline)  # functions of plain JAX have no other
         return kernel_seconds(self.graph, self.plan, self.model)
 
     @cached_property
     def in_shardings(self) -> Any:
         """Where the arguments must be, as a tuple of their structure; `jax.device_put` brings them there.
 
-        Raises:
-            SporaxValueError: this process sees fewer devices than the plan is for.
+        On an `AbstractMesh` where this process sees fewer devices than the plan is for. In place of objects of flax.nnx they have
+        states, as ``nnx.state(model)`` makes them.
         """
-        return jax.tree.unflatten(self.in_tree, self._shardings(self._argument_places))
+        return jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements))
 
     @cached_property
     def out_shardings(self) -> Any:
-        """Where the results are, in their structure. Raises as `in_shardings`."""
-        return jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs))
+        """Where the results are, in their structure; on the mesh of `in_shardings`."""
+        shardings = jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs))
+        return shardings[-1] if self.objects else shardings
 
-    def function(self, donate: Sequence[int] = ()) -> Callable[..., Any]:
-        """The function of whole arrays, compiled for all devices at its first call.
+    @property
+    def mesh(self) -> Mesh | AbstractMesh:
+        """The mesh of the shardings, with the names of `devices`; parts of an axis that one uses alone are ``data.0``, …"""
+        return self._named.mesh
+
+    def show(self) -> None:
+        """Print the summary, in colours on a terminal."""
+        show_plan(self.summary())
+
+    def function(self, donate: Sequence[int] | None = None) -> Callable[..., Any]:
+        """The function of whole arrays, compiled for all devices at its first call. It updates objects of flax.nnx in place.
 
         Args:
-            donate: positions of arguments whose memory may be used for results.
+            donate: positions of arguments whose memory may be used for results; the ``donate_argnums`` of `plan` by default.
 
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
@@ -114,17 +177,50 @@ class PlannedFunction(Answers):
                 )
             return jax.tree.unflatten(self.out_tree, mapped(*leaves))
 
-        return jax.jit(
-            call, in_shardings=self.in_shardings, out_shardings=self.out_shardings, donate_argnums=tuple(donate)
+        jitted = jax.jit(
+            call,
+            in_shardings=self.in_shardings,
+            out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)),
+            donate_argnums=self.donated if donate is None else tuple(donate),
         )
+        updating = self._of_objects(jitted) if self.objects else jitted
+        return updating if not self.names else self._by_keyword(updating)
+
+    def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            return self.objects.updated(args, jitted(*self.objects.states(args)))
+
+        return call
+
+    def _by_keyword(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **keywords: Any) -> Any:
+            if set(keywords) != set(self.names):
+                raise SporaxTypeError(
+                    f"For 'plan', the function must be called with the keywords {list(self.names)}, but got {list(keywords)}."
+                )
+            return jitted(*args, *(keywords[name] for name in self.names))
+
+        return call
 
     @property
-    def _argument_places(self) -> tuple[Placement, ...]:
+    def _argument_placements(self) -> tuple[Placement, ...]:
         return self.plan.inputs[len(self.step.constants) :]
 
-    def _shardings(self, places: Sequence[Placement]) -> list[NamedSharding]:
-        self._check_devices()
-        return [sharding_of(place, self.plan.mesh) for place in places]
+    def _shardings(self, placements: Sequence[Placement]) -> list[NamedSharding]:
+        named = self._named
+        return [NamedSharding(named.mesh, named.spec(place)) for place in placements]
+
+    @cached_property
+    def _named(self) -> NamedMesh:
+        mesh = self.plan.mesh
+        is_here = mesh.num_devices <= jax.device_count()
+        if is_here:
+            self._check_devices()
+        if self.axes is not None:
+            return self.axes.refined(mesh, (*self._argument_placements, *self.plan.outputs))
+        names = axis_names(mesh)
+        own = jax_mesh(mesh) if is_here else AbstractMesh(mesh.shape, names)
+        return NamedMesh(own, tuple((name, (axis,)) for axis, name in enumerate(names)))
 
     def _check_devices(self) -> None:
         needed, there = self.plan.mesh.num_devices, jax.device_count()
@@ -141,33 +237,50 @@ class PlannedFunction(Answers):
 def plan(
     fn: Callable[..., Any],
     *args: Any,
-    devices: int | Sequence[jax.Device] | Mesh | AbstractMesh | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    devices: int | Mapping[str, int] | Sequence[jax.Device] | Mesh | AbstractMesh | None = None,
     hardware: str = "",
     mode: str = "dynamic",
-    fixed: Mapping[int, Any] | None = None,
+    fixed: Mapping[int | str, Any] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
     memory: int | str | None = None,
     carry: Mapping[int, int] | None = None,
+    donate_argnums: Sequence[int] = (),
     overlap: float | None = None,
     saved: str | None = None,
 ) -> PlannedFunction:
-    """Search for the fastest way to cut a JAX function over devices.
+    """Search for the fastest way to shard a JAX function over devices.
+
+    In a job of several processes all must call it, with equal arguments (process 0 searches), unless the plan is `saved`.
 
     Args:
         fn: any function of pytrees of arrays; a whole training step, too.
-        args: its arguments, or `jax.ShapeDtypeStruct` in place of their arrays: nothing is run.
-        devices: how many, which need not be there to plan; or which, as a list or a `jax.sharding.Mesh`, whose shape says in what
+        args: its arguments, or `jax.ShapeDtypeStruct` in place of their arrays: nothing is run. Objects of flax.nnx (models,
+            optimizers) are split into their states, which are carried, and the planned function updates them in place.
+        kwargs: its arguments by keyword, by name. The planned function takes them by keyword, too; in `in_shardings` they come
+            last, in this order.
+        devices: how many, which need not be there to plan, or how many along each axis,
+            ``{"data": 8, "model": 8}``; or which, as a list or a `jax.sharding.Mesh`, whose shape says in what
             numbers they are next to each other; all that JAX sees by default.
         hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on. The
             environment (``SPORAX_HARDWARE``, ``SPORAX_PLAN_MODE``, ``SPORAX_PLAN_MEMORY``) and flags of `sporax plan` win over
             this, `mode` and `memory`, as they do in training scripts.
         mode: ``"dynamic"`` (exact where it says so), ``"ilp"`` (the optimum, or the best found with a bound),
-            ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`), ``"repeated_blocks"`` (layers that look alike
-            are planned once, with a bound).
-        fixed: how arguments are sharded: position of the argument -> number of slices per dimension, for all its arrays (a
-            tuple) or in its structure; None leaves an array to the search.
+            ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`), ``"repeated_blocks"`` (isomorphic layers
+            are planned once, with a bound). MindSpore's long names do as well, and letters of any case.
+        fixed: how arguments are sharded: position of the argument, its keyword, or a path of the arguments
+            (``"[0]['up']"``, as summaries show it) -> number of slices per dimension (a tuple), or a `PartitionSpec` of the names
+            of `devices`, for all its arrays or in its structure; None leaves an array to the search.
+        in_shardings: the same for all positions, as `jax.jit` takes it: a sharding for all arguments, or a tuple with one, or a
+            structure of them, for each.
+        out_shardings: how results are sharded, as `jax.jit` takes it: a sharding for all results, or a structure of the results
+            or of their upper part; None leaves arrays to the search. A result that is carried fixes its argument.
         memory: limit of one device, in bytes or as ``"80GB"``.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
-            as updated parameters; both are then sharded alike.
+            as updated parameters; both then have the same sharding.
+        donate_argnums: arguments whose memory results may use, as for `jax.jit`. Each that is not in `carry` is carried by the
+            first result of equal structure, shapes and dtypes, if there is one.
         overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
             that hides behind computing and is not counted; 0 to 1. What the profile says by default.
         saved: a plan of this function, as ``planned.plan.to_json()`` wrote it. It is checked and taken: nothing is searched, and
@@ -180,8 +293,21 @@ def plan(
             that is not a plan of this function.
         SporaxRuntimeError: nothing fits the memory.
     """
-    with shown(speaks=jax.process_index() == 0), doing("planning a function"):
-        planned = _planned(fn, args, devices, hardware, mode, fixed or {}, memory, carry or {}, overlap, saved)
+    with reported(speaks=jax.process_index() == 0), activity("planning a function"):
+        fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
+        keywords = {} if kwargs is None else kwargs
+        check_mapping("kwargs", keywords, "{name: value}")
+        called = Called(tuple(keywords), tuple(donate_argnums))
+        args = (*args, *keywords.values())
+        objects = NnxObjects.of(args, called.names)
+        args, carry = objects.states(args), {} if carry is None else carry
+        if objects and callable(fn):
+            fn, carry, called = objects.pure(called.by_position(fn, len(args))), objects.carry(carry), called.wrapped()
+            out_shardings = None if out_shardings is None else (*[None] * len(carry), out_shardings)
+        planned = _planned(
+            fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings
+        )
+        planned = replace(planned, objects=objects)
     # Where plans are only shown, their heads say it.
     if not SESSION.plan_only and jax.process_index() == 0:
         for text in plan_warnings(planned.graph, planned.plan, planned.model):
@@ -196,11 +322,13 @@ def _planned(
     devices: Any,
     hardware: str,
     mode: str,
-    fixed: Mapping[int, Any],
+    fixed: Mapping[int | str, Any],
     memory: int | str | None,
     carry: Mapping[int, int],
     overlap: float | None,
     saved: str | None,
+    called: Called = Called(),
+    out_shardings: Any = None,
 ) -> PlannedFunction:
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
@@ -214,31 +342,90 @@ def _planned(
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
     if not isinstance(mode, str):
         raise SporaxTypeError(f"For 'plan', 'mode' must be a text, but got {reprlib.repr(mode)}.")
-    matrix = _matrix(devices)
+    matrix, axes = _matrix(devices), _axes(devices)
     limit = None if memory is None else parse_bytes(memory, "For 'plan', 'memory'")
+    hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     profile = profile if overlap is None else replace(profile, overlap=overlap)
-    step, in_tree, out_tree = _traced(fn, args, carry)
+    # A saved plan settles all three, so a second word on them would be ignored without notice.
+    _check_left_out({"devices": devices, "fixed": fixed or None, "memory": memory} if saved is not None else {})
+    mesh = prime_mesh(matrix) if saved is None else Plan.from_json(saved).mesh
+    wanted = FixedResults(out_shardings, mesh, axes)
+    step, in_tree, out_tree = traced(called.by_position(fn, len(args)), args, carry, called.donated, wanted.marked)
     scatters = world.has_reduce_scatter()
+    # A function without marks has nothing that settings of training scripts could decide.
+    parallel = ParallelConfig(
+        parallel_mode=ParallelMode.AUTO_PARALLEL,
+        search_mode=full_name(mode),
+        enable_alltoall=True,
+        has_reduce_scatter=scatters,
+    )
+    settings = PlanSettings(parallel, hardware=hardware)
     if saved is not None:
-        # A saved plan settles all three, so a second word on them would be ignored without notice.
-        for name, value in {"devices": devices, "fixed": fixed or None, "memory": memory}.items():
-            if value is not None:
-                raise SporaxValueError(
-                    f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}."
-                )
         # The devices at hand decide how sums are scattered, not those of the process that saved the plan.
         plan = Plan.from_json(saved).on_devices(scatters)
         # The file may be of an older version of the function.
         check_plan(step.graph, plan)
-        model = Roofline(profile, link_costs(profile, plan.mesh, has_reduce_scatter=scatters))
-        return PlannedFunction(step, _as_found(step.graph, plan, model), model, SearchOptions(), in_tree, out_tree)
-    mesh = prime_mesh(matrix)
-    options = SearchOptions(fixed=_fixed(fixed, args, step, mesh), memory_bytes=limit)
-    model = Roofline(profile, link_costs(profile, mesh, has_reduce_scatter=scatters))
+        result = _as_found(PlanRequest(step.graph, plan.mesh, settings, profile), plan)
+        return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated)
+    placements = fixed_placements(fixed, args, called.names, step.graph, len(step.constants), mesh, axes)
+    placements = wanted.fix_arguments(step.graph, placements)
     with defects_told("planning", "plan"):
-        result = search(step.graph, mesh, model, mode, options)
-    return PlannedFunction(step, result, model, options, in_tree, out_tree)
+        result = _searched(PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit))
+    return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated, axes)
+
+
+def _searched(request: PlanRequest) -> PlanResult:
+    """The plan that process 0 has found."""
+    result = agreed_plan(request)
+    if jax.process_index():  # process 0 may have called with another function
+        check_plan(request.graph, result.plan)
+    return result
+
+
+def _check_left_out(options: Mapping[str, Any]) -> None:
+    """Raise where an option has a value that a saved plan has already."""
+    for name, value in options.items():
+        if value is not None:
+            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
+
+
+def _with_in_shardings(fixed: Mapping[int | str, Any], in_shardings: Any, count: int) -> Mapping[int | str, Any]:
+    """What is fixed, and `in_shardings` by position."""
+    if in_shardings is None:
+        return fixed
+    each = in_shardings if isinstance(in_shardings, tuple | list) else (in_shardings,) * count
+    if len(each) != count:
+        raise SporaxValueError(
+            f"For 'plan', 'in_shardings' must have an entry for each of {count} arguments, but got {len(each)}."
+        )
+    named: dict[int | str, Any] = {number: entry for number, entry in enumerate(each) if entry is not None}
+    twice = [number for number in named if number in fixed]
+    if twice:
+        raise SporaxValueError(
+            f"For 'plan', 'in_shardings' and 'fixed' must be about different arguments, but both have argument {twice[0]}."
+        )
+    return {**fixed, **named}
+
+
+def _with_states(step: Ingested, args: tuple[Any, ...]) -> Ingested:
+    """The step whose inputs say which of the carried ones are state of an optimizer of optax: it is counted apart."""
+    first, graph = len(step.constants), step.graph
+    states = (False,) * first + tuple(leaves_of(("optax", "flax.OptState"), args))
+    inputs = tuple(
+        replace(entry, role=Role.STATE) if is_state and entry.role is Role.PARAMETER else entry
+        for entry, is_state in zip(graph.inputs, states, strict=True)
+    )
+    return replace(step, graph=replace(graph, inputs=inputs))
+
+
+def _axes(devices: Any) -> NamedAxes | None:
+    """The axes of the devices, where they have names."""
+    if isinstance(devices, Mapping):
+        return NamedAxes(tuple(devices.items()))
+    if isinstance(devices, Mesh | AbstractMesh) and devices.axis_names:
+        return NamedAxes(tuple((str(name), size) for name, size in devices.shape.items()))
+    return None
 
 
 def _under(
@@ -251,7 +438,7 @@ def _under(
     """
     # Both values belong to training scripts: symbolic costs and strategies by marks.
     for variable, value in {HARDWARE: SYMBOLIC, MODE: SEMI_AUTO}.items():
-        if environ.get(variable) == value:
+        if environ.get(variable, "").lower() == value:
             raise SporaxValueError(
                 f"For 'plan', {variable} must be left out or say something else for functions of plain JAX, but got '{value}'."
             )
@@ -279,6 +466,8 @@ def _asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None) 
 
 def _matrix(devices: Any) -> DeviceMatrix:
     """The devices of a plan, by their places among those that JAX sees."""
+    if isinstance(devices, Mapping):
+        return _named_matrix(devices)
     # An abstract mesh has a shape and no devices.
     if isinstance(devices, AbstractMesh):
         return DeviceMatrix(tuple(devices.axis_sizes) or (1,))
@@ -295,182 +484,34 @@ def _matrix(devices: Any) -> DeviceMatrix:
     return DeviceMatrix((count,))
 
 
+def _named_matrix(devices: Mapping[str, int]) -> DeviceMatrix:
+    """So many devices along each axis."""
+    wrong = [size for size in devices.values() if not isinstance(size, int) or isinstance(size, bool) or size < 1]
+    if wrong or not devices or not all(isinstance(name, str) for name in devices):
+        raise SporaxValueError(
+            f"For 'plan', 'devices' must say how many devices are along each axis, {{'data': 8}}, but got {devices!r}."
+        )
+    return DeviceMatrix(tuple(devices.values()))
+
+
 def _of_these(devices: Any) -> DeviceMatrix:
     """These devices, an array."""
     ranks = {device: rank for rank, device in enumerate(jax.devices())}
-    given = devices.reshape(-1).tolist()
+    chosen = devices.reshape(-1).tolist()
     # The device itself is looked up, since another backend's devices may have equal numbers.
-    strange = [entry for entry in given if not isinstance(entry, jax.Device) or entry not in ranks]
-    if strange or len(set(given)) < len(given):
-        twice = next((entry for entry in given if given.count(entry) > 1), None)
+    strange = [entry for entry in chosen if not isinstance(entry, jax.Device) or entry not in ranks]
+    if strange or len(set(chosen)) < len(chosen):
+        twice = next((entry for entry in chosen if chosen.count(entry) > 1), None)
         got = f"{strange[0]!r}" if strange else f"{twice!r} twice"
         raise SporaxValueError(
             f"For 'plan', 'devices' must be different ones of the {len(ranks)} that `jax.devices()` has, but got {got}."
         )
-    return DeviceMatrix(tuple(devices.shape) or (1,), (), tuple(ranks[entry] for entry in given))
+    return DeviceMatrix(tuple(devices.shape) or (1,), (), tuple(ranks[entry] for entry in chosen))
 
 
-def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, int]) -> tuple[Ingested, Any, Any]:
-    """The graph of a function, and the structures of its arguments and of its result."""
-    leaves, in_tree = jax.tree.flatten(args)
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
-    structs = list(map(_struct, leaves, paths))
-    out_tree: list[Any] = []
-
-    def flat(*values: Any) -> list[Any]:
-        given = jax.tree.unflatten(in_tree, values)
-        outputs = fn(*given)
-        results, tree = jax.tree.flatten(outputs)
-        _check_nothing_is_lost(given, in_tree, values, results)
-        for path, result in jax.tree_util.tree_flatten_with_path(outputs)[0]:
-            # Checked here, where the path of the result is known.
-            _struct(result, jax.tree_util.keystr(path), "the results", "result")
-        out_tree.append(tree)
-        return results
-
-    flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
-    jaxpr = jax.make_jaxpr(flat)(*structs)
-    aliases = _aliases(carry, in_tree, out_tree[0])
-    # A carried result takes the buffer of its argument, so both must have one shape and dtype.
-    for result, argument in aliases:
-        expected, got = structs[argument], jaxpr.out_avals[result]
-        if (expected.shape, expected.dtype) != (got.shape, got.dtype):
-            raise SporaxValueError(
-                f"For 'plan', 'carry' needs a result that is like args{paths[argument]}, {expected.dtype}{list(expected.shape)}, "
-                f"but got {got.dtype}{list(got.shape)}."
-            )
-    kept = {argument for _, argument in aliases}
-    roles = [(Role.PARAMETER if number in kept else Role.DATA, path) for number, path in enumerate(paths)]
-    return ingest(jaxpr, roles, aliases), in_tree, out_tree[0]
-
-
-def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "args") -> jax.ShapeDtypeStruct:
-    """Shape and dtype of an argument's array; Python numbers are arrays without dimensions."""
-    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        try:
-            leaf = jax.typeof(leaf)
-        except TypeError:
-            raise SporaxTypeError(
-                f"For 'plan', {whose} must hold arrays or numbers, but got {reprlib.repr(leaf)} at {what}{path}."
-            ) from None
-    # As JAX itself converts arguments: int64 is int32 unless x64 is enabled.
-    dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
-    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
-
-
-def _check_nothing_is_lost(args: Any, tree: Any, values: Sequence[Any], results: Sequence[Any]) -> None:
-    """Raise if a function has changed its arguments (objects of flax.nnx, dictionaries) in place: a plan has results alone.
-
-    A new value that is a result, too, is not lost: what `nnx.merge` makes of an argument shares its variables.
-
-    Raises:
-        SporaxValueError: it has.
-    """
-    paths, now = jax.tree_util.tree_flatten_with_path(args)
-    kept = {id(result) for result in results}
-    other = [
-        path for (path, leaf), value in zip(paths, values, strict=False) if leaf is not value and id(leaf) not in kept
-    ]
-    if other or now != tree:
-        where = f"args{jax.tree_util.keystr(other[0])}" if other else "the structure of its arguments"
-        raise SporaxValueError(
-            f"For 'plan', 'fn' must leave its arguments as they are, but it changes {where} in place, and the change would be "
-            "lost. Return what changes and name it in 'carry'; nnx.split makes values of a flax.nnx object, nnx.merge an object."
-        )
-
-
-def _as_found(graph: OperatorGraph, plan: Plan, model: Roofline) -> SearchResult:
-    """A plan that no one searched for here, with its price."""
-    return SearchResult(plan, "saved", cost_of(graph, plan, model).seconds, None, False, 0.0)
-
-
-def _positions(tree: Any) -> list[range]:
-    """For every child of a structure the positions of its leaves."""
-    positions, start = [], 0
-    for child in tree.children():
-        positions.append(range(start, start + child.num_leaves))
-        start += child.num_leaves
-    return positions
-
-
-def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tuple[int, int]]:
-    _check_mapping("carry", carry, "{position of result: position of argument}")
-    wrong = next((item for item in carry.values() if not isinstance(item, int) or isinstance(item, bool)), None)
-    if wrong is not None:
-        raise SporaxTypeError(f"For 'plan', 'carry' must name positions of arguments, but got {reprlib.repr(wrong)}.")
-    if len(set(carry.values())) < len(carry):
-        # A dict of arguments is one argument: positions count the children of the outermost structure.
-        raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
-    arguments = _positions(in_tree)
-    # A single array has no children and is result 0 itself.
-    results = _positions(out_tree) if out_tree.node_data() is not None else [range(1)]
-    aliases: list[tuple[int, int]] = []
-    for result, argument in carry.items():
-        if result not in range(len(results)) or argument not in range(len(arguments)):
-            raise SporaxValueError(
-                f"For 'plan', 'carry' must name one of {len(results)} results and {len(arguments)} arguments, but got "
-                f"{{{result}: {argument}}}."
-            )
-        if len(results[result]) != len(arguments[argument]):
-            raise SporaxValueError(
-                f"For 'plan', 'carry' needs result {result} to have the structure of argument {argument}, but got "
-                f"{len(results[result])} arrays for {len(arguments[argument])}."
-            )
-        aliases += zip(results[result], arguments[argument], strict=True)
-    return aliases
-
-
-def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh: DeviceMatrix) -> dict[int, Placement]:
-    _check_mapping("fixed", fixed, "{position of argument: slices per dimension}")
-    placements: dict[int, Placement] = {}
-    inputs = step.graph.inputs[len(step.constants) :]
-    ranges = _positions(jax.tree.structure(args))
-    for argument, said in fixed.items():
-        if argument not in range(len(args)):
-            raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument!r}.")
-        # One tuple may stand for all arrays of an argument.
-        one = said is None or _is_cut(said)
-        cuts = [said] * len(ranges[argument]) if one else jax.tree.leaves(said, is_leaf=_is_cut_or_none)
-        wrong = [cut for cut in cuts if not _is_cut_or_none(cut)]
-        if wrong or len(cuts) != len(ranges[argument]):
-            received = f"{wrong[0]!r} for a sharding" if wrong else str(len(cuts))
-            raise SporaxValueError(
-                f"For 'plan', 'fixed' must have a sharding for each of the {len(ranges[argument])} arrays of argument "
-                f"{argument}, a tuple with a number of slices per dimension, but got {received}."
-            )
-        for position, cut in zip(ranges[argument], cuts, strict=True):
-            entry = inputs[position]
-            if cut is not None:
-                placements[entry.tensor] = _cut_as_said(
-                    cut, step.graph.tensors[entry.tensor].shape, f"args{entry.name}", mesh
-                )
-    return placements
-
-
-def _cut_as_said(cut: tuple[int, ...], shape: tuple[int, ...], name: str, mesh: DeviceMatrix) -> Placement:
-    if len(cut) != len(shape):
-        raise SporaxValueError(
-            f"For 'plan', 'fixed' must fit {name} of shape {shape}, with a number of slices per dimension, but got {cut}."
-        )
-    try:
-        layout = Layout.from_split(cut, mesh.num_devices, ranks=mesh.ranks)
-        layout.slice_shape(shape)
-        return Placement.from_layout(layout, mesh)
-    except SporaxValueError as error:
-        # Layout's own message says which number is wrong; this one adds the argument's name.
-        raise SporaxValueError(
-            f"For 'plan', 'fixed' must fit {name} of shape {shape}, but got {cut}. {error}"
-        ) from None
-
-
-def _check_mapping(name: str, value: Any, form: str) -> None:
-    if not isinstance(value, Mapping):
-        raise SporaxTypeError(f"For 'plan', '{name}' must be a mapping, {form}, but got {value!r}.")
-
-
-def _is_cut(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(axis, int) and not isinstance(axis, bool) for axis in value)
-
-
-def _is_cut_or_none(value: Any) -> bool:
-    return value is None or _is_cut(value)
+def _as_found(request: PlanRequest, plan: Plan) -> PlanResult:
+    """A plan that was not searched for here, with its cost."""
+    cost = cost_of(request.graph, plan, PlanResult(request, plan).model).seconds
+    options = SearchOptions(platform=request.profile.platform)
+    found = SearchResult(plan, "saved", cost, None, False, 0.0, options=options, request=request)
+    return PlanResult(request, plan, found)

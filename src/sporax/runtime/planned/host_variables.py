@@ -17,7 +17,8 @@ from sporax.base.errors import SporaxNotImplementedError
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
-from sporax.lowering.passes.pass_order import KEPT_IN_FILES
+from sporax.lowering.passes.pass_order import SAVED_IN_FILES
+from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import memory_of
 from sporax.runtime.devices.argument import Argument
 from sporax.runtime.storage.host_memory import check_room, chosen_variables, limits_of
@@ -29,7 +30,7 @@ def check_offload(tags: Collection[str]) -> None:
     Raises:
         SporaxNotImplementedError: files.
     """
-    if KEPT_IN_FILES in tags or any(tag.startswith("files ") for tag in tags):
+    if SAVED_IN_FILES in tags or any(tag.startswith("files ") for tag in tags):
         raise SporaxNotImplementedError(
             "For 'set_offload_context', 'disk' is offered in steps of one device, but this step is sharded by a plan. Use 'cpu' "
             "there."
@@ -41,7 +42,8 @@ def sent_to_hosts(
     tags: Collection[str],
     graph: OperatorGraph,
     plan: Plan,
-    places: Sequence[Placement],
+    placements: Sequence[Placement],
+    backend: Backend,
 ) -> list[Argument]:
     """The arguments of a step, those marked that are in host memory between steps.
 
@@ -49,7 +51,8 @@ def sent_to_hosts(
         arguments: of the step.
         tags: what the settings ask for.
         graph, plan: of the step, with everything on the devices.
-        places: where each argument is.
+        placements: where each argument is.
+        backend: the compiler of the devices.
 
     Raises:
         SporaxRuntimeError: the hosts may not hold so much.
@@ -57,7 +60,7 @@ def sent_to_hosts(
     result = list(arguments)
     for above, within in limits_of(tags):
         # Bytes of one device: a sharded variable saves only its slice there.
-        sizes = [_part_bytes(argument, plan, place) for argument, place in zip(arguments, places, strict=True)]
+        sizes = [_part_bytes(argument, plan, place) for argument, place in zip(arguments, placements, strict=True)]
         # `chosen_variables` reads Parameters of one device, so slices are shown to it in that form.
         parts = [
             SimpleNamespace(number=number, raw=SimpleNamespace(ndim=len(argument.array.shape), nbytes=sizes[number]))
@@ -67,7 +70,7 @@ def sent_to_hosts(
         for part in parts:
             if result[part.number].role is Role.PARAMETER:
                 part.requires_grad = True
-        for part in chosen_variables(parts, above, lambda: memory_of(graph, plan).peak_bytes):
+        for part in chosen_variables(parts, above, lambda: memory_of(graph, plan, backend=backend).peak_bytes):
             result[part.number] = replace(result[part.number], on_host=True)
         # All devices of this process share one host's memory.
         on_this_host = plan.mesh.num_devices // jax.process_count()

@@ -1,4 +1,4 @@
-"""What a compiled step is predicted to need on a device, and what travels between devices and their hosts.
+"""What a compiled step is predicted to need on a device, and what devices and their hosts exchange.
 
 Both are read from the program that is compiled, after all passes: so they say what the settings have done.
 """
@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.text_tables import size_text
 from sporax.lowering.marks.host_transfer import HOST, space_of, transfers
-from sporax.planner.memory.peak import MemoryUse, memory_of
+from sporax.planner.memory.peak import MemoryUse, backend_of, memory_of
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep
 from sporax.runtime.planned.recompute_auto import memory_of_one_device
 from sporax.runtime.planned.step import PlannedStep
@@ -57,7 +57,9 @@ def of_plan(planned: PlannedStep | PipelinedStep) -> MemoryReport:
         )
     # Traced and not lowered: transfers are equations of the program, which XLA's text would hide.
     program = planned.jitted.trace(*planned.structs()).jaxpr
-    device, with_host = (memory_of(planned.graph, planned.plan, counted) for counted in (False, True))
+    device, with_host = (
+        memory_of(planned.graph, planned.plan, counted, backend_of(planned.model.platform)) for counted in (False, True)
+    )
     return MemoryReport(device, with_host, *_of(program, planned.host_bytes()))
 
 

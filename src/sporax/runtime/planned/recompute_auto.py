@@ -21,17 +21,17 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.lowering.flat_program import flat
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.passes.pass_order import passed
 from sporax.lowering.passes.recompute.recompute import PlanFacts
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 from sporax.lowering.passes.recompute.recompute_choice import Choice, PlanIt, choose_recomputation
-from sporax.planner.auto import capacity, price_list
+from sporax.lowering.rewriter import flat
+from sporax.planner import PlanRequest, cost_model, device_memory, make_plan
 from sporax.planner.cost.model import CostModel
-from sporax.planner.memory.peak import MemoryUse, memory_of
-from sporax.planner.propagation.semi_auto import semi_auto_plan
-from sporax.runtime.devices.global_view import mesh_of, profile_of
+from sporax.planner.memory.backend import Backend
+from sporax.planner.memory.peak import MemoryUse, backend_of, memory_of
+from sporax.runtime.devices.global_view import devices_here
 
 _WITHIN = re.compile(r"recompute within (\d+)")
 _log = logging.getLogger("sporax.compile")
@@ -59,11 +59,12 @@ def chosen_for_plan(
             "For 'set_auto_parallel_context', recompute='auto' is not offered with 'pipeline_stages' above 1, but got "
             f"{settings.parallel.pipeline_stages}. Mark Cells with 'recompute()' there."
         )
-    profile = profile_of(settings)
+    devices = devices_here()
+    profile = devices.profile(settings)
 
     def model_of(plan: Plan | None) -> CostModel:
-        mesh = mesh_of(settings.parallel) if plan is None else plan.mesh
-        return price_list(settings, mesh, profile, plan is None or plan.fusion_is_free)
+        mesh = devices.mesh(settings.parallel) if plan is None else plan.mesh
+        return cost_model(settings, mesh, profile, plan is None or plan.fusion_is_free)
 
     return choose_recomputation(
         program,
@@ -71,7 +72,7 @@ def chosen_for_plan(
         lambda chosen: passed(program, tags, facts, chosen)[0],
         plan_it,
         model_of,
-        capacity(settings, profile),
+        device_memory(settings, profile),
         layout_is_free=settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL,
     )
 
@@ -97,8 +98,9 @@ def peak_of_one_device(
     leaves, tree = jax.tree.flatten((*map(list, shapes), structs))
     closed = jax.make_jaxpr(lambda *value: jax.tree.leaves(program(*jax.tree.unflatten(tree, value))))(*leaves)
     # Of all passes only recomputation changes what the device holds with everything on it.
-    kept = passed(flat(closed), tags & {"recompute"})[0]
-    return memory_of(*_on_one_device(kept, _names(written), _names(read))).peak_bytes
+    rewritten = passed(flat(closed), tags & {"recompute"})[0]
+    backend = _backend_here()
+    return memory_of(*_on_one_device(rewritten, _names(written), _names(read)), backend=backend).peak_bytes
 
 
 def memory_of_one_device(
@@ -111,7 +113,12 @@ def memory_of_one_device(
         updated, read: names of the variables that it takes, in order.
         with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
-    return memory_of(*_on_one_device(flat(program), updated, read), with_host)
+    return memory_of(*_on_one_device(flat(program), updated, read), with_host, _backend_here())
+
+
+def _backend_here() -> Backend:
+    """The compiler of the devices at hand, which run such steps."""
+    return backend_of(devices_here().platform)
 
 
 def _on_one_device(program: ClosedJaxpr, updated: Sequence[str], read: Sequence[str]) -> tuple[OperatorGraph, Plan]:
@@ -119,9 +126,10 @@ def _on_one_device(program: ClosedJaxpr, updated: Sequence[str], read: Sequence[
     roles = [(Role.PARAMETER, name) for name in (*updated, *read)]
     roles += [(Role.DATA, f"input {number}") for number in range(len(program.jaxpr.invars) - len(roles))]
     graph = ingest(program, roles, [(number, number) for number in range(len(updated))]).graph
-    whole = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
-    parallel = ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
-    return graph, semi_auto_plan(graph, DeviceMatrix((1,)), parallel, whole)
+    unsharded = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
+    settings = PlanSettings(ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL))
+    request = PlanRequest(graph, DeviceMatrix((1,)), settings, devices_here().profile(settings), unsharded)
+    return graph, make_plan(request).plan
 
 
 def _names(variables: Sequence[Any]) -> list[str]:
@@ -141,8 +149,8 @@ def chooser_for_one_device(
     parallel = ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
     # The environment may change the hardware or the limit, as for sharded steps.
     settings = PlanSettings(parallel, max_device_bytes=limit).under(os.environ)
-    profile = profile_of(settings)
-    model = price_list(settings, DeviceMatrix((1,)), profile)
+    profile = devices_here().profile(settings)
+    model = cost_model(settings, DeviceMatrix((1,)), profile)
 
     def choose(program: ClosedJaxpr) -> Chosen:
         choice = choose_recomputation(
@@ -151,7 +159,7 @@ def chooser_for_one_device(
             lambda chosen: passed(program, tags, None, chosen)[0],
             lambda rewritten, gives_up: _on_one_device(rewritten, _names(written), _names(read)),
             lambda plan: model,
-            capacity(settings, profile),
+            device_memory(settings, profile),
         )
         for note in choice.notes:
             _log.info(note)

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
-from sporax.runtime.process.dry_run_report import COMPUTING_LEVEL, DryRun, Step, say
+from sporax.runtime.process.dry_run_report import COMPUTING_LEVEL, CompiledStep, DryRun, say
 from sporax.runtime.session import SESSION
 
 
@@ -183,7 +183,7 @@ def _with_first(results: Any, written: Sequence[jax.Array]) -> Any:
 class _Timed:
     """Runs one rank's part of a step and notes how long it takes."""
 
-    def __init__(self, program: Any, step: Step) -> None:
+    def __init__(self, program: Any, step: CompiledStep) -> None:
         self._program = program
         self._step = step
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from sporax.base.progress import doing, shown
+from sporax.base.progress import activity, reported
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
 # "-start" is the asynchronous form; its "-done" half is not counted.
@@ -21,7 +21,7 @@ _COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|col
 
 
 @dataclass
-class Step:
+class CompiledStep:
     """What is known of one compiled step.
 
     Attributes:
@@ -78,16 +78,16 @@ class DryRun:
     size: int
     level: int
     directory: Path
-    steps: list[Step] = field(default_factory=list)
+    steps: list[CompiledStep] = field(default_factory=list)
 
-    def add(self, lowered: jax.stages.Lowered, name: str) -> tuple[jax.stages.Compiled, Step]:
+    def add(self, lowered: jax.stages.Lowered, name: str) -> tuple[jax.stages.Compiled, CompiledStep]:
         """Compile a step and report it."""
         started = time.perf_counter()
-        with shown(), doing(f"compiling {name} for {self.size} ranks"):
+        with reported(), activity(f"compiling {name} for {self.size} ranks"):
             compiled = lowered.compile()
         seconds = time.perf_counter() - started
         text = compiled.as_text() or ""
-        step = Step(name, seconds, dict(Counter(_COLLECTIVE.findall(text))))
+        step = CompiledStep(name, seconds, dict(Counter(_COLLECTIVE.findall(text))))
         memory = compiled.memory_analysis() if self.level >= MEMORY_LEVEL else None
         if memory is not None:
             step.argument_bytes, step.output_bytes = memory.argument_size_in_bytes, memory.output_size_in_bytes

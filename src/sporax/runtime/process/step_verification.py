@@ -4,7 +4,7 @@ Problem: a compiled program must give the same results from the same inputs, and
 of buffers that are reused too early) breaks this at random, without an error: training goes on with wrong numbers. Method: when
 the user asks for it, every compiled program of a step is wrapped. At every N-th step its inputs are copied, it runs twice, and
 all results are compared. Where they differ on any process, all of them replay the program with a checksum of every value
-(`sporax.lowering.passes.checksums`) and each names the first operator whose value changed. When nobody asks, programs are not
+(`sporax.lowering.passes.checksums`) and each names the first operator whose value changed. When it is off, programs are not
 wrapped and nothing is spent.
 
 Programs that call back into Python with effects (prints, exchange with parameter servers) are not run twice: that would repeat
@@ -27,13 +27,14 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_STEPS
 from sporax.ir.variables import read
 from sporax.lowering.passes.checksums import Checksums
 
 _REPLAYS = 20
 """How often a program is replayed to find the operator: a defect that was seen once in a step may be rare."""
-_SHOWN = 3  # results in a message: where one value is wrong, what follows from it is wrong as well
+_LISTED = 3  # results in a message: where one value is wrong, what follows from it is wrong as well
 _AXIS = "device"
 _log = logging.getLogger("sporax.verify")
 
@@ -73,14 +74,27 @@ def compiled(jitted: Any, name: str, arguments: Sequence[Any], steps: Steps | No
         arguments: arrays, or their shapes, dtypes and shardings.
         steps: counts the steps that the program is part of; None: each call is a step.
     """
-    if not every():
-        return jitted.lower(*arguments).compile()
     traced = jitted.trace(*arguments)
-    executable = traced.lower().compile()
+    # What is told of a compilation that takes long: "compiling 'step': 193 operators, 12 s".
+    with activity(f"{num_operators(traced.jaxpr)} operators"):
+        executable = traced.lower().compile()
+    if not every():
+        return executable
     if traced.jaxpr.effects:
         _log.warning("'%s' is not verified: it calls back into Python, and running it twice would repeat that.", name)
         return executable
     return VerifiedProgram(executable, name, traced.jaxpr, steps)
+
+
+def num_operators(jaxpr: Any) -> int:
+    """Equations of a program, those of loops and functions inside of it included."""
+    inside = [value for equation in jaxpr.eqns for param in equation.params.values() for value in _programs(param)]
+    return len(jaxpr.eqns) + sum(map(num_operators, inside))
+
+
+def _programs(param: Any) -> list[Any]:
+    """The programs that a parameter of an equation is, or has: a body, or the branches."""
+    return [value for value in (param if isinstance(param, tuple) else (param,)) if hasattr(value, "eqns")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +164,22 @@ class VerifiedProgram:
     def _run(self, steps: Steps, arguments: tuple[Any, ...]) -> Any:
         if not steps.due:
             return self.executable(*arguments)
-        kept = jax.tree.map(_copied, arguments)
-        first = self.executable(*jax.tree.map(_copied, kept))
+        saved = jax.tree.map(_copied, arguments)
+        first = self.executable(*jax.tree.map(_copied, saved))
         jax.block_until_ready(first)  # programs with collectives run one after another
         second = jax.block_until_ready(self.executable(*arguments))
         found = differences(jax.tree.leaves(first), jax.tree.leaves(second))
-        seen_on = _seen_on(bool(found), jax.tree.leaves(kept))
+        seen_on = _seen_on(bool(found), jax.tree.leaves(saved))
         if seen_on:
-            raise self._error(found, seen_on, jax.tree.leaves(kept), steps.number)
+            raise self._error(found, seen_on, jax.tree.leaves(saved), steps.number)
         return second
 
     def _error(
-        self, found: list[Difference], seen_on: list[int], kept: list[jax.Array], step: int
+        self, found: list[Difference], seen_on: list[int], saved: list[jax.Array], step: int
     ) -> SporaxRuntimeError:
-        operator = self._first_operator(kept)
-        more = f"; and {len(found) - _SHOWN} more results" if len(found) > _SHOWN else ""
-        own = "; ".join(map(str, found[:_SHOWN])) + more if found else "the results of this process were equal"
+        operator = self._first_operator(saved)
+        more = f"; and {len(found) - _LISTED} more results" if len(found) > _LISTED else ""
+        own = "; ".join(map(str, found[:_LISTED])) + more if found else "the results of this process were equal"
         where = f" (seen on processes {seen_on})" if jax.process_count() > 1 else ""
         return SporaxRuntimeError(
             f"For '{self.name}', one compiled program gave different results from the same inputs at step {step}{where}: {own}. "
@@ -224,7 +238,7 @@ def _copied(array: Any) -> Any:
 
 
 def _seen_on(here: bool, arguments: Sequence[Any]) -> list[int]:
-    """The processes that saw a difference: those that take part in a program must go on alike."""
+    """The processes that saw a difference: those that take part in a program must go on in the same way."""
     devices = next((_devices(array) for array in arguments if not array.is_fully_addressable), None)
     if devices is None:
         return [jax.process_index()] if here else []
@@ -247,8 +261,8 @@ def _gathering(devices: tuple[Any, ...]) -> tuple[Callable[..., jax.Array], Name
     split = PartitionSpec(_AXIS)
 
     def gather(flag: jax.Array) -> jax.Array:
-        shown: jax.Array = lax.all_gather(flag, _AXIS, tiled=True)
-        return shown
+        gathered: jax.Array = lax.all_gather(flag, _AXIS, tiled=True)
+        return gathered
 
     mapped = jax.shard_map(gather, mesh=mesh, in_specs=split, out_specs=PartitionSpec(), check_vma=False)
     return jax.jit(mapped), NamedSharding(mesh, split)

@@ -21,6 +21,7 @@ import jax
 
 from sporax.base.errors import SporaxTypeError
 from sporax.base.identity import ByIdentity
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
 _LIBRARIES = (
@@ -29,9 +30,6 @@ _LIBRARIES = (
     # Of the user, of the system, and of an environment that this one was made from.
     *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
 )
-STARTED_AS_GLOBALS: dict[types.CodeType, frozenset[str]] = {}
-"""Local variables that start with the values of global ones (`sporax.mindspore.autograph`): these are watched, too."""
-
 _UNSET = object()
 _WRAPPERS = (staticmethod, classmethod)
 _HOLDERS = (list, tuple, dict)
@@ -154,7 +152,8 @@ def _assigned(function: Any) -> Iterator[tuple[dict[str, Any], str, types.CodeTy
         seen[id(current)] = current  # kept, so that its id stays its own
         if isinstance(current, types.FunctionType) and not _of_library(current.__code__.co_filename):
             for code in _codes(current.__code__):
-                names = (*_stores(code), *STARTED_AS_GLOBALS.get(code, ()))
+                # Local variables that start with the values of global ones (`Session`) are watched, too.
+                names = (*_stores(code), *SESSION.started_as_globals.get(code, ()))
                 yield from ((current.__globals__, name, code) for name in names)
         pending.extend(_followed(current))
 

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Var
 
-from sporax.lowering.flat_program import closed_jaxpr, equations_of
 from sporax.lowering.marks.variable_marks import with_arguments
+from sporax.lowering.rewriter import JaxprRewriter
 from sporax.runtime import world
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.state import frames
@@ -89,14 +89,14 @@ def discover(function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_ran
         try:
             if world.has_peers() and by_rank:
                 # Collectives need the mesh axis of `shard_map` around them, and a program with it is not flat.
-                program, given = (
+                program, values = (
                     joint_arrays.by_rank(trace, joint_arrays.all_devices()),
                     (inputs, jax.ShapeDtypeStruct((), jnp.int32)),
                 )
                 if world.num_ranks_here() > 1:
-                    discovery.of_rank = jax.make_jaxpr(program)(*given)
+                    discovery.of_rank = jax.make_jaxpr(program)(*values)
                 else:
-                    jax.eval_shape(program, *given)
+                    jax.eval_shape(program, *values)
             else:
                 discovery.traced = jax.make_jaxpr(trace)(inputs)
         except frames.Retrace:
@@ -107,12 +107,12 @@ def discover(function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_ran
 def _with_copies(program: ClosedJaxpr, num_written: int, num_variables: int) -> ClosedJaxpr:
     """The program; results that are values of variables are copies, since the next step gives the buffers of these away."""
     jaxpr = program.jaxpr
+    writer = JaxprRewriter(program)
+    writer.walk()
     updated, outputs = list(jaxpr.outvars[:num_written]), list(jaxpr.outvars[num_written:])
     owned = {*jaxpr.invars[:num_variables], *(var for var in updated if isinstance(var, Var))}
-    eqns = list(jaxpr.eqns)
     for number, var in enumerate(outputs):
         # Constants and new arrays are safe; only a buffer that a variable also holds would be overwritten.
         if isinstance(var, Var) and var in owned:
-            more, (outputs[number],), _ = equations_of(lambda array: jnp.array(array, copy=True), var)
-            eqns += more
-    return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, [*updated, *outputs], eqns)
+            (outputs[number],) = writer.emit(lambda array: jnp.array(array, copy=True), var)
+    return writer.finish([*updated, *outputs])

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime.program.discovery import discover
-from sporax.runtime.program.program import HOLDERS, Program
+from sporax.runtime.program.program import Program
 from sporax.runtime.session import SESSION
 
 BETWEEN = (
@@ -57,9 +57,6 @@ class Postponed:
             self.program(*self.args, **self.kwargs)
 
 
-_waiting: list[Postponed] = []
-
-
 @contextmanager
 def _saying(text: str) -> Iterator[None]:
     """Plans that are made inside say this at their heads."""
@@ -73,83 +70,90 @@ def _saying(text: str) -> Iterator[None]:
 def run(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a program. If it computes gradients and updates nothing, it is not planned yet and gives zeros."""
     leaves, tree = jax.tree.flatten((args, kwargs))
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
 
     def call(arrays: list[Any]) -> Any:
-        given = list(leaves)
-        for place, array in zip(places, arrays, strict=True):
-            given[place] = array
-        inner, named = jax.tree.unflatten(tree, given)
+        values = list(leaves)
+        for place, array in zip(positions, arrays, strict=True):
+            values[place] = array
+        inner, named = jax.tree.unflatten(tree, values)
         return program.function(*inner, **named)
 
-    found = discover(call, [leaves[place] for place in places], by_rank=False)
+    found = discover(call, [leaves[place] for place in positions], by_rank=False)
     updates = any(getattr(variable, "requires_grad", False) for variable in found.written)
     if updates or not found.frame.trains:
         return program(*args, **kwargs)
     result = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf, found.result
     )
-    _waiting[:] = [entry for entry in _waiting if not entry.taken]
-    _waiting.append(Postponed(program, args, kwargs, _holders(result)))
-    if len(_waiting) > _MOST:
+    SESSION.postponed[:] = [entry for entry in SESSION.postponed if not entry.taken]
+    SESSION.postponed.append(Postponed(program, args, kwargs, _holders(result)))
+    if len(SESSION.postponed) > _MOST:
         plan_rest()
     return result
 
 
 def with_update(
-    update: Callable[..., Any], given: tuple[Any, ...], settings: Callable[[], PlanSettings | None]
+    update: Callable[..., Any], values: tuple[Any, ...], settings: Callable[[], PlanSettings | None]
 ) -> tuple[Any] | None:
     """Plan an optimizer's update together with the gradients that it gets; its result, or None where these are not known.
 
     Args:
-        update: called with `given`, updates Parameters.
-        given: the gradients first.
+        update: called with `values`, updates Parameters.
+        values: the gradients first.
         settings: as for `Program`.
     """
-    leaves, tree = jax.tree.flatten(given, is_leaf=_is_holder)
+    leaves, tree = jax.tree.flatten(values, is_leaf=_is_holder)
     match = _match(leaves)
     if match is None:
         return None
-    found, places, exact = match
+    found, positions, exact = match
     found.taken = True
     program = found.program
 
     def step(*args: Any, **kwargs: Any) -> Any:
         results = _holders(program.function(*args, **kwargs))
-        replaced = [leaf if place is None else results[place] for leaf, place in zip(leaves, places, strict=True)]
+        replaced = [leaf if place is None else results[place] for leaf, place in zip(leaves, positions, strict=True)]
         return update(*jax.tree.unflatten(tree, replaced))
 
-    whole = Program(step, f"{program.name}_and_update", settings)
+    joined = Program(step, f"{program.name}_and_update", settings)
     if exact:
-        return (whole(*found.args, **found.kwargs),)
+        return (joined(*found.args, **found.kwargs),)
     with _saying(BETWEEN):
-        return (whole(*found.args, **found.kwargs),)
+        return (joined(*found.args, **found.kwargs),)
 
 
 def plan_rest() -> None:
     """Plan gradients with which no optimizer was called: the first of them, one plan."""
-    rest = [entry for entry in _waiting if not entry.taken]
-    _waiting.clear()
+    rest = [entry for entry in SESSION.postponed if not entry.taken]
+    SESSION.postponed.clear()
     if rest:
         rest[0].plan_alone()
 
 
 def _match(leaves: list[Any]) -> tuple[Postponed, list[int | None], bool] | None:
-    """Whose results these are, at which places, and whether exactly they."""
-    for entry in reversed(_waiting):
-        places = {id(result): place for place, result in enumerate(entry.results)}
-        found = [places.get(id(leaf)) for leaf in leaves]
-        if leaves and any(place is not None for place in found):
-            changed = any(place is None and _is_holder(leaf) for leaf, place in zip(leaves, found, strict=True))
-            if not changed:
-                return entry, list(found), True
+    """Whose results these are, at which positions, and whether exactly they."""
+    if not leaves:
+        return None
+    for entry in reversed(SESSION.postponed):
+        positions = {id(result): position for position, result in enumerate(entry.results)}
+        found = [positions.get(id(leaf)) for leaf in leaves]
+        if _are_results(leaves, found):
+            return entry, list(found), True
     shapes = [_shape(leaf) for leaf in leaves]
-    for entry in reversed(_waiting):
+    for entry in reversed(SESSION.postponed):
         # Gradients of Parameters come last.
         first = len(entry.results) - len(leaves)
-        if leaves and first >= 0 and [_shape(result) for result in entry.results[first:]] == shapes:
+        if first >= 0 and [_shape(result) for result in entry.results[first:]] == shapes:
             return entry, list(range(first, len(entry.results))), False
     return None
+
+
+def _are_results(leaves: list[Any], found: list[int | None]) -> bool:
+    """Whether all arrays among the leaves are results that were found, and there is one at least."""
+    if all(position is None for position in found):
+        return False
+    return not any(position is None and _is_holder(leaf) for leaf, position in zip(leaves, found, strict=True))
 
 
 def _holders(value: Any) -> list[Any]:
@@ -157,7 +161,7 @@ def _holders(value: Any) -> list[Any]:
 
 
 def _is_holder(value: Any) -> bool:
-    return type(value) in HOLDERS or isinstance(value, jax.Array)
+    return type(value) in SESSION.holders or isinstance(value, jax.Array)
 
 
 def _shape(leaf: Any) -> Any:

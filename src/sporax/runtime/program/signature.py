@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-
-_ARRAY_KINDS: dict[type, bool] = {}
-"""Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
 
 
 class Signature(NamedTuple):
@@ -44,13 +43,17 @@ class _FixedArray:
         return f"numpy array {self.values.dtype}{list(self.values.shape)}"
 
 
-def is_array(leaf: Any) -> bool:
+def is_array(leaf: object) -> bool:
     """Whether a leaf is an array."""
-    kind = type(leaf)
-    answer = _ARRAY_KINDS.get(kind)
-    if answer is None:
-        answer = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
-    return answer
+    return _is_array_type(type(leaf))
+
+
+def _is_kind_of_array(kind: type) -> bool:
+    return issubclass(kind, (jax.Array, jax.core.Tracer))
+
+
+_is_array_type: Callable[[type], bool] = functools.cache(_is_kind_of_array)
+"""`isinstance` with `jax.Array` is slow, so each type is looked at once."""
 
 
 def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
@@ -92,12 +95,12 @@ def inputs_of(signature: Signature, arrays: list[Any]) -> tuple[Any, Any]:
     """Arguments with such a signature and these arrays, by position and by name."""
     remaining = iter(arrays)
     # A type marks a static value, a shape (a tuple) marks an array.
-    leaves = [_given(value) if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
+    leaves = [_input_of(value) if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
     args, kwargs = jax.tree.unflatten(signature.tree, leaves)
     return args, kwargs
 
 
-def _given(value: Any) -> Any:
+def _input_of(value: Any) -> Any:
     return value.values if isinstance(value, _FixedArray) else value
 
 
@@ -108,10 +111,10 @@ def difference(before: Signature, after: Signature) -> str:
         return f"structure of the arguments changed from {before.tree} to {after.tree}"
     for index, (old, new) in enumerate(zip(before.leaves, after.leaves, strict=True)):
         if old != new:
-            return f"argument {index} changed from {_shown(old)} to {_shown(new)}"
+            return f"argument {index} changed from {_text(old)} to {_text(new)}"
     return "inputs changed"
 
 
-def _shown(leaf: tuple[Any, Any]) -> str:
+def _text(leaf: tuple[Any, Any]) -> str:
     kind, value = leaf
     return repr(value) if isinstance(kind, type) else f"{value}{list(kind)}"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from sporax.base.progress import doing, shown
+from sporax.base.progress import activity, reported
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime import world
 from sporax.runtime.process import compilation_cache, dry_run, step_verification
 from sporax.runtime.program.signature import Signature
 from sporax.runtime.ranks import local_ranks
 from sporax.runtime.state import frames
-from sporax.runtime.storage.stacked_variables import Arguments
+from sporax.runtime.storage.variables import InMemory, VariableStorage
 
 if TYPE_CHECKING:
     from sporax.runtime.pipeline.pipelined_step import PipelinedStep
@@ -29,7 +29,7 @@ _SILENT_SECONDS = 2.0  # compilations that are over sooner leave no word
 def waiting(what: str) -> Iterator[None]:
     """Say what is done inside when it takes seconds, and find programs that earlier runs have compiled."""
     compilation_cache.turn_on()
-    with shown(speaks=world.world() is None or jax.process_index() == 0, delay=_SILENT_SECONDS), doing(what):
+    with reported(speaks=world.world() is None or jax.process_index() == 0, delay=_SILENT_SECONDS), activity(what):
         yield
 
 
@@ -48,7 +48,7 @@ class Variant:
     own: tuple[int, ...] = ()  # places of arguments that differ between the ranks that this process acts for
     tags: frozenset[str] = frozenset()
     filed: bool = False
-    stacks: Arguments | None = None
+    storage: VariableStorage = field(default_factory=InMemory)
     checks: bool = False
     jitted: Any = None
     executable: Any = None
@@ -57,7 +57,7 @@ class Variant:
     planned: PlannedStep | PipelinedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
-    holders: tuple[type, ...] | None = None  # types of the arguments, where all are HOLDERS given by position
+    holders: tuple[type, ...] | None = None  # types of the arguments, where all are `Session.holders`, by position
 
     def arrays_of(self, args: tuple[Any, ...]) -> list[jax.Array] | None:
         """The arrays in `args`, if these have the types, shapes and dtypes this variant was made for; else None."""
@@ -72,7 +72,7 @@ class Variant:
             if array.dtype != dtype or array.shape != shape:
                 return None
             arrays.append(array)
-        return arrays if local_ranks.places_of_own(arrays) == self.own else None
+        return arrays if local_ranks.positions_of_own(arrays) == self.own else None
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """The program for these values of its variables and inputs, lowered and not compiled."""

@@ -42,7 +42,7 @@ class Generator:
         # Two words of seed and one of counter: the form that Threefry takes.
         words = [entropy & 0xFFFFFFFF, (entropy >> 32) & 0xFFFFFFFF, 0]
         # A numpy array until it is first used: streams are made at import, when JAX must not start its devices yet.
-        frames.put(self, np.array(words, np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
+        frames.put(self, np.array(words, np.uint32))
 
     def next_key(self) -> jax.Array:
         """A key that no other call gets. Shape: scalar of a key dtype."""

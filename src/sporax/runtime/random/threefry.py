@@ -47,42 +47,42 @@ class Region:
     """A block of an array.
 
     Attributes:
-        whole: shape of the array.
+        full: shape of the array.
         start: where the block begins in each dimension.
         shape: of the block.
     """
 
-    whole: Shape
+    full: Shape
     start: Shape
     shape: Shape
 
     def positions(self, first: int, count: int) -> _Positions:
         """Where `count` elements of the block are in the whole array, from its element `first` on; both row by row."""
-        inner = self._whole_dims()
+        inner = self._full_dims()
         # Elements of a run lie side by side in the whole as well.
         run = math.prod(self.shape[inner:])
-        strides = [math.prod(self.whole[dim + 1 :]) for dim in range(len(self.whole))]
+        strides = [math.prod(self.full[dim + 1 :]) for dim in range(len(self.full))]
         origin = sum(start * stride for start, stride in zip(self.start, strides, strict=True))
-        places = np.arange(first, first + count, dtype=np.uint64)
+        positions = np.arange(first, first + count, dtype=np.uint64)
         if run == math.prod(self.shape):
-            places += np.uint64(origin)
-            return places
-        begun, within = np.divmod(places, np.uint64(run))
+            positions += np.uint64(origin)
+            return positions
+        begun, within = np.divmod(positions, np.uint64(run))
         within += np.uint64(origin)
         for dim in reversed(range(inner)):
             begun, index = np.divmod(begun, np.uint64(self.shape[dim]))
             within += index * np.uint64(strides[dim])
         return within
 
-    def _whole_dims(self) -> int:
+    def _full_dims(self) -> int:
         """The dimension from which on a run goes: all behind it are whole."""
-        dim = len(self.whole)
-        while dim and self.shape[dim - 1] == self.whole[dim - 1]:
+        dim = len(self.full)
+        while dim and self.shape[dim - 1] == self.full[dim - 1]:
             dim -= 1
         return max(dim - 1, 0)
 
 
-def _whole(shape: Shape) -> Region:
+def _full_region(shape: Shape) -> Region:
     return Region(shape, (0,) * len(shape), shape)
 
 
@@ -99,7 +99,7 @@ def split(key: Key) -> tuple[Key, Key]:
 
 def uniform(key: Key, of: Shape | Region, low: float = 0.0, high: float = 1.0) -> Floats:
     """Single-precision numbers in [low, high)."""
-    return _filled(of, lambda places, out: _uniform(key, places, out, low, high))
+    return _filled(of, lambda positions, out: _uniform(key, positions, out, low, high))
 
 
 def normal(key: Key, of: Shape | Region) -> Floats:
@@ -107,8 +107,8 @@ def normal(key: Key, of: Shape | Region) -> Floats:
     # The open interval: the inverse error function is infinite at -1.
     low = float(np.nextafter(np.float32(-1), np.float32(0)))
 
-    def draw(places: _Positions, out: Floats) -> None:
-        _uniform(key, places, out, low, 1.0)
+    def draw(positions: _Positions, out: Floats) -> None:
+        _uniform(key, positions, out, low, 1.0)
         _inverse_error_function(out)
         # erfinv gives the distribution with variance 1/2.
         out *= np.float32(math.sqrt(2))
@@ -124,8 +124,8 @@ def truncated_normal(key: Key, of: Shape | Region, low: float, high: float) -> F
     smallest = np.nextafter(np.float32(low), np.float32(np.inf))
     largest = np.nextafter(np.float32(high), np.float32(-np.inf))
 
-    def draw(places: _Positions, out: Floats) -> None:
-        _uniform(key, places, out, float(left), float(right))
+    def draw(positions: _Positions, out: Floats) -> None:
+        _uniform(key, positions, out, float(left), float(right))
         _inverse_error_function(out)
         out *= root
         # Rounding may pass a bound, as it may in JAX, which clips as well.
@@ -136,7 +136,7 @@ def truncated_normal(key: Key, of: Shape | Region, low: float, high: float) -> F
 
 def _filled(of: Shape | Region, draw: Callable[[_Positions, Floats], None]) -> Floats:
     """An array that `draw` fills piece by piece: it is given the positions of a piece's elements, and the piece."""
-    region = of if isinstance(of, Region) else _whole(of)
+    region = of if isinstance(of, Region) else _full_region(of)
     out = np.empty(math.prod(region.shape), np.float32)
 
     def fill(first: int) -> None:
@@ -154,8 +154,8 @@ def _filled(of: Shape | Region, draw: Callable[[_Positions, Floats], None]) -> F
     return out.reshape(region.shape)
 
 
-def _uniform(key: Key, places: _Positions, out: Floats, low: float, high: float) -> None:
-    bits = _bits(key, places)
+def _uniform(key: Key, positions: _Positions, out: Floats, low: float, high: float) -> None:
+    bits = _bits(key, positions)
     # A float32 has 23 random digits: the upper 23 bits of the word.
     bits >>= np.uint32(9)
     bits |= np.uint32(0x3F800000)  # a number in [1, 2) whose digits are random
@@ -167,9 +167,9 @@ def _uniform(key: Key, places: _Positions, out: Floats, low: float, high: float)
     np.maximum(out, smallest, out=out)
 
 
-def _bits(key: Key, places: _Positions) -> _Bits:
+def _bits(key: Key, positions: _Positions) -> _Bits:
     """Random words of the elements at these positions."""
-    high, low = (places >> np.uint64(32)).astype(np.uint32), places.astype(np.uint32)
+    high, low = (positions >> np.uint64(32)).astype(np.uint32), positions.astype(np.uint32)
     _encrypt(key, high, low)
     # JAX's 32-bit draws use one word made of both.
     high ^= low

@@ -1,7 +1,7 @@
 """Collectives of one program happen in the order in which the program was written.
 
 Ranks that exchange data twice must do so in the same order, or one would take the other's message for its own. XLA only
-knows that a program is run by all ranks alike, and it
+knows that a program is run by all ranks, and it
 
 * may carry out independent collectives in any order: the same one everywhere, as long as programs are the same;
 * takes a constant for the same constant everywhere, and replaces the sum of a constant over ranks by a product.
@@ -18,7 +18,6 @@ inside; against what is around them they are ordered by the data they take and g
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,24 +27,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import get_opaque_trace_state
 
+from sporax.runtime.session import SESSION
+
 AXIS = "rank"
 """Name of the mesh axis along which ranks are."""
-
-
-class _Program(threading.local):
-    """The program that is being traced.
-
-    Attributes:
-        zero: an input that is 0.
-        latest: for each trace in progress, one element of the result of its last collective.
-    """
-
-    zero: jax.Array | None = None
-    # Shared as a default, but only ever replaced and never changed in place.
-    latest: list[tuple[Any, jax.Array]] = []
-
-
-_program = _Program()
 
 
 @contextmanager
@@ -55,12 +40,13 @@ def in_order(zero: jax.Array) -> Iterator[None]:
     Args:
         zero: an input of the program, int32 scalar, that is 0 whenever it runs.
     """
-    outer = _program.zero, _program.latest
-    _program.zero, _program.latest = zero, []
+    tracing = SESSION.tracing
+    outer = tracing.zero, tracing.latest
+    tracing.zero, tracing.latest = zero, ()
     try:
         yield
     finally:
-        _program.zero, _program.latest = outer
+        tracing.zero, tracing.latest = outer
 
 
 def follow(array: jax.Array) -> jax.Array:
@@ -68,21 +54,23 @@ def follow(array: jax.Array) -> jax.Array:
     if not array.size:
         return array
     first = (0,) * array.ndim
-    assert _program.zero is not None
+    zero = SESSION.tracing.zero
+    assert zero is not None
     # A condition that XLA cannot decide, because it reads an input.
-    always = _program.zero == 0
+    always = zero == 0
     previous = _latest()
-    other = _converted(_program.zero if previous is None else previous, array.dtype)
+    other = _converted(zero if previous is None else previous, array.dtype)
     return array.at[first].set(jnp.where(always, array[first], other))
 
 
 def happened(result: jax.Array | None) -> None:
     """Note that a collective gave this result, or that another trace gave this `receipt`."""
-    if result is not None and result.size and _program.zero is not None:
+    tracing = SESSION.tracing
+    if result is not None and result.size and tracing.zero is not None:
         here = get_opaque_trace_state(convention="nnx")
         # One entry per trace: only its last collective matters.
-        others = [entry for entry in _program.latest if entry[0] != here]
-        _program.latest = [*others, (here, result[(0,) * result.ndim])]
+        others = (entry for entry in tracing.latest if entry[0] != here)
+        tracing.latest = (*others, (here, result[(0,) * result.ndim]))
 
 
 def receipt() -> jax.Array | None:
@@ -106,7 +94,7 @@ def latest_receipt(before: jax.Array | None) -> jax.Array | None:
 
 def _latest() -> jax.Array | None:
     here = get_opaque_trace_state(convention="nnx")
-    return next((element for state, element in _program.latest if state == here), None)
+    return next((element for state, element in SESSION.tracing.latest if state == here), None)
 
 
 def _converted(element: jax.Array, dtype: Any) -> jax.Array:

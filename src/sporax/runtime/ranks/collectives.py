@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -33,7 +32,7 @@ from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.ranks.collective_order import happened, latest_receipt, receipt
 from sporax.runtime.ranks.exchanges import Axis, from_root, gather, reduce, reduce_scatter, swap
 from sporax.runtime.ranks.groups import Group
-from sporax.runtime.session import World
+from sporax.runtime.session import SESSION, World
 from sporax.runtime.state import frames
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -121,21 +120,23 @@ class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong
 @contextmanager
 def forward_mode_refused() -> Iterator[None]:
     """Context in which exchanges raise `ReverseModeNeeded`: JAX knows their derivatives in reverse mode alone."""
-    token = _forward_mode.set(True)
+    tracing = SESSION.tracing
+    outer, tracing.forward_mode = tracing.forward_mode, True
     try:
         yield
     finally:
-        _forward_mode.reset(token)
+        tracing.forward_mode = outer
 
 
 @contextmanager
 def refused(what: str) -> Iterator[None]:
     """Context in which exchanges are errors, because not all ranks run what is inside: `what` it is, for the message."""
-    token = _refused.set(what)
+    tracing = SESSION.tracing
+    outer, tracing.refused = tracing.refused, what
     try:
         yield
     finally:
-        _refused.reset(token)
+        tracing.refused = outer
 
 
 def check_mode() -> None:
@@ -146,8 +147,8 @@ def check_mode() -> None:
         SporaxRuntimeError: inside `refused`.
     """
     check_reverse()
-    if _refused.get():
-        raise SporaxRuntimeError(f"For '{_refused.get()}', communication operators must stand outside of it.")
+    if what := SESSION.tracing.refused:
+        raise SporaxRuntimeError(f"For '{what}', communication operators must stand outside of it.")
 
 
 def check_reverse() -> None:
@@ -156,12 +157,8 @@ def check_reverse() -> None:
     Raises:
         ReverseModeNeeded: inside `forward_mode_refused`.
     """
-    if _forward_mode.get():
+    if SESSION.tracing.forward_mode:
         raise ReverseModeNeeded
-
-
-_forward_mode = ContextVar("forward_mode", default=False)
-_refused = ContextVar("refused", default="")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -177,8 +174,8 @@ def _forward(collective: Collective, before: jax.Array | None, *arrays: jax.Arra
     return (results, last), (arrays, results)
 
 
-def _backward(collective: Collective, kept: Any, cotangents: Any) -> tuple[Any, ...]:
-    arrays, results = kept
+def _backward(collective: Collective, saved: Any, cotangents: Any) -> tuple[Any, ...]:
+    arrays, results = saved
     # Without a float there is no cotangent. All ranks see the same dtypes, so none of them waits here.
     if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
         return (None, *[None] * len(arrays))
@@ -220,8 +217,8 @@ def _linear_forward(
     return (results_of_map, last), (arrays, results)
 
 
-def _linear_backward(collective: Collective, method: str, kept: Any, cotangents: Any) -> tuple[Any, ...]:
-    arrays, results = kept
+def _linear_backward(collective: Collective, method: str, saved: Any, cotangents: Any) -> tuple[Any, ...]:
+    arrays, results = saved
     transposed, last = _linear(
         collective, _TRANSPOSE[method], receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
     )
@@ -406,7 +403,7 @@ class Reduce(Collective):
 
 @dataclass(frozen=True)
 class AllToAll(Collective):
-    """Cut along one dim, exchange the pieces, put together along another."""
+    """Divide along one dim, exchange the pieces, put together along another."""
 
     is_symmetric = True
 
@@ -443,8 +440,8 @@ class Scatter(Collective):
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
         """The source gets all cotangents, the others zeros."""
         # Every rank takes part in the exchange, also those that do not use its result.
-        whole = gather(axis, cotangents)
-        return (whole if axis.position == self.group.ranks.index(self.src) else jnp.zeros_like(whole),)
+        gathered = gather(axis, cotangents)
+        return (gathered if axis.position == self.group.ranks.index(self.src) else jnp.zeros_like(gathered),)
 
 
 @dataclass(frozen=True)
@@ -464,8 +461,8 @@ class Gather(Collective):
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
         """Each member gets its piece of the destination's cotangent."""
         dest, rows = self.group.ranks.index(self.dest), arrays[0].shape[0]
-        whole = (rows * axis.count, *arrays[0].shape[1:])
-        own = cotangents if axis.position == dest else jnp.zeros(whole, arrays[0].dtype)
+        shape = (rows * axis.count, *arrays[0].shape[1:])
+        own = cotangents if axis.position == dest else jnp.zeros(shape, arrays[0].dtype)
         # The transpose of a gather is a scatter, again as a piece of an all-to-all.
         return (lax.slice_in_dim(swap(axis, own), *_span(dest, rows)),)
 

@@ -99,7 +99,7 @@ def gather(axis: Axis, array: jax.Array) -> jax.Array:
 
 
 def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) -> jax.Array:
-    """Cut the array along `split_dim`, give each member a piece, put what comes together along `concat_dim`."""
+    """Divide the array along `split_dim`, give each member a piece, put what comes together along `concat_dim`."""
     if axis.count == 1:
         return array
     if dry_run.imitating():
@@ -189,7 +189,7 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
     if world.num_ranks_here() > 1:
         # One program of all ranks cannot know its own place.
         return gather(axis, array[None])[root]
-    # Bits travel as unsigned integers: adding zeros to them changes nothing, also for NaN and -0.
+    # Bits are sent as unsigned integers: adding zeros to them changes nothing, also for NaN and -0.
     bits = array.astype(jnp.uint8) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, _bits(array.dtype))
     bits = bits if axis.position == root else jnp.zeros_like(bits)
     total = reduce(axis, bits, "sum")

@@ -1,8 +1,8 @@
-"""Many small arrays in few collectives: arrays of one bucket travel as one flat buffer.
+"""Many small arrays in few collectives: arrays of one bucket are sent as one flat buffer.
 
-A *fusion id* is given to each array: 0 travels alone, equal positive ids (and dtypes) travel together. `buckets` turns ids
+A *fusion id* is given to each array: 0 is sent alone, equal positive ids (and dtypes) are sent together. `buckets` turns ids
 into groups of positions, last position first, which is the order in which a backward pass computes gradients, so that
-the first bucket can travel while the rest is computed. `reduce_buckets` carries them out: inside a compiled step as part
+the first bucket can be sent while the rest is computed. `reduce_buckets` carries them out: inside a compiled step as part
 of it, otherwise as a program that packs, one for each collective, and one that unpacks, so that only buffers and not
 single arrays change from local to joint form.
 """
@@ -43,7 +43,7 @@ Bucket = tuple[int, ...]
 
 
 def buckets(ids: Sequence[int], dtypes: Sequence[Any]) -> tuple[Bucket, ...]:
-    """Positions that travel together; the bucket that a backward pass completes first comes first."""
+    """Positions that are sent together; the bucket that a backward pass completes first comes first."""
     members: dict[Any, list[int]] = {}
     for position, (number, dtype) in enumerate(zip(ids, dtypes, strict=True)):
         # A buffer has one dtype; 0 asks for a collective of its own, so the position makes the key unique.
@@ -61,7 +61,7 @@ class Reduction:
 
     Attributes:
         group: between whom.
-        buckets: positions that travel together.
+        buckets: positions that are sent together.
         scale: factor for the sums, None for none.
     """
 
@@ -91,8 +91,8 @@ def reduce_buckets(reduction: Reduction, arrays: Sequence[jax.Array]) -> list[ja
 
 def without(reduction: Reduction, positions: Collection[int]) -> Reduction:
     """The reduction of all arrays but those at these positions."""
-    kept = (tuple(position for position in bucket if position not in positions) for bucket in reduction.buckets)
-    return replace(reduction, buckets=tuple(filter(None, kept)))
+    remaining = (tuple(position for position in bucket if position not in positions) for bucket in reduction.buckets)
+    return replace(reduction, buckets=tuple(filter(None, remaining)))
 
 
 def gather_rows(reduction: Reduction, indices: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -100,7 +100,7 @@ def gather_rows(reduction: Reduction, indices: jax.Array, values: jax.Array) -> 
     gather = collectives.AllGather(reduction.group)
     everywhere, rows = collectives.run(gather, indices), collectives.run(gather, values)
     if reduction.scale is not None:
-        # In the same wide dtype as `reduce_buckets`, so both ways round alike.
+        # In the same wide dtype as `reduce_buckets`, so both ways round equally.
         wide = rows.astype(travelling_dtype(values.dtype))
         rows = (wide * jnp.asarray(reduction.scale, wide.dtype)).astype(values.dtype)
     return everywhere, rows
@@ -114,7 +114,7 @@ def broadcast_buckets(group: Group, root: int, arrays: Sequence[jax.Array]) -> l
     received = collectives.run(collectives.Broadcast(group, root), *flat)
     results = list(arrays)
     for bucket, buffer in zip(together, received, strict=True):
-        for position, piece in zip(bucket, _cut(buffer, [arrays[p].shape for p in bucket]), strict=True):
+        for position, piece in zip(bucket, _divided(buffer, [arrays[p].shape for p in bucket]), strict=True):
             results[position] = piece
     return results
 
@@ -135,13 +135,13 @@ def _unpack(reduction: Reduction, shapes: tuple[Any, ...], sums: list[jax.Array]
     for bucket, buffer in zip(reduction.buckets, sums, strict=True):
         if reduction.scale is not None:
             buffer = buffer * jnp.asarray(reduction.scale, buffer.dtype)
-        pieces = [buffer] if len(bucket) == 1 else _cut(buffer, [shapes[position][0] for position in bucket])
+        pieces = [buffer] if len(bucket) == 1 else _divided(buffer, [shapes[position][0] for position in bucket])
         for position, piece in zip(bucket, pieces, strict=True):
             results[position] = piece.astype(shapes[position][1])
     return results
 
 
-def _cut(buffer: jax.Array, shapes: Sequence[tuple[int, ...]]) -> list[jax.Array]:
+def _divided(buffer: jax.Array, shapes: Sequence[tuple[int, ...]]) -> list[jax.Array]:
     pieces, start = [], 0
     for shape in shapes:
         size = math.prod(shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import world as distributed
@@ -110,6 +111,21 @@ def create(name: str, ranks: list[int]) -> Group:
     world = distributed.world()
     if world is None:
         raise SporaxRuntimeError("For 'create_group', the ranks must have been joined: call init() first.")
+    _check_new(name, ranks)
+    # Every rank must create the group with the same ranks in the same order, so another order is another group.
+    existing = SESSION.groups.get(name)
+    if name in WORLD_GROUPS or (existing is not None and existing != tuple(ranks)):
+        raise SporaxValueError(
+            f"For 'create_group', group '{name}' exists with ranks {list(find(name).ranks)}, but got {ranks}. "
+            "Destroy it first, or choose another name."
+        )
+    SESSION.groups[name] = tuple(ranks)
+    frames.touch()
+    return Group(name, tuple(ranks))
+
+
+def _check_new(name: Any, ranks: Any) -> None:
+    """Check the arguments of `create`, which raises the same."""
     if not isinstance(name, str) or not name:
         raise SporaxTypeError(f"For 'create_group', 'group' must be a non-empty string, but got {name!r}.")
     if not isinstance(ranks, list) or any(isinstance(rank, bool) or not isinstance(rank, int) for rank in ranks):
@@ -122,16 +138,6 @@ def create(name: str, ranks: list[int]) -> Group:
         raise SporaxRuntimeError(
             f"For 'create_group', 'rank_ids' must be in [0, {size}), the ranks of the job, but got {strangers}."
         )
-    # Every rank must create the group with the same ranks in the same order, so another order is another group.
-    existing = SESSION.groups.get(name)
-    if name in WORLD_GROUPS or (existing is not None and existing != tuple(ranks)):
-        raise SporaxValueError(
-            f"For 'create_group', group '{name}' exists with ranks {list(find(name).ranks)}, but got {ranks}. "
-            "Destroy it first, or choose another name."
-        )
-    SESSION.groups[name] = tuple(ranks)
-    frames.touch()
-    return Group(name, tuple(ranks))
 
 
 def destroy(name: str) -> None:

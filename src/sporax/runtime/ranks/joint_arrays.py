@@ -16,7 +16,6 @@ whose step is a joint program thus converts nothing but its batch and its loss.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
@@ -36,6 +35,7 @@ from sporax.runtime.process import dry_run
 from sporax.runtime.ranks.collective_order import AXIS, in_order, receipt
 from sporax.runtime.ranks.communication_reuse import reusing
 from sporax.runtime.session import SESSION
+from sporax.runtime.state import frames
 from sporax.runtime.state.frames import Variable
 
 # XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
@@ -97,7 +97,7 @@ def to_local(array: jax.Array) -> jax.Array:
     return array if distributed.num_ranks_here() > 1 else array.addressable_data(0)
 
 
-def whole(array: jax.Array) -> jax.Array:
+def replicated(array: jax.Array) -> jax.Array:
     """An array that is sharded over several processes, whole on every device; all these processes must ask for it.
 
     Raises:
@@ -112,13 +112,21 @@ def whole(array: jax.Array) -> jax.Array:
         )
     if array.is_fully_addressable or array.is_fully_replicated:
         return array
-    sharding = NamedSharding(array.sharding.mesh, PartitionSpec())  # type: ignore[attr-defined]  # joint arrays have named shardings
+    sharding = NamedSharding(mesh_of(array), PartitionSpec())
     gathered: jax.Array = jax.jit(_same, out_shardings=sharding)(array)
     return gathered
 
 
 def _same(array: jax.Array) -> jax.Array:
     return array
+
+
+def mesh_of(array: jax.Array) -> Mesh:
+    """The devices of a joint array."""
+    assert isinstance(array.sharding, NamedSharding)
+    mesh = array.sharding.mesh
+    assert isinstance(mesh, Mesh)
+    return mesh
 
 
 def place(array: Any, sharding: Sharding) -> jax.Array:
@@ -129,38 +137,23 @@ def place(array: Any, sharding: Sharding) -> jax.Array:
     elif sharding.is_fully_addressable or not getattr(array, "is_fully_addressable", True):
         placed = jax.device_put(array, sharding)
     else:
-        # A process cannot put data on another one's devices, so each cuts its own slices out of the whole.
-        whole = np.asarray(array)
-        placed = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+        # A process cannot put data on another one's devices, so each takes its own slices of the global array.
+        values = np.asarray(array)
+        placed = jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
     return placed
-
-
-class _Turn(threading.local):
-    """A number that is 0 and goes from one joint program to the next, so that they run in the order they are started."""
-
-    zero: jax.Array | None = None
-    devices: Devices = ()
-
-
-_turn = _Turn()
 
 
 def zero(devices: Devices) -> jax.Array:
     """The last input of every joint program; see `collective_order`. Ready when the joint program before has ended."""
-    if _turn.zero is not None and _turn.devices != devices:
-        still_there = set(_turn.devices) <= set(all_devices())  # not after `release` and a new `init`
+    turn = SESSION.turn
+    if turn.zero is not None and turn.devices != devices:
+        still_there = set(turn.devices) <= set(all_devices())  # not after `release` and a new `init`
         # This rank's copy is ready when the program before has ended here, which is all that the order needs.
-        _turn.zero = to_joint(to_local(_turn.zero), devices) if still_there else None
-    if _turn.zero is None:
-        _turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
-    _turn.devices = devices
-    return _turn.zero
-
-
-def finish() -> None:
-    """Wait for the end of the last joint program, before programs that `zero` does not keep in order."""
-    if _turn.zero is not None:
-        jax.block_until_ready(_turn.zero)
+        turn.zero = to_joint(to_local(turn.zero), devices) if still_there else None
+    if turn.zero is None:
+        turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
+    turn.devices = devices
+    return turn.zero
 
 
 def by_rank(function: Callable[..., Any], devices: Devices, *, is_step: bool = False) -> Callable[..., Any]:
@@ -235,12 +228,12 @@ def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) 
     if watchdog is not None:
         watchdog.note_start(name, devices)
     try:
-        results, _turn.zero = program(*arrays, zero(devices))
+        results, SESSION.turn.zero = program(*arrays, zero(devices))
     except (RuntimeError, ValueError) as error:
         # XLA's message says that a connection broke; the watchdog knows which rank was lost.
         raise (error if watchdog is None else watchdog.explain(name, error)) from None
     if watchdog is not None:
-        watchdog.note_end(_turn.zero)
+        watchdog.note_end(SESSION.turn.zero)
     return results
 
 
@@ -259,22 +252,15 @@ def change_form(variable: Variable, name: str) -> jax.Array:
         # Deleting the other form at once keeps a single one that is up to date.
         variable.joint = to_joint(variable.raw, all_devices())
         del variable.raw
-    elif name == "raw" and (parts := slot(variable, "parts")) is not None:
-        variable.raw = parts.whole()
-        del variable.parts  # type: ignore[attr-defined]  # Parameters have it
-    elif name == "raw" and (row := slot(variable, "row")) is not None:
-        variable.raw = row.whole()
-        del variable.row  # type: ignore[attr-defined]  # Parameters have it
+    elif name == "raw" and (place := frames.slot(variable, "filed")) is not None:
+        values: jax.Array = place.full()  # it stays in its file
+        return values
+    elif name == "raw" and (parts := frames.slot(variable, "parts")) is not None:
+        frames.put(variable, parts.full())
+    elif name == "raw" and (row := frames.slot(variable, "row")) is not None:
+        frames.put(variable, row.full())
     elif name == "raw":
         variable.raw = to_local(here(variable, "joint"))
         del variable.joint
     array: jax.Array = here(variable, name)
     return array
-
-
-def slot(variable: Variable, name: str) -> Any:
-    """What is in a slot, or None if there is nothing in it or no such slot."""
-    try:
-        return object.__getattribute__(variable, name)
-    except AttributeError:
-        return None

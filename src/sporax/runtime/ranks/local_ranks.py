@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -36,11 +35,11 @@ from sporax.runtime import world
 from sporax.runtime.process.dry_run_report import say
 from sporax.runtime.ranks import exchanges, joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
 _OWN = "own"
 """The axis of arrays that differ from rank to rank outside of a step."""
-_inside: ContextVar[bool] = ContextVar("inside", default=False)
 _START = "start one process for each device: `sporax run --worker_num"
 
 
@@ -74,17 +73,18 @@ class Leaves(Enum):
 
 def is_inside() -> bool:
     """Whether what runs now is one rank's part of a step."""
-    return _inside.get()
+    return SESSION.tracing.one_rank
 
 
 @contextmanager
 def inside() -> Iterator[None]:
     """Context in which one rank's part of a step runs."""
-    token = _inside.set(True)
+    tracing = SESSION.tracing
+    outer, tracing.one_rank = tracing.one_rank, True
     try:
         yield
     finally:
-        _inside.reset(token)
+        tracing.one_rank = outer
 
 
 def need() -> None:
@@ -93,7 +93,7 @@ def need() -> None:
     Raises:
         PartsNeeded: it is traced with whole batches.
     """
-    if world.num_ranks_here() > 1 and not _inside.get() and frames.compiling():
+    if world.num_ranks_here() > 1 and not SESSION.tracing.one_rank and frames.compiling():
         raise PartsNeeded
 
 
@@ -168,7 +168,7 @@ def is_own(array: Any) -> bool:
     return isinstance(sharding, NamedSharding) and sharding.mesh.axis_names == (_OWN,)
 
 
-def places_of_own(arrays: Sequence[Any]) -> tuple[int, ...]:
+def positions_of_own(arrays: Sequence[Any]) -> tuple[int, ...]:
     """Which of these arrays differ from rank to rank."""
     if world.num_ranks_here() == 1:
         return ()
@@ -177,7 +177,7 @@ def places_of_own(arrays: Sequence[Any]) -> tuple[int, ...]:
 
 def own(array: jax.Array) -> jax.Array:
     """A joint array that differs from rank to rank, as it is outside of a step."""
-    return _of_shards(array, NamedSharding(_own_mesh(tuple(array.sharding.mesh.devices.flat)), PartitionSpec()))  # type: ignore[attr-defined]  # joint arrays have named shardings
+    return _of_shards(array, NamedSharding(_own_mesh(tuple(joint_arrays.mesh_of(array).devices.flat)), PartitionSpec()))
 
 
 def rows_together(array: jax.Array) -> jax.Array:
@@ -186,8 +186,8 @@ def rows_together(array: jax.Array) -> jax.Array:
     shards = {shard.device: shard.data for shard in array.addressable_shards}
     shape = (array.shape[0] * len(devices), *array.shape[1:])
     by_rows = NamedSharding(joint_arrays.mesh(devices), PartitionSpec(AXIS))
-    whole = jax.make_array_from_single_device_arrays(shape, by_rows, [shards[device] for device in devices])
-    result: jax.Array = jax.device_put(whole, NamedSharding(joint_arrays.mesh(devices), PartitionSpec()))
+    joined = jax.make_array_from_single_device_arrays(shape, by_rows, [shards[device] for device in devices])
+    result: jax.Array = jax.device_put(joined, NamedSharding(joint_arrays.mesh(devices), PartitionSpec()))
     return result
 
 
@@ -248,7 +248,7 @@ def settle(variables: Sequence[Any], arrays: list[Any]) -> None:
     One program runs on the same devices throughout, and not all of what it uses may have been there.
     """
     for variable in variables:
-        array = joint_arrays.slot(variable, "raw")
+        array = frames.slot(variable, "raw")
         settled = _settled(array)
         if settled is not array:
             frames.put(variable, settled)
@@ -288,7 +288,7 @@ class Parts:
             for array, is_divided in zip(arrays, self.inputs, strict=True)
         ]
 
-    def given(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    def own_results(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """The results of the program, as they are outside of it."""
         return [
             own(array) if leaves is Leaves.OWN else array for array, leaves in zip(arrays, self.results, strict=True)
@@ -327,14 +327,14 @@ def parts_of(name: str, discovery: Traced, inputs: tuple[bool, ...], arrays: Seq
     Raises:
         SporaxRuntimeError: ranks would differ where there can be one value only.
     """
-    given = [
+    of_inputs = [
         DIFFERENT if is_part else GRADIENT if is_own(array) else EQUAL
         for is_part, array in zip(inputs, arrays, strict=True)
     ]
     reads: dict[int, int] = {}
     # Statistics of batches differ from the first step on, and what is computed from them, until nothing changes.
     while True:
-        labels = _labels(discovery, given, reads)
+        labels = _labels(discovery, of_inputs, reads)
         of_written = zip(discovery.written, labels, strict=False)
         now = {discovery.frame.found[variable]: label for variable, label in of_written if label != EQUAL}
         if now == reads:

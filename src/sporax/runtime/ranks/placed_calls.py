@@ -5,7 +5,7 @@ computed there only, and the others receive its results.
 
 Method: the program of worker `r` contains the call, those of the others zeros of the same shape, and a broadcast from `r`
 follows. The derivative is placed on the same worker: it computes the cotangents of the inputs and of the Parameters, and
-broadcasts them. What is not placed is computed by all workers alike, so all must start from the same values: the Parameters
+broadcasts them. What is not placed is computed by all workers equally, so all must start from the same values: the Parameters
 are worker 0's when a step is compiled, and so are the data of every call.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +23,11 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.runtime.ranks import collectives, groups
 from sporax.runtime.ranks.collectives import Broadcast, Collective
 from sporax.runtime.ranks.exchanges import Axis, from_root
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
 TAG = "placed"
 """What the trace of a program with placed calls notes (`state.note_tag`)."""
-_owner: ContextVar[int | None] = ContextVar("owner", default=None)
-"""The worker whose call is being traced."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,13 @@ class Placed(Collective):
     def _pull_back(self, arrays: tuple[jax.Array, ...], cotangents: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         results, pull_back = jax.vjp(self.function, *arrays)
         # JAX wants the special zero dtype `float0` for the cotangents of integers.
-        given = tuple(
+        incoming = tuple(
             cotangent.astype(result.dtype) if jnp.issubdtype(result.dtype, jnp.inexact) else _no_tangent(result)
             for result, cotangent in zip(results, cotangents, strict=True)
         )
         return tuple(
             cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else jnp.zeros(array.shape, jnp.float32)
-            for array, cotangent in zip(arrays, pull_back(given), strict=True)
+            for array, cotangent in zip(arrays, pull_back(incoming), strict=True)
         )
 
     def _from_root(self, axis: Axis, function: Callable[..., Any], *arguments: Any) -> tuple[jax.Array, ...]:
@@ -118,7 +116,7 @@ def run_placed(
             contains it.
     """
     group = groups.find(None)
-    outer = _owner.get()
+    outer = SESSION.tracing.owner
     # A placed Cell may contain placed operators, but a worker cannot wait inside the call of another one.
     if outer is not None and outer != owner:
         raise SporaxRuntimeError(
@@ -137,11 +135,11 @@ def run_placed(
     frames.note_tag(TAG)
     leaves, tree = jax.tree.flatten((args, kwargs))
     # Static values stay outside: a collective takes and returns arrays only.
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
     static: dict[str, Any] = {}
 
     def inside(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        for place, array in zip(places, arrays, strict=True):
+        for place, array in zip(positions, arrays, strict=True):
             leaves[place] = array
         inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
         with _computed_by(owner):
@@ -150,7 +148,7 @@ def run_placed(
         static["written"] = tuple(updates)
         return (*map(jnp.asarray, outputs), *updates.values())
 
-    arrays = [leaves[place] for place in places]
+    arrays = [leaves[place] for place in positions]
     # Parameters that the call reads become arguments, so that their gradients come out as cotangents.
     function, parameters = jax.closure_convert(inside, *arrays)
     results = collectives.run(Placed(group, owner, function), *arrays, *parameters)
@@ -176,9 +174,10 @@ def of_first_worker(arrays: list[jax.Array]) -> list[jax.Array]:
 
 @contextmanager
 def _computed_by(owner: int) -> Iterator[None]:
-    token = _owner.set(owner)
+    tracing = SESSION.tracing
+    outer, tracing.owner = tracing.owner, owner
     try:
         with collectives.refused(f"a call that is placed on worker {owner}"):
             yield
     finally:
-        _owner.reset(token)
+        tracing.owner = outer

@@ -110,12 +110,12 @@ def _forward(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -
 
 
 def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
-    # No cotangent arrives for integers, but their sender waits for a message, so zeros travel.
-    given = [
+    # No cotangent arrives for integers, but their sender waits for a message, so zeros are sent.
+    filled = [
         cotangent if jnp.issubdtype(message.dtype, jnp.inexact) else jnp.zeros(message.shape, message.dtype)
         for cotangent, message in zip(cotangents[0], exchange.receives, strict=True)
     ]
-    returned, last = _differentiable(exchange.reversed, receipt(), *given)
+    returned, last = _differentiable(exchange.reversed, receipt(), *filled)
     happened(last)
     return None, *map(_as_cotangent, returned)
 
@@ -162,8 +162,8 @@ def _receive_forward(
 
 def _receive_backward(message: Message, after: jax.Array, cotangents: Any) -> tuple[Any, Any]:
     inexact = jnp.issubdtype(message.dtype, jnp.inexact)
-    given = cotangents[0] if inexact else jnp.zeros(message.shape, message.dtype)
-    sent, last = _differentiable_send(message, receipt(), given)
+    filled = cotangents[0] if inexact else jnp.zeros(message.shape, message.dtype)
+    sent, last = _differentiable_send(message, receipt(), filled)
     happened(last)
     return None, _as_cotangent(_zeros_after(after, sent))
 

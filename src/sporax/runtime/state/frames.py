@@ -15,7 +15,6 @@ calls `touch`, whatever reads it during a trace calls `depend_on`; a compiled pr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -44,6 +43,14 @@ class Variable(Protocol):
     name: str
 
 
+def slot(variable: Variable, name: str) -> Any:
+    """What is in a slot, or None if there is nothing in it or no such slot."""
+    try:
+        return object.__getattribute__(variable, name)
+    except AttributeError:
+        return None
+
+
 class Guard(Protocol):
     """Something a trace depends on besides its inputs; equal fingerprints mean that nothing relevant changed."""
 
@@ -68,13 +75,6 @@ class ValueNeededError(SporaxTypeError):
 
     reason = "it asks for the values of a tensor"
     place = ""  # in the user's files; where it is empty, the traceback tells
-
-
-class _Current(threading.local):
-    frame: Frame | None = None
-
-
-_current = _Current()
 
 
 def version() -> int:
@@ -144,15 +144,15 @@ class Frame:
         self.writes = 0
 
     def __enter__(self) -> Frame:
-        self.parent = _current.frame
-        _current.frame = self
+        self.parent = SESSION.tracing.frame
+        SESSION.tracing.frame = self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Also after an exception: a trace that fails must not leave its frame behind.
-        _current.frame = self.parent
+        SESSION.tracing.frame = self.parent
         if self.parent is not None:
             # What a transformation inside depends on, the program around it depends on, too.
             self.parent.guards.update(self.guards)
@@ -221,12 +221,13 @@ class DiscoveryFrame(Frame):
 
 def current_frame() -> Frame | None:
     """The innermost frame of this thread, or None outside every transformation."""
-    return _current.frame
+    frame: Frame | None = SESSION.tracing.frame
+    return frame
 
 
 def compiling() -> bool:
     """Whether what runs now becomes part of a compiled program, so that values are not known."""
-    frame = _current.frame
+    frame = current_frame()
     while frame is not None and not frame.compiled:
         frame = frame.parent
     return frame is not None
@@ -234,7 +235,7 @@ def compiling() -> bool:
 
 def planning() -> bool:
     """Whether what runs now becomes part of a program that is sharded by a plan."""
-    frame = _current.frame
+    frame = current_frame()
     while frame is not None and not frame.planned:
         frame = frame.parent
     return frame is not None
@@ -249,7 +250,7 @@ def in_device_memory(array: jax.Array) -> jax.Array:
 
 def read(variable: Variable) -> jax.Array:
     """Value of `variable` as seen from the innermost frame."""
-    frame = _current.frame
+    frame = current_frame()
     if frame is not None:
         return frame.read(variable)
     return in_device_memory(variable.raw) if getattr(variable, "on_host", False) else variable.raw
@@ -257,15 +258,15 @@ def read(variable: Variable) -> jax.Array:
 
 def write(variable: Variable, value: jax.Array) -> None:
     """Set `variable` in the innermost frame, or for good outside every frame."""
-    frame = _current.frame
+    frame = current_frame()
     if frame is None:
         put(variable, value)
     else:
         frame.write(variable, value)
 
 
-def put(variable: Variable, value: jax.Array) -> None:
-    """Set `variable` for good, whatever form it was in."""
+def put(variable: Variable, value: Any) -> None:
+    """Set `variable` for good, whatever form it was in: to an array of JAX, or of numpy."""
     variable.raw = value
     # Other forms hold the value before, so they must go.
     for form in ("joint", "parts", "row"):
@@ -275,37 +276,37 @@ def put(variable: Variable, value: jax.Array) -> None:
 
 def note_communication() -> None:
     """Say that the running trace exchanges data with other ranks."""
-    if _current.frame is not None:
-        _current.frame.communicates = True
+    if (frame := current_frame()) is not None:
+        frame.communicates = True
 
 
 def note_tag(kind: str) -> None:
     """Say that the program of the running trace is to be rewritten: `kind` names the pass."""
-    if _current.frame is not None:
-        _current.frame.tags |= {kind}
+    if (frame := current_frame()) is not None:
+        frame.tags |= {kind}
 
 
 def note_check() -> None:
     """Say that the running trace has a condition under which the program fails."""
-    if _current.frame is not None:
-        _current.frame.checks = True
+    if (frame := current_frame()) is not None:
+        frame.checks = True
 
 
 def note_training() -> None:
     """Say that the running trace computes gradients of variables."""
-    if _current.frame is not None:
-        _current.frame.trains = True
+    if (frame := current_frame()) is not None:
+        frame.trains = True
 
 
 def ask_for_plan(settings: Hashable) -> None:
     """Say that the running trace should be sharded by a plan under these settings, whatever those of the process are."""
-    if _current.frame is not None:
-        _current.frame.view = settings
+    if (frame := current_frame()) is not None:
+        frame.view = settings
 
 
 def depend_on(guard: Guard) -> None:
     """Note that the running trace depends on `guard`."""
-    frame = _current.frame
+    frame = current_frame()
     if frame is not None:
         frame.guards[ByIdentity(guard)] = guard
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import jax
 
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
-
-# Of the whole process: callbacks run in threads of XLA, not in the one that called the program.
-_noted: list[BaseException] = []
 
 
 def fail_when(flag: Any, error: BaseException) -> None:
@@ -21,7 +19,7 @@ def fail_when(flag: Any, error: BaseException) -> None:
 
     def note(happened: Any) -> None:
         if bool(happened):
-            _noted.append(error)
+            SESSION.failed_checks.append(error)
 
     frames.note_check()
     jax.debug.callback(note, flag)
@@ -36,9 +34,9 @@ def raise_noted(outputs: Any) -> None:
     jax.block_until_ready(outputs)
     # Outputs can be ready before the callbacks of their program have run.
     jax.effects_barrier()
-    if _noted:
+    if SESSION.failed_checks:
         # Later conditions often fail because of the first one, and none may be left for the next run.
-        error = _noted[0]
-        _noted.clear()
+        error = SESSION.failed_checks[0]
+        SESSION.failed_checks.clear()
         # The error object is part of the compiled program; without this its traceback would grow with every run.
         raise error.with_traceback(None)

@@ -18,10 +18,11 @@ from jax.sharding import Sharding
 
 from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.runtime.ranks import joint_arrays
+from sporax.runtime.state import frames
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class BlockedArray:
     """An array in blocks, spread over devices.
 
     Attributes:
@@ -32,18 +33,18 @@ class Parts:
     array: jax.Array
     how: Blocked
 
-    def whole(self) -> jax.Array:
+    def full(self) -> jax.Array:
         """The array in rows, on one device (with several processes: of every process)."""
         dim, rows = self.how.dim, self.how.rows
         # Every block has room for the largest part; rows behind the end of a smaller part are padding.
         real = np.concatenate([np.arange(size) + rows.block * number for number, size in enumerate(rows.rows)])
         with jax.ensure_compile_time_eval():  # a step that reads it may be being traced
-            return jnp.asarray(np.take(np.asarray(joint_arrays.whole(self.array)), real, dim))
+            return jnp.asarray(np.take(np.asarray(joint_arrays.replicated(self.array)), real, dim))
 
 
 def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:
     """The blocks of a variable, each on its device; it takes this form if it has another."""
-    parts: Parts | None = joint_arrays.slot(variable, "parts")
+    parts: BlockedArray | None = frames.slot(variable, "parts")
     array: jax.Array
     if parts is not None and parts.how == how:
         return parts.array if parts.array.sharding == sharding else joint_arrays.place(parts.array, sharding)
@@ -52,14 +53,14 @@ def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:
         variable.make_at(sharding, how.blocks)
         array = variable.raw
     else:
-        array = joint_arrays.place(_in_blocks(np.asarray(joint_arrays.whole(variable.raw)), how), sharding)
+        array = joint_arrays.place(_in_blocks(np.asarray(joint_arrays.replicated(variable.raw)), how), sharding)
     keep(variable, array, how)
     return array
 
 
 def keep(variable: Any, array: jax.Array, how: Blocked) -> None:
     """Leave a variable in blocks."""
-    variable.parts = Parts(array, how)
+    variable.parts = BlockedArray(array, how)
     # One form at a time: a second one would be out of date after the next write.
     with suppress(AttributeError):  # it was in this form already
         object.__delattr__(variable, "raw")

@@ -11,16 +11,17 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.runtime.ranks import joint_arrays
+from sporax.runtime.session import SESSION
+from sporax.runtime.state import frames
 from sporax.runtime.storage.block_files import BlockFiles, DiskSettings, FiledArray
 from sporax.runtime.storage.host_memory import chosen_variables
+from sporax.runtime.storage.variables import Fetched, names_of
 
 _FILES = "files "
 _ABOVE = re.compile(r"files above (\d+)")
@@ -38,7 +39,7 @@ class Place:
     array: FiledArray
     token: jax.Array
 
-    def whole(self) -> jax.Array:
+    def full(self) -> jax.Array:
         """The values, in memory."""
         # The token comes from the program that wrote the file, so the file is complete when it is ready.
         self.token.block_until_ready()
@@ -58,13 +59,13 @@ def above_tag(above: int) -> str:
 def files_of(tags: Collection[str]) -> BlockFiles | None:
     """The files that a step uses; None where it uses none."""
     texts = [tag.removeprefix(_FILES) for tag in tags if tag.startswith(_FILES + "{")]
-    return _opened(texts[0]) if texts else None
-
-
-# Steps with the same settings share one folder, so that its limit counts all of them.
-@cache
-def _opened(text: str) -> BlockFiles:
-    return BlockFiles(DiskSettings(**json.loads(text)))
+    if not texts:
+        return None
+    # Steps with the same settings share one folder, so that its limit counts all of them.
+    if texts[0] not in SESSION.files:
+        SESSION.files[texts[0]] = BlockFiles(DiskSettings(**json.loads(texts[0])))
+    files: BlockFiles = SESSION.files[texts[0]]
+    return files
 
 
 def bring_to_files(variables: Sequence[Any], tags: Collection[str], peak_bytes: Callable[[], int | None]) -> None:
@@ -100,8 +101,36 @@ def filed_arrays(variables: Sequence[Any]) -> Mapping[int, FiledArray]:
     }
 
 
-def handed_over(variable: Any) -> jax.Array:
-    """What a step that uses files takes for a variable."""
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """Variables of a step that uses files; for those in files it takes and returns tokens.
+
+    Attributes:
+        updated, read: the variables.
+    """
+
+    updated: Sequence[Any]
+    read: Sequence[Any]
+
+    def fetch(self) -> Fetched:
+        """Arrays, and tokens of those in files, which have what was assigned since."""
+        return list(map(_taken, self.updated)), list(map(_taken, self.read))
+
+    def store(self, arrays: Sequence[jax.Array]) -> None:
+        """Set arrays and tokens."""
+        for variable, array in zip(self.updated, arrays, strict=True):
+            place = place_of(variable)
+            if place is None:
+                variable.raw = array
+            else:
+                place.token = array
+
+    def names(self) -> tuple[list[str], list[str]]:
+        """Names of the variables."""
+        return names_of(self.updated), names_of(self.read)
+
+
+def _taken(variable: Any) -> jax.Array:
     place = place_of(variable)
     if place is None:
         array: jax.Array = variable.raw
@@ -110,19 +139,10 @@ def handed_over(variable: Any) -> jax.Array:
     return place.token
 
 
-def take_back(variable: Any, result: jax.Array) -> None:
-    """Note what such a step returned for a variable."""
-    place = place_of(variable)
-    if place is None:
-        variable.raw = result
-    else:
-        place.token = result
-
-
 def _flush(variable: Any) -> None:
     """Bring what was assigned to a variable to its file."""
     # An array in `raw` was assigned since the last step and replaces what the file has.
-    array = joint_arrays.slot(variable, "raw")
+    array = frames.slot(variable, "raw")
     if array is not None:
         place = variable.filed
         place.token.block_until_ready()

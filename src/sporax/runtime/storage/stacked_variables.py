@@ -1,10 +1,10 @@
 """Variables of repeated blocks that are held as rows of one array between steps.
 
 A step whose blocks run in a loop takes and returns their Parameters, and the state of these, as stacks
-(`sporax.lowering.passes.repeat.stacked_arguments`). Between steps each variable has a `Row` in slot ``row`` and no array of its
-own. Whoever asks for ``raw`` (printing, a checkpoint, another program) gets a copy of the row, and the variable is in local
-form again, until a step with stacks takes it; what is assigned to a variable likewise is in local form. So a variable is in one
-form at a time, as in `sporax.runtime.ranks.joint_arrays`.
+(`sporax.lowering.passes.repeat.stacked_arguments`). Between steps each variable has a `RowInStack` in slot ``row`` and no array
+of its own. Whoever asks for ``raw`` (printing, a checkpoint, another program) gets a copy of the row, and the variable is in
+local form again, until a step with stacks takes it; what is assigned to a variable likewise is in local form. So a variable is in
+one form at a time, as in `sporax.runtime.ranks.joint_arrays`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.lowering.passes.repeat.stacked_arguments import Stacked
+from sporax.runtime.storage.variables import Fetched, names_of
 
 _row = attrgetter("row")
 _raw = attrgetter("raw")
@@ -37,13 +38,13 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowInStack:
     """Where a variable is."""
 
     stack: Stack
     index: int
 
-    def whole(self) -> jax.Array:
+    def full(self) -> jax.Array:
         """The values, as an array of their own."""
         with jax.ensure_compile_time_eval():  # a step that reads it may be being traced
             array: jax.Array = _taken(self.stack.array, self.index)
@@ -63,7 +64,7 @@ def _stacked(*rows: jax.Array) -> jax.Array:
 
 
 @dataclass(slots=True)
-class Group:
+class StackedVariables:
     """Variables that a program takes as a stack; remembers the stack that they were in last."""
 
     variables: tuple[Any, ...]
@@ -76,7 +77,7 @@ class Group:
         if stack is None:
             stack = Stack(self.variables, _stacked(*map(_raw, self.variables)))
             for index, variable in enumerate(self.variables):
-                variable.row = Row(stack, index)
+                variable.row = RowInStack(stack, index)
                 del variable.raw
         self.stack = stack
         return stack.array
@@ -106,51 +107,51 @@ def _is(one: Any, other: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    """How the variables of a program are handed over.
+class Stacks:
+    """Variables of a program some of which are rows of stacks.
 
     Attributes:
         updated, read: groups.
         alone_updated, alone_read: the other variables.
     """
 
-    updated: tuple[Group, ...]
+    updated: tuple[StackedVariables, ...]
     alone_updated: tuple[Any, ...]
-    read: tuple[Group, ...]
+    read: tuple[StackedVariables, ...]
     alone_read: tuple[Any, ...]
 
-    def values(self) -> tuple[list[jax.Array], list[jax.Array]]:
-        """What the program takes for the variables that it updates, and for those that it only reads."""
+    def fetch(self) -> Fetched:
+        """Stacks, and the arrays of the other variables."""
         updated = [*(group.take() for group in self.updated), *map(_raw, self.alone_updated)]
         return updated, [*(group.take() for group in self.read), *map(_raw, self.alone_read)]
 
     def names(self) -> tuple[list[str], list[str]]:
-        """What `values` gives, by name: a stack has the names of its first and its last variable."""
+        """A stack has the names of its first and its last variable."""
 
-        def of(groups: Sequence[Group], alone: Sequence[Any]) -> list[str]:
+        def of(groups: Sequence[StackedVariables], alone: Sequence[Any]) -> list[str]:
             stacks = (f"{group.variables[0].name} ... {group.variables[-1].name}" for group in groups)
-            return [*stacks, *(variable.name for variable in alone)]
+            return [*stacks, *names_of(alone)]
 
         return of(self.updated, self.alone_updated), of(self.read, self.alone_read)
 
-    def keep(self, values: Sequence[jax.Array]) -> None:
-        """Give updated variables what the program returned."""
+    def store(self, arrays: Sequence[jax.Array]) -> None:
+        """Set the stacks, and the arrays of the other variables."""
         # More values follow than there are groups: those of the variables that stand alone.
-        for group, array in zip(self.updated, values, strict=False):
+        for group, array in zip(self.updated, arrays, strict=False):
             group.put(array)
-        for variable, array in zip(self.alone_updated, values[len(self.updated) :], strict=True):
+        for variable, array in zip(self.alone_updated, arrays[len(self.updated) :], strict=True):
             variable.raw = array
 
 
-def arguments_of(stacked: Stacked, written: Sequence[Any], read: Sequence[Any]) -> Arguments:
+def stacks_of(stacked: Stacked, written: Sequence[Any], read: Sequence[Any]) -> Stacks:
     """The groups of a program over its variables."""
 
     def divided(variables: Sequence[Any], groups: Sequence[Sequence[int]]) -> tuple[Any, Any]:
         inside = {number for group in groups for number in group}
-        whole = tuple(Group(tuple(variables[number] for number in group)) for group in groups)
-        return whole, tuple(variable for number, variable in enumerate(variables) if number not in inside)
+        complete = tuple(StackedVariables(tuple(variables[number] for number in group)) for group in groups)
+        return complete, tuple(variable for number, variable in enumerate(variables) if number not in inside)
 
-    return Arguments(*divided(written, stacked.updated), *divided(read, stacked.read))
+    return Stacks(*divided(written, stacked.updated), *divided(read, stacked.read))
 
 
 def may_be_row(variable: Any) -> bool:

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.passes.host.file_values import with_filed_arguments
+from sporax.lowering.rewriter import flat
 
 W0, W1, X = np.eye(3, dtype=np.float32), np.full((3, 3), 0.5, np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
 TOKEN = jnp.int32(0)

@@ -7,11 +7,12 @@ import pytest
 from jax import lax
 from small_pipelines import MICRO, RATE, assert_same, opened, run_flat
 
+from operator_marks import operator_mark
 from sporax.ir.graph import MICRO_LOOP, Role
 from sporax.ir.marks import GradientMark, OperatorMark, Side
 from sporax.lowering.marks.host_transfer import place_of_work
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.lowering.passes.host.host_rows import with_whole_rows
+from sporax.lowering.passes.host.host_rows import with_replicated_rows
 
 TABLE = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
 IDS = np.random.default_rng(1).integers(0, 16, (8, 3)).astype(np.int32)
@@ -22,7 +23,7 @@ def training(on_host=True, strategy=((1, 1), (4, 1))):
     """A lookup whose strategy is `strategy`, and an update of the whole table."""
 
     def loss(table, ids):
-        table, ids = apply_mark((table, ids), OperatorMark("EmbeddingLookup", 7, Side.IN, in_strategy=strategy))
+        table, ids = apply_mark((table, ids), operator_mark("EmbeddingLookup", 7, Side.IN, strategy=strategy))
         with place_of_work(on_host):
             return (jnp.take(table, ids, 0, mode="fill", fill_value=0) ** 2).sum()
 
@@ -48,7 +49,7 @@ def whole_rows(micro):
 
 def test_what_the_host_adds_up_is_whole_and_values_are_the_same():
     micro = opened(training(), **SETTINGS)
-    changed = with_whole_rows(micro)
+    changed = with_replicated_rows(micro)
     (mark,) = whole_rows(changed)
     assert {cut for cuts in mark.in_strategy for cut in cuts} == {1}
     (place,) = [number for number, operator in enumerate(changed.step.graph.operators) if operator.mark is mark]
@@ -64,10 +65,10 @@ def test_what_the_host_adds_up_is_whole_and_values_are_the_same():
 )
 def test_other_gradients_stay_as_they_are(settings):
     micro = opened(training(**settings), **SETTINGS)
-    assert with_whole_rows(micro) is micro
+    assert with_replicated_rows(micro) is micro
 
 
 def test_tables_that_optimizer_parallelism_cuts_stay_as_they_are():
     micro = opened(training(), **SETTINGS)
-    assert with_whole_rows(micro, {"other"}) is micro
-    assert len(whole_rows(with_whole_rows(micro, {"table"}))) == 1
+    assert with_replicated_rows(micro, {"other"}) is micro
+    assert len(whole_rows(with_replicated_rows(micro, {"table"}))) == 1

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.marks.host_transfer import (
     DEVICE,
     HOST,
@@ -15,6 +14,7 @@ from sporax.lowering.marks.host_transfer import (
     without_round_trips,
 )
 from sporax.lowering.passes.host.host_work import in_host_memory
+from sporax.lowering.rewriter import flat
 
 X = jnp.linspace(0.0, 1.0, 12, dtype=jnp.float32).reshape(3, 4)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.extend.core import Literal, Var, jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.marks.host_transfer import DEVICE, moves, transfers
 from sporax.lowering.passes.host.offload import offload_scope, offloaded
+from sporax.lowering.rewriter import flat
 
 LAYERS = 3
 X = jnp.linspace(-1.0, 1.0, 8).reshape(2, 4)

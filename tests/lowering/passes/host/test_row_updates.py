@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.marks.host_transfer import (
     DEVICE,
     HOST,
@@ -18,6 +17,7 @@ from sporax.lowering.marks.host_transfer import (
 )
 from sporax.lowering.passes.host.host_work import in_host_memory
 from sporax.lowering.passes.host.row_updates import by_rows, row_update
+from sporax.lowering.rewriter import flat
 
 ROWS, WIDTH = 50, 4
 TABLE = jnp.asarray(np.random.default_rng(0).normal(size=(ROWS, WIDTH)).astype(np.float32))

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.tags import new_tag
 from sporax.lowering.passes.recompute.recompute import PlanFacts, recompute
+from sporax.lowering.rewriter import flat
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ def test_facts_of_a_loop_are_asked_for_with_what_enters_it(looped):
     def of_loop(joined, entering):
         rounds.append(entering)
         sines = [eqn.outvars[0] for eqn in joined.jaxpr.eqns if eqn.primitive.name == "sin"]
-        return PlanFacts(kept=set(sines))
+        return PlanFacts(saved=set(sines))
 
-    kept = recompute(program, PlanFacts(of_loop=of_loop))
+    saved = recompute(program, PlanFacts(of_loop=of_loop))
     (entering,) = rounds
     assert next(entry.is_row for entry in entering if entry.atom is rows)
     assert {entry.is_row for entry in entering if entry.atom is weight} == {False}
-    assert stacked(kept.program) > stacked(recompute(program).program)
+    assert stacked(saved.program) > stacked(recompute(program).program)
 
 
 def test_without_a_plan_settings_of_plans_are_passed_over(looped):

@@ -45,7 +45,7 @@ def refused(_):
 def test_no_plan_is_made_where_no_tag_asks_for_it():
     closed = program()
     facts = plan_facts(closed, refused, ROLES)
-    assert (facts.kept, facts.slices) == ((), {})
+    assert (facts.saved, facts.slices) == ((), {})
     assert facts.weights == {closed.jaxpr.invars[0]: "w"}
 
 
@@ -54,7 +54,7 @@ def test_results_of_collectives_are_kept_where_they_shall_not_be_repeated():
     facts = plan_facts(closed, plan_of, ROLES)
     (product,) = (eqn.outvars[0] for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dot_general"
                   and "transpose(" not in str(eqn.source_info.name_stack))  # fmt: skip
-    assert facts.kept == {product}  # its partial sums are reduced
+    assert facts.saved == {product}  # its partial sums are reduced
 
 
 def test_collectives_of_tags_that_allow_it_are_repeated():
@@ -65,7 +65,7 @@ def test_collectives_of_tags_that_allow_it_are_repeated():
             return jnp.sin(jnp.sin(product)).sum()
 
     closed = flat_for_plan(jax.make_jaxpr(jax.grad(loss))(jnp.ones((4, 8)), jnp.ones((8, 4))))
-    assert plan_facts(closed, plan_of, ROLES).kept == set()
+    assert plan_facts(closed, plan_of, ROLES).saved == set()
 
 
 def test_a_plan_of_a_changed_program_is_refused():

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import pytest
 from jax.extend.core import Var
 
-from sporax.ir.marks import KeptMark
-from sporax.lowering.flat_program import flat, is_backward, stack_of
+from sporax.ir.marks import SavedMark
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.tags import KEEP, new_tag
-from sporax.lowering.passes.recompute.recompute import PlanFacts, recompute, without_kept_marks
+from sporax.lowering.passes.recompute.recompute import PlanFacts, recompute, without_saved_marks
+from sporax.lowering.rewriter import flat, is_backward, stack_of
 
 
 def test_tagged_layers_run_again_and_give_the_same(traced, same, count):
@@ -55,7 +55,7 @@ def test_a_call_says_what_it_releases_and_what_it_keeps(traced):
     }
     assert released <= read_late
     first = next(call for call in calls if "layer0" in call.stack)
-    assert first.kept == ()  # it starts from an argument
+    assert first.saved == ()  # it starts from an argument
     assert [eqn.primitive.name for eqn in first.again][:1] == ["dot_general"]
 
 
@@ -71,22 +71,22 @@ def test_values_that_a_plan_wants_kept_are_kept(traced, count):
     program, _ = traced()
     products = {eqn.outvars[0] for eqn in program.jaxpr.eqns[:3] if eqn.primitive.name == "dot_general"}
     before = count(recompute(program).program, "dot_general")
-    assert count(recompute(program, PlanFacts(kept=products)).program, "dot_general") == before - 1
+    assert count(recompute(program, PlanFacts(saved=products)).program, "dot_general") == before - 1
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_marked_results_are_kept_and_the_marks_left_out(count, kept):
+@pytest.mark.parametrize("saved", [True, False])
+def test_marked_results_are_kept_and_the_marks_left_out(count, saved):
     def function(x):
         with jax.named_scope(new_tag().scope):
             x = jnp.sin(jnp.cos(x))
-            if kept:
-                (x,) = apply_mark([x], KeptMark())
+            if saved:
+                (x,) = apply_mark([x], SavedMark())
         return jnp.exp(x * x).sum()
 
     program = flat(jax.make_jaxpr(jax.grad(function))(jnp.ones(3)))
     after = recompute(program).program
-    assert count(after, "mark") == count(without_kept_marks(program), "mark") == 0
-    assert count(after, "sin") - count(program, "sin") == (1 if kept else 2)  # one is the cosine's derivative
+    assert count(after, "mark") == count(without_saved_marks(program), "mark") == 0
+    assert count(after, "sin") - count(program, "sin") == (1 if saved else 2)  # one is the cosine's derivative
 
 
 def test_loops_are_rewritten_inside():

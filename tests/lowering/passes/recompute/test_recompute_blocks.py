@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sporax.lowering.flat_program import flat, is_backward, stack_of
 from sporax.lowering.marks.tags import new_tag
 from sporax.lowering.passes.recompute.recompute_blocks import blocks_of, chosen
+from sporax.lowering.rewriter import flat, is_backward, stack_of
 from sporax.planner.memory.recomputation import Level
 
 X = jnp.ones((2, 3, 4))
@@ -65,8 +65,8 @@ def test_levels_keep_less_and_less(level, products, kept):
     choice = chosen(closed, (first, second), (level, Level.NOTHING))
     assert set(choice.tags) <= set(first.positions)
     assert names(closed, choice.tags).count("dot_general") == products
-    assert first.results <= choice.kept
-    assert len(choice.kept - first.results) == kept
+    assert first.results <= choice.saved
+    assert len(choice.saved - first.results) == kept
     assert list(choice.paths.values()) == ["net.blocks.0"]
 
 
@@ -74,4 +74,4 @@ def test_nothing_chosen_tags_nothing():
     closed = program()
     blocks = blocks_of(closed)
     choice = chosen(closed, blocks, (Level.NOTHING,) * 2)
-    assert (dict(choice.tags), choice.kept, dict(choice.paths)) == ({}, frozenset(), {})
+    assert (dict(choice.tags), choice.saved, dict(choice.paths)) == ({}, frozenset(), {})

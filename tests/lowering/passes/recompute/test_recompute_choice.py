@@ -14,9 +14,8 @@ from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.passes.pass_order import flat_for_plan, passed
 from sporax.lowering.passes.recompute.recompute_choice import choose_recomputation
-from sporax.planner.auto import price_list
+from sporax.planner import PlanRequest, cost_model, make_plan
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.propagation.semi_auto import semi_auto_plan
 
 MESH = DeviceMatrix((1,))
 X, W = jnp.ones((256, 8), jnp.float32), jnp.eye(8, dtype=jnp.float32)
@@ -39,11 +38,11 @@ def program():
 def plan_it(closed, gives_up=False):
     graph = ingest(closed, [(Role.PARAMETER, "w")]).graph
     whole = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
-    return graph, semi_auto_plan(graph, MESH, CONFIG, whole)
+    return graph, make_plan(PlanRequest(graph, MESH, PlanSettings(CONFIG), load_profile("cpu"), whole)).plan
 
 
 def choose(closed, limit, plan=plan_it, **options):
-    model = price_list(PlanSettings(CONFIG), MESH, load_profile("cpu"))
+    model = cost_model(PlanSettings(CONFIG), MESH, load_profile("cpu"))
     return choose_recomputation(
         closed, None, lambda choice: passed(closed, set(), None, choice)[0], plan, lambda plan: model, limit, **options
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat
 from sporax.lowering.passes.repeat.block_loops import Run, find_runs, in_loops
+from sporax.lowering.rewriter import flat
 
 
 def run_both(function, *args):

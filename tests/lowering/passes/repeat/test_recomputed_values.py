@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.flat_program import flat, is_backward, stack_of
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.passes.repeat.block_loops import in_loops
+from sporax.lowering.rewriter import flat, is_backward, stack_of
 
 WIDTH, ROWS, LAYERS = 16, 8, 5
 

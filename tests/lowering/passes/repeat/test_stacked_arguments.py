@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.flat_program import closed_jaxpr, flat
 from sporax.lowering.passes.repeat.block_loops import Looped, looped
 from sporax.lowering.passes.repeat.stacked_arguments import with_stacked_arguments
+from sporax.lowering.rewriter import closed_jaxpr, flat
 
 BLOCKS = 3
 

@@ -189,3 +189,12 @@ def test_paths_of_other_releases():
 def test_what_is_refused(error, make):
     with pytest.raises(error, match="For '"):
         make()
+
+
+def test_a_stack_is_called_as_any_cell():
+    encoder = tf.TransformerEncoder(2, 1, HIDDEN, 2 * HIDDEN, LENGTH, HEADS, 0.0, 0.0, compute_dtype=ms.float32)
+    x, mask, seen = floats(2, LENGTH, HIDDEN), Tensor(np.ones((2, LENGTH, LENGTH), np.float32)), []
+    encoder.register_forward_hook(lambda cell, inputs, output: seen.append(output[0].shape))
+    by_name = encoder(hidden_states=x, attention_mask=mask)[0]
+    assert np.array_equal(by_name.asnumpy(), encoder(x, mask)[0].asnumpy())
+    assert seen == [(2, LENGTH, HIDDEN)] * 2

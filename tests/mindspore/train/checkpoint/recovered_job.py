@@ -57,6 +57,7 @@ model = Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9))
 saver = ModelCheckpoint(
     "net", str(folder / f"rank_{rank}"), CheckpointConfig(int(os.environ.get("SAVE_STEPS", "2")), keep_checkpoint_max=2)
 )
-model.train(2, dataset, callbacks=[saver, *further], resume=True)
+# A job with an id goes on from its own files because the environment says so.
+model.train(2, dataset, callbacks=[saver, *further], resume="SPORAX_JOB_ID" not in os.environ)
 total = sum(float(np.abs(parameter.asnumpy()).sum()) for parameter in net.get_parameters())
 print("weights", total.hex(), flush=True)

@@ -15,9 +15,9 @@ from sporax.mindspore import nn
 from sporax.mindspore.communication import get_group_size, get_rank, init
 from sporax.mindspore.dataset import NumpySlicesDataset
 from sporax.mindspore.train import Callback, Model, ResumableCheckpoint
-from sporax.mindspore.train.checkpoint import directory
+from sporax.runtime.storage import slice_directory
 
-opened, open_checkpoint = [], directory.open_checkpoint
+opened, open_checkpoint = [], slice_directory.open_safetensors
 
 
 def noted(*arguments, **options):
@@ -25,7 +25,7 @@ def noted(*arguments, **options):
     return opened[-1]
 
 
-directory.open_checkpoint = noted
+slice_directory.open_safetensors = noted
 
 
 class Kill(Callback):

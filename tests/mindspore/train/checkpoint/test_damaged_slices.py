@@ -15,9 +15,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.mindspore import Parameter, Tensor, nn
 from sporax.mindspore.train import load_checkpoint, load_param_into_net
-from sporax.mindspore.train.checkpoint.directory import complete, open_directory, write_slices
+from sporax.mindspore.train._stored.slice_files import write_rank_file
+from sporax.mindspore.train.checkpoint.directory import complete
 from sporax.mindspore.train.checkpoint.loading import load_source_into_net
-from sporax.mindspore.train.checkpoint.slice_files import RankPlace, held_slices, write_rank_file
+from sporax.runtime.storage.slice_directory import open_directory, write_slices
+from sporax.runtime.storage.slices import RankPlace, held_slices
 
 RANKS = 4
 QUICK, ALL = range(40), range(40, 200)
@@ -56,7 +58,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 path = folder / save / suffix / f"rank_{rank}" / f"net.{suffix}"
                 path.parent.mkdir(parents=True)
                 write_rank_file(path, slices, place, save)
-            write_slices(folder / save / "step_3", rank, slices, {"step": 3, "random": [0, 0, 0]})
+            write_slices(
+                folder / save / "step_3" / f"rank_{rank}.safetensors", slices, {"step": 3, "random": [0, 0, 0]}
+            )
         complete(folder / save / "step_3", RANKS, 1)
     return folder
 
@@ -95,7 +99,7 @@ def check(saved: Path, tmp_path: Path, case: int) -> None:
     net = Net()
     try:
         if kind == "step_3":
-            load_source_into_net("test", open_directory(tmp_path / kind), net, strict=True)
+            load_source_into_net("test", open_directory("ResumableCheckpoint", tmp_path / kind), net, strict=True)
         else:
             load_param_into_net(net, load_checkpoint(str(start)), strict_load=True)
     except (ValueError, RuntimeError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,22 @@ from sharded_recipes import W1
 import sporax.mindspore as ms
 from sporax.mindspore import nn
 from sporax.mindspore.dataset import NumpySlicesDataset
-from sporax.mindspore.train import Callback, CheckpointConfig, Model, ModelCheckpoint, ResumableCheckpoint
+from sporax.mindspore.train import (
+    Callback,
+    CheckpointConfig,
+    Model,
+    ModelCheckpoint,
+    OnRequestExit,
+    ResumableCheckpoint,
+)
 from sporax.mindspore.train.checkpoint.directory import (
-    MARKER,
     complete,
     complete_checkpoints,
     latest_checkpoint,
-    open_directory,
     remove_incomplete,
-    write_slices,
 )
-from sporax.mindspore.train.checkpoint.slice_files import held_slices, this_rank
+from sporax.runtime.storage.slice_directory import MARKER, open_directory, write_slices
+from sporax.runtime.storage.slices import held_slices, this_rank
 
 SPECS = [PartitionSpec("a", "b"), PartitionSpec(None, ("b", "a")), PartitionSpec("b"), PartitionSpec()]
 
@@ -38,14 +45,20 @@ def placed(values: np.ndarray[Any, Any], spec: PartitionSpec) -> jax.Array:
 
 
 def saved(folder: Path, **arrays: Any) -> Path:
-    write_slices(folder, 0, list(held_slices(arrays, this_rank(), once=True)), {"step": 3, "random": [0, 0, 0]})
+    write_slices(
+        folder / "rank_0.safetensors",
+        list(held_slices(arrays, this_rank(), once=True)),
+        {"step": 3, "random": [0, 0, 0]},
+    )
     complete(folder, 1, 1)
     return folder
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_each_slice_is_written_once_and_read_in_any_block(tmp_path: Path, spec: PartitionSpec) -> None:
-    source = open_directory(saved(tmp_path / "step_3", w=placed(W1, spec), s=placed(np.float32(2), PartitionSpec())))
+    source = open_directory(
+        "ResumableCheckpoint", saved(tmp_path / "step_3", w=placed(W1, spec), s=placed(np.float32(2), PartitionSpec()))
+    )
     values = sum(np.prod(part.shape) for file in source.files.values() for part in file.specs.values())
     assert values == W1.size + 1
     np.testing.assert_array_equal(source.read("w"), W1)
@@ -58,12 +71,12 @@ def test_each_slice_is_written_once_and_read_in_any_block(tmp_path: Path, spec: 
 
 def test_a_checkpoint_without_all_files_does_not_exist(tmp_path: Path) -> None:
     saved(tmp_path / "step_3", w=placed(W1, SPECS[0]))
-    write_slices(tmp_path / "step_5", 0, [], {})
+    write_slices(tmp_path / "step_5" / "rank_0.safetensors", [], {})
     with pytest.raises(RuntimeError, match=r"ranks \[1\] wrote nothing to .*step_5' within 0.05 s"):
         complete(tmp_path / "step_5", 2, 0.05)
     assert latest_checkpoint(tmp_path) == tmp_path / "step_3"
     with pytest.raises(ValueError, match="must be a complete checkpoint"):
-        open_directory(tmp_path / "step_5")
+        open_directory("ResumableCheckpoint", tmp_path / "step_5")
     remove_incomplete(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step_3"]
 
@@ -76,13 +89,13 @@ def test_a_shortened_or_changed_file_is_never_loaded(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path) is None
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ValueError, match=r"rank_0.safetensors' cannot be read: .*CRC-32"):
-        open_directory(folder)
+        open_directory("ResumableCheckpoint", folder)
 
 
 def test_old_checkpoints_go_only_when_a_new_one_is_complete(tmp_path: Path) -> None:
     for step in (1, 2, 10):
         saved(tmp_path / f"step_{step}", w=placed(W1, SPECS[0]))
-    write_slices(tmp_path / "step_11", 0, [], {})
+    write_slices(tmp_path / "step_11" / "rank_0.safetensors", [], {})
     assert [path.name for path in complete_checkpoints(tmp_path)] == ["step_1", "step_2", "step_10"]
     complete(tmp_path / "step_11", 1, 1, keep=2)
     assert [path.name for path in complete_checkpoints(tmp_path)] == ["step_10", "step_11"]
@@ -179,13 +192,80 @@ def test_model_checkpoint_resumes_as_well(tmp_path: Path, killed: int, format: s
     assert last.latest_ckpt_file_name.endswith(f"net-3_5.{format}")
 
 
-def test_the_environment_asks_for_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MS_ENABLE_RECOVERY", "1")
+@pytest.mark.parametrize("variable", ["MS_ENABLE_RECOVERY", "SPORAX_RESUME"])
+def test_the_environment_asks_for_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
     expected, _ = uninterrupted()
     config = CheckpointConfig(5, keep_checkpoint_max=2)
     train([ModelCheckpoint("net", str(tmp_path), config), StopAfter(10)], sink=True)
     again, _ = train([ModelCheckpoint("net", str(tmp_path), config)], sink=True)
     assert again == {15: pytest.approx(expected[15], rel=1e-6)}
+
+
+def in_job(monkeypatch: pytest.MonkeyPatch, job: str) -> None:
+    """What the operator sets in the pods of a job whose workers are started again."""
+    monkeypatch.setenv("MS_ENABLE_RECOVERY", "1")
+    monkeypatch.setenv("SPORAX_JOB_ID", job)
+
+
+def test_a_job_resumes_from_its_own_files_and_a_new_one_trains_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = uninterrupted()
+
+    def run(job: str, *others: Callback, resume: bool = False) -> dict[int, float]:
+        in_job(monkeypatch, job)
+        return train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(2)), *others], resume=resume)[0]
+
+    assert run("old") == expected
+    old = {path.name: path.read_bytes() for path in tmp_path.glob("net-*.ckpt")}
+    assert run("new", StopAfter(5)) == {step: expected[step] for step in range(1, 6)}
+    assert run("new") == {step: expected[step] for step in range(5, 16)}  # saved at steps 2 and 4
+    assert {name: (tmp_path / name).read_bytes() for name in old} == old
+    assert run("old") == {}  # its own are still there
+    assert run("newest", resume=True) == {}  # the user's own word: whatever is there
+
+
+def test_a_new_job_does_not_go_on_from_what_another_left_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ask(Callback):
+        def on_train_step_end(self, run_context: Any) -> None:
+            if run_context.original_args().cur_step_num == 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    expected, _ = uninterrupted()
+
+    def run(job: str, *first: Callback) -> dict[int, float]:
+        in_job(monkeypatch, job)
+        return train([*first, OnRequestExit(save_mindir=False, directory=str(tmp_path))])[0]
+
+    assert max(run("old", Ask())) == 7
+    assert run("new") == expected
+    assert run("old") == {step: expected[step] for step in range(8, 16)}
+
+
+def test_a_job_that_asks_for_a_fresh_folder_resumes_from_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = uninterrupted()
+
+    def run(job: str, *others: Callback) -> dict[int, float]:
+        in_job(monkeypatch, job)
+        return train([ResumableCheckpoint(str(tmp_path), 2, resume=False, async_save=False), *others])[0]
+
+    run("old", StopAfter(5))
+    assert run("new", StopAfter(7)) == {step: expected[step] for step in range(1, 8)}
+    assert run("new") == {step: expected[step] for step in range(7, 16)}
+
+
+def test_a_job_whose_files_cannot_be_resumed_from_trains_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_job(monkeypatch, "any")
+    expected, _ = uninterrupted()
+    with pytest.warns(UserWarning, match="trains from the start: 'prefix' and 'directory' must be strings"):
+        assert train([ModelCheckpoint(lambda facts: "net", str(tmp_path))])[0] == expected
 
 
 def test_resume_needs_files_that_can_be_resumed_from(tmp_path: Path) -> None:
@@ -196,6 +276,12 @@ def test_resume_needs_files_that_can_be_resumed_from(tmp_path: Path) -> None:
         train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5))], resume=True)
     with pytest.raises(ValueError, match="'prefix' and 'directory' must be strings"):
         train([ModelCheckpoint(lambda facts: "net", str(tmp_path))], resume=True)
+
+
+def test_a_training_that_saves_nothing_says_that_resume_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPORAX_RESUME", "1")
+    with pytest.warns(UserWarning, match="`sporax run --resume` has no effect without a ResumableCheckpoint"):
+        train([])
 
 
 def test_a_run_is_resumed_under_another_strategy(tmp_path: Path) -> None:

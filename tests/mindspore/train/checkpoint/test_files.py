@@ -10,7 +10,8 @@ from sharded_recipes import W1, W2
 
 from sporax.mindspore import Tensor
 from sporax.mindspore.train import _ckpt_format, load_checkpoint, save_checkpoint
-from sporax.mindspore.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
+from sporax.mindspore.train._stored.files import open_checkpoint, write_stream
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 FORMATS = ["ckpt", "safetensors"]
 BLOCK = (slice(3, 7), slice(8, 16))
@@ -39,7 +40,7 @@ def test_a_tensor_in_several_values(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_streamed_file_is_like_one_written_at_once(tmp_path: Path, format: str) -> None:
     values = {"w": W1, "b": W2.astype(np.float16), "n": np.array([], np.int8)}
-    specs = [TensorSpec(name, value.shape, value.dtype) for name, value in values.items()]
+    specs = [StoredTensor(name, value.shape, value.dtype) for name, value in values.items()]
     size = write_stream(tmp_path / f"a.{format}", specs, lambda spec: values[spec.name])
     assert size == (tmp_path / f"a.{format}").stat().st_size
     for name, parameter in load_checkpoint(str(tmp_path / f"a.{format}"), format=format, crc_check=True).items():
@@ -52,11 +53,11 @@ def test_an_error_while_streaming_leaves_the_old_file(tmp_path: Path, format: st
     path = tmp_path / f"a.{format}"
     path.write_bytes(b"old")
 
-    def fail(spec: TensorSpec) -> np.ndarray:
+    def fail(spec: StoredTensor) -> np.ndarray:
         raise OSError("No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        write_stream(path, [TensorSpec("w", (2,), np.dtype(np.float32))], fail)
+        write_stream(path, [StoredTensor("w", (2,), np.dtype(np.float32))], fail)
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == b"old"
 

@@ -17,7 +17,8 @@ from job_environment import job_environment
 from sharded_recipes import STRATEGIES
 
 from sporax.mindspore.train import load_checkpoint
-from sporax.mindspore.train.checkpoint.directory import latest_checkpoint, open_directory
+from sporax.mindspore.train.checkpoint.directory import latest_checkpoint
+from sporax.runtime.storage.slice_directory import open_directory
 
 JOB = Path(__file__).with_name("killed_job.py")
 KINDS = [("zero", 1), ("zero", 2), ("zero", 4), ("pipeline", 2), ("pipeline", 4), ("data", 2)]
@@ -54,7 +55,7 @@ def final_state(kind: str, folder: Path) -> dict[str, Any]:
     newest = latest_checkpoint(folder)
     assert newest is not None
     assert newest.name == f"step_{STEPS}"
-    source = open_directory(newest)
+    source = open_directory("ResumableCheckpoint", newest)
     return {name: source.read(name) for name in source.names()} | {"random": np.asarray(source.facts[0]["random"])}
 
 

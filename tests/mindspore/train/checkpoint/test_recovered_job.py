@@ -89,6 +89,7 @@ def process(rank: int | None, port: int, folder: Path, kill_at: int) -> subproce
         "MS_SCHED_HOST": "127.0.0.1",
         "MS_SCHED_PORT": str(port),
         "MS_ENABLE_RECOVERY": "1",
+        "SPORAX_JOB_ID": "5f0c",
         "MS_RECOVERY_PATH": str(folder),
         "SPORAX_TOKEN": "0123456789abcdef0123456789abcdef",
         "PYTHONUNBUFFERED": "1",

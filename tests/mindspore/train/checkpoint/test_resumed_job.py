@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from job_environment import job_environment
 
-from sporax.mindspore.train.checkpoint.directory import open_directory
+from sporax.runtime.storage.slice_directory import open_directory
 
 JOB = Path(__file__).with_name("resumed_job.py")
 STORES = ("files", "orbax") if importlib.util.find_spec("orbax") else ("files",)
@@ -88,7 +88,7 @@ def test_a_killed_job_goes_on_as_if_nothing_had_happened(
         "rank_0.safetensors",
         "rank_1.safetensors",
     }
-    saved = open_directory(killed / "files" / "step_3")
+    saved = open_directory("ResumableCheckpoint", killed / "files" / "step_3")
     needed_bytes = sum(saved.read(name).nbytes // len(saved.slices(name)) for name in saved.names())
     assert losses_of(again, "files") == {step: expected[step] for step in (0, *range(4, 9))}
     read = {rank: int(count) for rank, count in re.findall(r"files read (\d) (\d+)", again.stdout)}

@@ -18,10 +18,11 @@ from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.mindspore import Parameter, Tensor, nn, ops
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.train import load_checkpoint, load_param_into_net
-from sporax.mindspore.train._entries import Entry
-from sporax.mindspore.train.checkpoint.deferred import stored_values
-from sporax.mindspore.train.checkpoint.slice_files import RankPlace, held_slices, sibling, write_rank_file
+from sporax.mindspore.train._stored.deferred import stored_values
+from sporax.mindspore.train._stored.slice_files import sibling, write_rank_file
 from sporax.runtime.storage import blocked_variables
+from sporax.runtime.storage.entries import CheckpointEntry
+from sporax.runtime.storage.slices import RankPlace, held_slices
 
 SHAPES: dict[str, tuple[int, ...]] = {"w": (16, 32), "b": (32,), "moments.w": (16, 32), "step": ()}
 FORMATS = ["ckpt", "safetensors"]
@@ -194,7 +195,7 @@ def test_strings_and_numbers_are_the_own_ones(tmp_path: Path) -> None:
         place = RankPlace(rank, 2)
         path = tmp_path / f"rank_{rank}" / "net.ckpt"
         path.parent.mkdir()
-        further = [Entry("note", f"rank {rank}"), Entry("epoch_num", np.asarray(3))]
+        further = [CheckpointEntry("note", f"rank {rank}"), CheckpointEntry("epoch_num", np.asarray(3))]
         write_rank_file(path, list(held_slices({"b": np.ones(3)}, place, once=True)), place, "m", further)
         assert set(load_checkpoint(str(path))) == {"b", "note", "epoch_num"} or rank == 1
     read = load_checkpoint(str(tmp_path / "rank_1" / "net.ckpt"))

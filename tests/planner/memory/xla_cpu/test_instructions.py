@@ -7,7 +7,7 @@ from planner_graphs import GraphBuilder, mesh_of, placement
 
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind, is_rearranged
-from sporax.planner.search.space.plan_assembly import whole_plan
+from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
 
@@ -86,7 +86,7 @@ def moved(source, target, axis_reads="- -"):
     x = builder.argument(8, 8)
 
     def plan(graph):
-        return replace(whole_plan(graph, MESH), inputs=(placement(source),), outputs=(placement(target),))
+        return replace(replicated_plan(graph, MESH), inputs=(placement(source),), outputs=(placement(target),))
 
     return instructions_of(builder, x, plan=plan)
 

@@ -4,7 +4,8 @@ import pytest
 from planner_graphs import GraphBuilder
 
 from sporax.planner.communication.step_events import Timeline
-from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
+from sporax.planner.memory.backend import Kind
+from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.memory.xla_cpu.library_fusion import write_shared_constants
 
 WIDTH = 64  # a square of it has 4096 elements, the fewest that the library takes

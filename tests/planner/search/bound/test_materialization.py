@@ -49,11 +49,11 @@ def test_a_products_result_is_an_array_and_that_of_a_loop_which_is_repeated_is_n
     results = [builder.unary("exp", tensor) for tensor in (cheap, costly)]
     expected = materialization_of(builder.graph(*results))
     assert expected.is_read_itself(y, 1)
-    assert expected.kept_for(y, ()) == [y]
-    assert expected.kept_for(cheap, ()) == [y]
-    assert expected.kept_for(costly, ()) == [y, costly]
-    assert expected.kept_for(costly, {2}) == [costly]  # a kernel before it needs it, so it is written for both
-    assert expected.kept_for(x, ()) == []
+    assert expected.stored_for(y, ()) == [y]
+    assert expected.stored_for(cheap, ()) == [y]
+    assert expected.stored_for(costly, ()) == [y, costly]
+    assert expected.stored_for(costly, {2}) == [costly]  # a kernel before it needs it, so it is written for both
+    assert expected.stored_for(x, ()) == []
 
 
 def test_products_of_plain_matrices_read_any_order_and_batched_ones_a_copy():

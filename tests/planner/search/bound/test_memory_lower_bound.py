@@ -8,17 +8,18 @@ import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
+from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.search.bound import memory_lower_bound as memory_lower_bound_module
 from sporax.planner.search.bound.bound_problem import bounding_graph
 from sporax.planner.search.bound.memory_lower_bound import memory_lower_bound
-from sporax.planner.search.limit.local_search import measured
-from sporax.planner.search.limit.memory_limit import solve_within
-from sporax.planner.search.limit.message_passing import choose
+from sporax.planner.search.limit.exact import solve_within
+from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.solver import solve
+from sporax.planner.solver.portfolio.quick_choice import choose
 
 MESHES = {"8": DeviceMatrix((8,)), "2x4": DeviceMatrix((2, 4))}
 NETWORKS = {
@@ -112,7 +113,7 @@ def test_the_solver_is_told_of_all_that_is_surely_needed(name):
 def test_what_is_proven_within_a_limit_holds_for_plans_that_fit():
     problem = problem_of("mixture of experts", MESHES["8"])
     limit = int(0.9 * measured(problem, choose(problem.cost_graph())).peak_bytes)
-    actual, proof = solve_within(problem, limit, 30.0)
+    actual, proof = solve_within(problem, limit, Budget.of(30.0))
 
     assert actual.peak_bytes <= limit
     assert problem.seconds(actual.chosen) * problem.scale >= proof.bound * (1 - 1e-9)

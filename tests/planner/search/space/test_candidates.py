@@ -39,7 +39,7 @@ def test_slices_of_products_are_multiples_of_the_alignment():
 def test_a_given_sharding_is_the_only_candidate():
     graph = product()
     assignment = heavy(problem_of(graph, TWO)).steps[1][0].assignment
-    choices = heavy(problem_of(graph, TWO, cuts={0: assignment}))
+    choices = heavy(problem_of(graph, TWO, assignments={0: assignment}))
     assert [steps[0].assignment for steps in choices.steps] == [assignment]
 
 

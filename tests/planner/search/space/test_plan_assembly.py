@@ -16,8 +16,8 @@ from planner_graphs import (
 
 from sporax.planner.cost import cost_of
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.limit.message_passing import choose
-from sporax.planner.search.space.plan_assembly import plan_of, whole_plan
+from sporax.planner.search.space.plan_assembly import plan_of, replicated_plan
+from sporax.planner.solver.portfolio.quick_choice import choose
 
 TWO = mesh_of(2)
 
@@ -43,7 +43,7 @@ def test_the_plan_of_the_best_choice_costs_what_the_problem_says_and_no_plan_cos
 
 @pytest.mark.parametrize("graph", [product(), training_step(), scan()], ids=["product", "training step", "loop"])
 def test_the_whole_plan_shards_nothing(graph):
-    plan = whole_plan(graph, TWO)
+    plan = replicated_plan(graph, TWO)
     check_plan(graph, plan)
     assert all(where.is_replicated for where in (*plan.inputs, *plan.outputs))
     assert not any(any(operator.assignment) for operator in plan.operators)
@@ -74,7 +74,7 @@ def test_operators_that_cannot_be_sharded_are_reported_with_their_path():
     builder = GraphBuilder()
     x = builder.argument(8, 8)
     y = builder.unary("rng_bit_generator", x, path="net.noise")
-    plan = whole_plan(builder.graph(y), TWO)
+    plan = replicated_plan(builder.graph(y), TWO)
     (note,) = plan.notes
     assert note.startswith("'rng_bit_generator' is not sharded: ")
     assert note.endswith("(net.noise)")

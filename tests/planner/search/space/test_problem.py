@@ -65,7 +65,7 @@ def test_a_choice_that_is_decided_again_costs_the_same_by_exact_prices():
     builder = problem_builder(layers(1), TWO)
     problem = builder.build()
     for chosen in list(every_choice(problem))[::7]:
-        final = builder.priced(problem.bases(chosen))
+        final = builder.costed(problem.bases(chosen))
         assert [len(costs) for costs in final.costs] == [1] * len(problem.costs)
         assert final.seconds([0] * len(problem.costs)) == pytest.approx(problem.seconds(chosen))
 
@@ -114,16 +114,16 @@ def test_problems_of_one_builder_do_not_depend_on_those_before():
     graph, costs = networks.transformer(1, 8, 8, 32, 4).graph, model(EIGHT)
 
     def builder():
-        return ProblemBuilder(graph, EIGHT, costs, SearchOptions(), hurry=True)
+        return ProblemBuilder(graph, EIGHT, costs, SearchOptions(), approximate=True)
 
     def rounds(builder):
         problem = builder.build(((0,),))
         later = builder.build(((1, 2),), problem.bases([0] * len(problem.costs)))
-        priced = builder.priced(later.bases([len(costs) - 1 for costs in later.costs]))
-        return [(built.costs, built.edges) for built in (problem, later, priced)]
+        costed = builder.costed(later.bases([len(costs) - 1 for costs in later.costs]))
+        return [(built.costs, built.edges) for built in (problem, later, costed)]
 
     used = builder()
-    used.priced(used.build().bases([0] * len(used.decisions.nodes)))
+    used.costed(used.build().bases([0] * len(used.decisions.nodes)))
     for (costs, edges), (fresh_costs, fresh_edges) in zip(rounds(used), rounds(builder()), strict=True):
         assert all(map(np.array_equal, costs, fresh_costs))
         assert all(map(np.array_equal, (edge[2] for edge in edges), (edge[2] for edge in fresh_edges)))

@@ -3,21 +3,24 @@
 import networks
 import numpy as np
 import pytest
+from planner_graphs import layers, mesh_of, problem_of, product
 from rows import row_of_blocks
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.limit.block_tying import labels
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.space.repeated_blocks import find_repeats
+from sporax.planner.search.space.repeated_blocks import choose_tied, find_repeats, labels, tied_choice, tied_problem
+from sporax.planner.solver import CostGraph, evaluate
+from sporax.planner.solver.portfolio.quick_choice import choose
 
+FOUR = mesh_of(2, 2)
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
 
 
 def repeats_of(step):
-    problem = ProblemBuilder(step.graph, EIGHT, MODEL, SearchOptions(), hurry=True).build()
+    problem = ProblemBuilder(step.graph, EIGHT, MODEL, SearchOptions(), approximate=True).build()
     return problem, find_repeats(labels(problem), problem.edges)
 
 
@@ -107,3 +110,45 @@ def test_a_layer_that_differs_ends_the_row():
 def test_few_layers_are_no_row(step):
     assert repeats_of(step)[1] is None
     assert find_repeats([], []) is None
+
+
+def graph_of(costs, edges):
+    return CostGraph.build(costs, [[0] * len(candidates) for candidates in costs], [(0, 0)] * len(costs), edges, None)
+
+
+def repeats_in(costs, edges):
+    return find_repeats([candidates.tobytes() for candidates in costs], edges)
+
+
+def test_without_blocks_that_repeat_the_choice_is_that_of_message_passing():
+    problem = problem_of(product(), FOUR)
+    assert find_repeats(labels(problem), problem.edges) is None
+    assert choose_tied(problem) == choose(problem.cost_graph())
+
+
+def test_every_other_block_is_decided_alike():
+    problem = problem_of(layers(12), FOUR)
+    repeats = find_repeats(labels(problem), problem.edges)
+    chosen, variables = tied_choice(problem, repeats, turns=2)
+    rows = [[chosen[decision] for decision in block] for block in repeats.blocks]
+    assert rows[2:] == rows[:-2]
+    assert variables == len(repeats.outside) + 2 * len(repeats.blocks[0]) < len(problem.costs)
+
+
+def test_decisions_with_equal_candidates_and_costs_have_equal_labels():
+    problem = problem_of(layers(2), FOUR)
+    first, second, other = (labels(problem)[problem.decisions.heavy[number]] for number in (0, 2, 0))
+    assert first == second == other
+    assert len(set(labels(problem))) < len(problem.costs)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5])
+@pytest.mark.parametrize("readers", [0, 1])
+def test_tied_blocks_cost_what_they_cost_untied(turns, readers):
+    costs, edges = row_of_blocks(3, 13, readers=readers)
+    small, variable = tied_problem(costs, repeats_in(costs, edges), turns)
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        few = np.array([random.integers(size) for size in small.sizes])
+
+        assert evaluate(small, few).cost == evaluate(graph_of(costs, edges), few[variable]).cost

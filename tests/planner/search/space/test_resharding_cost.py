@@ -36,7 +36,7 @@ def test_prices_are_those_of_the_cheapest_way():
 
 
 def test_a_price_in_a_hurry_is_of_a_way_that_exists():
-    resharding_costs = ReshardingCosts(MESH, LINKS, hurry=True)
+    resharding_costs = ReshardingCosts(MESH, LINKS, approximate=True)
     for a, b in pairs():
         assert resharding_costs.seconds(SPEC, a, b) >= 0.5 * cheapest(a, b)
         assert resharding_costs.seconds(SPEC, a, b) <= 5 * cheapest(a, b)
@@ -59,9 +59,9 @@ def test_tables_have_one_entry_per_pair():
     assert (table.diagonal() == 0).all()
 
 
-@pytest.mark.parametrize("hurry", [False, True])
-def test_dimensions_that_are_never_cut_do_not_matter(hurry):
-    resharding_costs = ReshardingCosts(MESH, LINKS, hurry=hurry)
+@pytest.mark.parametrize("approximate", [False, True])
+def test_dimensions_that_are_never_cut_do_not_matter(approximate):
+    resharding_costs = ReshardingCosts(MESH, LINKS, approximate=approximate)
     turned = TensorSpec((128, 1, 64))
 
     def in_between(placement):

@@ -13,8 +13,8 @@ from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost import link_costs
 from sporax.planner.rules import assignments, rule_for
 from sporax.planner.search.space.shardings import (
+    assignments_of,
     check_units,
-    cuts_of,
     default_units,
     link_runs,
     natural_units,
@@ -30,17 +30,17 @@ RULE = rule_for(product(8, 8, 8).operators[0].operation)
 
 def test_with_one_unit_per_axis_all_assignments_are_there():
     complete = {assignment for assignment in assignments(RULE, MESH, ()) if not any(assignment[3:])}
-    assert set(cuts_of(RULE, MESH, AXES)) == complete
+    assert set(assignments_of(RULE, MESH, AXES)) == complete
 
 
 def test_a_unit_goes_to_one_factor_as_a_whole():
-    for assignment in cuts_of(RULE, MESH, ((0, 1),)):
+    for assignment in assignments_of(RULE, MESH, ((0, 1),)):
         assert all(axes in ((), (0, 1)) for axes in assignment)
 
 
 def test_rounds_extend_what_was_decided():
     base = ((0,), (), (), (), ())
-    extended = list(cuts_of(RULE, MESH, ((1,),), base))
+    extended = list(assignments_of(RULE, MESH, ((1,),), base))
     assert ((0, 1), (), (), (), ()) in extended
     assert base in extended
     assert all(assignment[0][:1] == (0,) for assignment in extended)

@@ -15,11 +15,11 @@ SEEDS = st.integers(0, 10**9)
 def test_priced_costs_charge_the_load(seed, tiny_graph):
     core = whole(tiny_graph(seed, forbidden=0.0))
     rng = np.random.default_rng(seed)
-    prices = rng.random(len(core.room))
+    multipliers = rng.random(len(core.room))
     positions = rng.integers(0, np.diff(core.offsets)).astype(np.int64)
     picked = core.offsets[:-1] + positions
-    charged = (core.priced(prices) - core.costs)[picked].sum()
-    np.testing.assert_allclose(charged, prices @ core.loads(positions), atol=1e-9)
+    charged = (core.charged(multipliers) - core.costs)[picked].sum()
+    np.testing.assert_allclose(charged, multipliers @ core.loads(positions), atol=1e-9)
 
 
 @settings(deadline=None, max_examples=40)

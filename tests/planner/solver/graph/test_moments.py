@@ -2,14 +2,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)).map(lambda p: (p[0], p[0] + p[1])), max_size=10)
 
 
 @given(INTERVALS)
 def test_rows_are_exactly_the_maximal_live_sets(intervals):
-    timeline = Timeline.of(np.array(intervals, np.int64).reshape(-1, 2))
+    timeline = Moments.of(np.array(intervals, np.int64).reshape(-1, 2))
     live = {frozenset(i for i, (a, b) in enumerate(intervals) if a <= t < b) for t in range(20)}
     maximal = {s for s in live if s and not any(s < other for other in live)}
     rows = [
@@ -21,5 +21,5 @@ def test_rows_are_exactly_the_maximal_live_sets(intervals):
 
 
 def test_nothing_live_means_no_rows():
-    assert Timeline.of(np.zeros((0, 2), np.int64)).num_rows == 0
-    assert Timeline.of(np.array([[3, 3]])).num_rows == 0
+    assert Moments.of(np.zeros((0, 2), np.int64)).num_rows == 0
+    assert Moments.of(np.array([[3, 3]])).num_rows == 0

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sporax.planner.solver import CostGraph, evaluate
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 
@@ -13,7 +13,7 @@ SEEDS = st.integers(0, 10**9)
 
 
 def core_of(graph):
-    network = reduce(Network.of(graph, Timeline.of(graph.intervals)))
+    network = reduce(Network.of(graph, Moments.of(graph.intervals)))
     return Core.of(network), network.infeasible
 
 
@@ -62,7 +62,7 @@ def test_every_choice_on_the_core_expands_to_its_cost_and_memory(seed, tiny_grap
 @given(seed=SEEDS, rows=st.sets(st.integers(0, 5)))
 def test_leaving_rows_out_is_a_relaxation(seed, rows, tiny_graph, least):
     graph = tiny_graph(seed)
-    timeline = Timeline.of(graph.intervals)
+    timeline = Moments.of(graph.intervals)
     kept = np.array(sorted(row for row in rows if row < timeline.num_rows), dtype=np.int64)
     network = reduce(Network.of(graph, timeline).restricted(kept))
     if not network.infeasible:

@@ -7,13 +7,13 @@ import pytest
 
 from sporax.planner.solver import CostGraph, evaluate
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 
 
 def core_of(graph):
-    return Core.of(Network.of(graph, Timeline.of(graph.intervals)))
+    return Core.of(Network.of(graph, Moments.of(graph.intervals)))
 
 
 def joined(pairs, size=3, nodes=5, seed=0):
@@ -60,7 +60,7 @@ def random_graph(seed, nodes=7, edges=12):
 @pytest.mark.parametrize("seed", range(12))
 def test_elimination_finds_what_enumeration_finds(seed):
     graph = random_graph(seed)
-    core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
+    core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
     chosen, largest = eliminate(core, 10**6)
     every = itertools.product(*(range(size) for size in graph.sizes.tolist()))
 
@@ -70,6 +70,6 @@ def test_elimination_finds_what_enumeration_finds(seed):
 
 def test_elimination_stops_before_a_table_too_large():
     graph = random_graph(0)
-    core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
+    core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
 
     assert eliminate(core, 2) is None

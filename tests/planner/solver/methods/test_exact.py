@@ -1,13 +1,12 @@
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver import evaluate
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.exact import ByProgram, peaks, solve_exactly
 from sporax.planner.solver.methods.label_rounds import ByLabels
@@ -22,8 +21,8 @@ def test_agrees_with_trying_every_choice(make, seed, tiny_graph, least):
     graph = tiny_graph(seed)
     expected = least(graph)
     bounds = []
-    core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
-    outcome = solve_exactly(core, time.monotonic() + 30, report=bounds.append, rounds=make())
+    core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
+    outcome = solve_exactly(core, Budget.of(30), report=bounds.append, rounds=make())
     if expected == np.inf:
         assert outcome.positions is None
         assert outcome.bound == np.inf
@@ -36,8 +35,8 @@ def test_agrees_with_trying_every_choice(make, seed, tiny_graph, least):
 
 def test_no_time_means_no_answer(tiny_graph):
     graph = tiny_graph(1)
-    core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
-    outcome = solve_exactly(core, time.monotonic() - 1)
+    core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
+    outcome = solve_exactly(core, Budget.of(-1))
     assert outcome.positions is None
     assert not outcome.optimal
     assert outcome.bound == -np.inf

@@ -4,9 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_graphs import network_of
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.integer_program import build_program, compress, solve_program
 
@@ -34,7 +35,7 @@ def test_equal_rows_share_edge_columns(tiny_graph):
 
 def test_memory_rows_are_in_the_program(tiny_graph):
     graph = tiny_graph(3)
-    network = Network.of(graph, Timeline.of(graph.intervals))
+    network = Network.of(graph, Moments.of(graph.intervals))
     program = build_program(network)
     assert np.isinf(program.lower).sum() == len(network.base)
 
@@ -44,7 +45,7 @@ def test_memory_rows_are_in_the_program(tiny_graph):
 def test_the_optimum_is_that_of_trying_every_choice(seed, tiny_graph, least):
     graph = tiny_graph(seed)
     network, expected = network_of(graph), least(graph)
-    answer = solve_program(build_program(network), 30)
+    answer = solve_program(build_program(network), Budget.of(30))
     assert answer.finished
     assert answer.infeasible == (expected == np.inf)
     if answer.infeasible:
@@ -57,14 +58,14 @@ def test_the_optimum_is_that_of_trying_every_choice(seed, tiny_graph, least):
 def test_a_program_without_nodes_is_its_constant():
     network = network_of(CostGraph.build([], [], [], [], None))
     network.constant = 7.0
-    answer = solve_program(build_program(network), 30)
+    answer = solve_program(build_program(network), Budget.of(30))
     assert (answer.positions.tolist(), answer.bound, answer.finished) == ([], 7.0, True)
 
 
 def test_the_networks_constant_is_in_the_bound():
     network = network_of(CostGraph.build([[1, 2]], [[0, 0]], [(0, 0)], [], None))
     network.constant = 40.0
-    assert solve_program(build_program(network), 30).bound == pytest.approx(41.0)
+    assert solve_program(build_program(network), Budget.of(30)).bound == pytest.approx(41.0)
 
 
 def test_forbidden_pairs_get_no_column():

@@ -1,14 +1,13 @@
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_graphs import hard_graph, least_of_all, network_of, tied_graph, whole
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph, solve
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.exact import solve_exactly
@@ -23,7 +22,7 @@ def test_hundreds_of_graphs_have_the_optimum_that_trying_every_choice_finds():
     for seed in range(240):
         graph = tied_graph(seed)
         expected, rounds = least_of_all(graph), ByLabels()
-        outcome = solve_exactly(whole(graph), time.monotonic() + 60, rounds=rounds)
+        outcome = solve_exactly(whole(graph), Budget.of(60), rounds=rounds)
         counted, with_labels = counted + 1, with_labels + (rounds.labels > 0)
         if expected == np.inf:
             infeasible += 1
@@ -67,12 +66,12 @@ def test_too_many_labels_are_left_to_the_integer_program():
 def test_bounds_hold_where_there_is_no_time_for_anybody_else(monkeypatch):
     graph = hard_graph()
     expected = solve(graph, seconds=60).cost
-    network = reduce(Network.of(graph, Timeline.of(graph.intervals)))
+    network = reduce(Network.of(graph, Moments.of(graph.intervals)))
     monkeypatch.setattr(
         "sporax.planner.solver.methods.label_rounds.BY_PROGRAM", lambda *_: Answer(None, -np.inf, False)
     )
     for most_joins in (0, 100, 1000, 10_000):
-        answer = ByLabels(most_joins)(network, 60.0, 0.0)
+        answer = ByLabels(most_joins)(network, Budget.of(60.0), 0.0)
         assert answer.bound <= expected + 1e-6
         assert answer.positions is None or Core.of(network).cost(answer.positions) >= expected - 1e-6
         assert not answer.finished or answer.bound == pytest.approx(expected, rel=1e-9)
@@ -95,7 +94,7 @@ def test_a_gap_that_is_good_enough_is_kept_and_told(seed, gap):
 def test_a_network_without_nodes_is_answered_by_its_constant():
     network = network_of(CostGraph.build([], [], [], [], None))
     network.constant = 7.0
-    answer = ByLabels()(network, 60.0, 0.0)
+    answer = ByLabels()(network, Budget.of(60.0), 0.0)
     assert (answer.positions.tolist(), answer.bound, answer.finished) == ([], 7.0, True)
 
 
@@ -109,6 +108,6 @@ def test_a_chain_is_solved_by_messages_alone():
     """The linear relaxation of a chain is exact, so its bound meets the choice that is read off."""
     graph = tied_graph(0, nodes=2, limit=1000)
     rounds = ByLabels()
-    answer = rounds(network_of(graph), 60.0, 0.0)
+    answer = rounds(network_of(graph), Budget.of(60.0), 0.0)
     assert rounds.method == "messages"
     assert answer.bound == pytest.approx(least_of_all(graph))

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from solver_graphs import whole
 
 from sporax.planner.solver import evaluate
-from sporax.planner.solver.methods.lagrangian import PriceAscent
+from sporax.planner.solver.methods.lagrangian import MultiplierAscent
 
 SEEDS = st.integers(0, 10**9)
 
@@ -17,7 +17,7 @@ def test_bounds_and_marginals_never_exceed_the_truth(seed, tiny_graph, least):
     if expected == np.inf:
         return
     core = whole(graph)
-    ascent = PriceAscent(core)
+    ascent = MultiplierAscent(core)
     for _ in range(30):
         assert ascent.sweep() <= expected + 1e-6
     assert ascent.bound <= expected + 1e-6
@@ -33,7 +33,7 @@ def test_bounds_and_marginals_never_exceed_the_truth(seed, tiny_graph, least):
 def test_strategies_without_partners_leave_bounds_numbers(seed, limited, tiny_graph, least):
     """Reduction, which takes them out, may run out of time."""
     graph = tiny_graph(seed, forbidden=0.6, limited=limited)
-    ascent = PriceAscent(whole(graph))
+    ascent = MultiplierAscent(whole(graph))
     for _ in range(10):
         assert ascent.sweep() <= least(graph) + 1e-6
     assert not np.isnan(ascent.marginals[1]).any()
@@ -41,7 +41,7 @@ def test_strategies_without_partners_leave_bounds_numbers(seed, limited, tiny_gr
 
 def test_decoded_choices_are_measured_by_the_core(tiny_graph):
     core = whole(tiny_graph(5, forbidden=0.0, limited=False))
-    ascent = PriceAscent(core)
+    ascent = MultiplierAscent(core)
     ascent.sweep()
     positions = ascent.decode()
     assert core.fits(positions)

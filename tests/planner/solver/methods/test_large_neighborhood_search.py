@@ -1,14 +1,13 @@
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_graphs import whole
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver.contest.synthetic import training_step
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.large_neighborhood_search import Neighbourhoods, resolve
@@ -20,7 +19,7 @@ SEEDS = st.integers(0, 10**9)
 @pytest.fixture(scope="module")
 def step_core():
     graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
-    return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
+    return Core.of(reduce(Network.of(graph, Moments.of(graph.intervals))))
 
 
 @settings(deadline=None, max_examples=40)
@@ -28,10 +27,10 @@ def step_core():
 def test_freeing_every_node_solves_the_whole(seed, tiny_graph, least):
     graph = tiny_graph(seed, forbidden=0.0)
     core = whole(graph)
-    start = first_positions(core, time.monotonic() + 10)
+    start = first_positions(core, Budget.of(10))
     if start is None:
         return
-    outcome, chosen = resolve(core, start, np.arange(core.num_nodes), time.monotonic() + 10)
+    outcome, chosen = resolve(core, start, np.arange(core.num_nodes), Budget.of(10))
     assert outcome.optimal
     assert core.cost(chosen) == least(graph)
 
@@ -40,14 +39,14 @@ def test_freeing_every_node_solves_the_whole(seed, tiny_graph, least):
 @given(seed=SEEDS)
 def test_a_neighbourhood_changes_only_its_nodes_and_fits(seed, tiny_graph):
     core = whole(tiny_graph(seed, forbidden=0.0))
-    start = first_positions(core, time.monotonic() + 10)
+    start = first_positions(core, Budget.of(10))
     if start is None:
         return
     rng = np.random.default_rng(seed)
     free = np.flatnonzero(rng.random(core.num_nodes) < 0.5)
     if not len(free):
         return
-    _, chosen = resolve(core, start, free, time.monotonic() + 10)
+    _, chosen = resolve(core, start, free, Budget.of(10))
     fixed = np.setdiff1d(np.arange(core.num_nodes), free)
     np.testing.assert_array_equal(chosen[fixed], start[fixed])
     assert core.fits(chosen)
@@ -55,16 +54,16 @@ def test_a_neighbourhood_changes_only_its_nodes_and_fits(seed, tiny_graph):
 
 
 def test_search_reaches_cheaper_choices_on_a_made_up_step(step_core):
-    start = first_positions(step_core, time.monotonic() + 10)
+    start = first_positions(step_core, Budget.of(10))
     search = Neighbourhoods(step_core, start, np.random.default_rng(0))
     for _ in range(6):
-        search.step(time.monotonic() + 5)
+        search.step(Budget.of(5))
     assert step_core.fits(search.positions)
     assert step_core.cost(search.positions) < step_core.cost(start)
 
 
 def test_only_allowed_strategies_are_offered(step_core):
-    start = first_positions(step_core, time.monotonic() + 10)
+    start = first_positions(step_core, Budget.of(10))
     nothing = np.zeros(len(step_core.costs), dtype=np.bool_)
-    _, chosen = resolve(step_core, start, np.arange(step_core.num_nodes), time.monotonic() + 5, nothing)
+    _, chosen = resolve(step_core, start, np.arange(step_core.num_nodes), Budget.of(5), nothing)
     np.testing.assert_array_equal(chosen, start)

@@ -6,7 +6,7 @@ from solver_graphs import least_of_all, tied_graph, whole
 
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.trws import MessagePassing
@@ -51,7 +51,7 @@ def test_shares_leave_the_bound(seed, tiny_graph):
 @settings(deadline=None, max_examples=60)
 @given(seed=SEEDS)
 def test_slacks_and_bound_are_the_costs_of_every_choice(seed):
-    core = Core.of(reduce(Network.of(tied_graph(seed), Timeline.of(tied_graph(seed).intervals))))
+    core = Core.of(reduce(Network.of(tied_graph(seed), Moments.of(tied_graph(seed).intervals))))
     if core.network.infeasible:
         return
     messages = MessagePassing(core)

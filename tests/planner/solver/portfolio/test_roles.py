@@ -1,27 +1,26 @@
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_graphs import whole
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver.contest.synthetic import training_step
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.portfolio.roles import Board, Bounder, Searcher
+from sporax.planner.solver.portfolio.roles import BestKnown, Bounder, Searcher
 
 
 @pytest.fixture
 def board():
-    return Board(lambda *news: None)
+    return BestKnown(lambda *news: None)
 
 
 def test_the_board_keeps_and_posts_only_what_is_better():
     posted = []
-    board = Board(lambda *news: posted.append(news[1:3]))
+    board = BestKnown(lambda *news: posted.append(news[1:3]))
     board.bounded(1.0)
     board.post_choice(9.0, np.zeros(1, np.int64))
     board.post_choice(11.0, np.zeros(1, np.int64))
@@ -42,22 +41,22 @@ def test_an_infinite_bound_without_a_choice_closes_the_board(board):
 @given(seed=st.integers(0, 10**9))
 def test_the_bounder_closes_tiny_graphs_at_the_optimum(seed, tiny_graph, least):
     graph = tiny_graph(seed, forbidden=0.0)
-    board = Board(lambda *news: None)
+    board = BestKnown(lambda *news: None)
     bounder = Bounder(whole(graph), board)
     for _ in range(40):
         if board.closed:
             break
-        bounder.step(time.monotonic() + 20)
+        bounder.step(Budget.of(20))
     assert board.closed
     assert board.cost == least(graph)
 
 
 def test_marginals_of_a_smaller_core_are_spread_over_the_shared_one(board):
     graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
-    core = Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
+    core = Core.of(reduce(Network.of(graph, Moments.of(graph.intervals))))
     bounder = Bounder(core, board)
     for _ in range(20):
-        bounder.step(time.monotonic() + 20)
+        bounder.step(Budget.of(20))
         if board.closed:
             break
     assert board.marginals is not None
@@ -69,11 +68,11 @@ def test_marginals_of_a_smaller_core_are_spread_over_the_shared_one(board):
 
 def test_the_searcher_starts_from_a_better_choice_of_others(board):
     graph = training_step(layers=1, mesh=(2, 4), choices=8, width=16)
-    core = Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
+    core = Core.of(reduce(Network.of(graph, Moments.of(graph.intervals))))
     first = Searcher(core, board, seed=0)
-    first.step(time.monotonic() + 20)
+    first.step(Budget.of(20))
     actual = board.cost
     assert core.fits(board.positions)
     second = Searcher(core, board, seed=1)
-    second.step(time.monotonic() + 20)
+    second.step(Budget.of(20))
     assert board.cost <= actual

@@ -2,21 +2,21 @@ import io
 import pickle
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 from solver_graphs import whole
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.contest.synthetic import training_step
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.portfolio.roles import Board
-from sporax.planner.solver.portfolio.worker import Failure, News, Task, work
+from sporax.planner.solver.portfolio.roles import BestKnown
+from sporax.planner.solver.portfolio.worker import Failure, News, WorkerTask, work
 
 SEEDS = st.integers(0, 10**9)
 
@@ -24,8 +24,8 @@ SEEDS = st.integers(0, 10**9)
 @pytest.mark.parametrize("searches", [True, False])
 def test_a_task_is_worked_until_the_board_is_closed(board, searches):
     graph = training_step(layers=1, mesh=(2, 4), choices=6, width=16)
-    core = Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
-    work(Task(core.as_network(), 60.0, 0, True, searches), board, time.monotonic() + 60)
+    core = Core.of(reduce(Network.of(graph, Moments.of(graph.intervals))))
+    work(WorkerTask(core.as_network(), Budget.of(60.0), 0, True, searches), board)
     assert board.closed
     assert core.cost(board.positions) == board.cost
 
@@ -35,7 +35,7 @@ def easy_core():
 
 
 def test_no_work_is_done_past_the_deadline(board):
-    work(Task(easy_core().as_network(), 1.0, 0, True, True), board, time.monotonic() - 1)
+    work(WorkerTask(easy_core().as_network(), Budget.of(-1.0), 0, True, True), board)
     assert board.positions is None
     assert board.bound == -np.inf
 
@@ -43,7 +43,7 @@ def test_no_work_is_done_past_the_deadline(board):
 def test_a_board_that_is_closed_needs_no_work(board):
     board.take(4.0, np.array([0, 1]))
     board.bounded(4.0)
-    work(Task(easy_core().as_network(), 60.0, 0, True, True), board, time.monotonic() + 60)
+    work(WorkerTask(easy_core().as_network(), Budget.of(60.0), 0, True, True), board)
     assert board.positions.tolist() == [0, 1]
 
 
@@ -61,7 +61,7 @@ def run_worker(task):
 
 
 def test_a_worker_process_posts_the_optimum_and_ends():
-    messages = run_worker(Task(easy_core().as_network(), 60.0, 0, True, True))
+    messages = run_worker(WorkerTask(easy_core().as_network(), Budget.of(60.0), 0, True, True))
     assert all(isinstance(message, News) for message in messages)
     assert messages[-1].cost == min(1 + 3 + 1, 1 + 4, 2 + 3, 2 + 4 + 1)
     assert messages[-1].bound == pytest.approx(messages[-1].cost)
@@ -70,11 +70,11 @@ def test_a_worker_process_posts_the_optimum_and_ends():
 def test_a_worker_process_that_meets_an_error_says_which():
     network = easy_core().as_network()
     network.links[0][1] = np.zeros((5, 5))  # not the shape of its nodes
-    *_, last = run_worker(Task(network, 60.0, 0, True, True))
+    *_, last = run_worker(WorkerTask(network, Budget.of(60.0), 0, True, True))
     assert isinstance(last, Failure)
     assert "Traceback" in last.text
 
 
 @pytest.fixture
 def board():
-    return Board(lambda *news: None)
+    return BestKnown(lambda *news: None)

@@ -21,15 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
-from sporax.lowering.flat_program import barrier, closed_jaxpr, equations_of, is_backward, stack_of
+from sporax.lowering.rewriter import JaxprRewriter, runs_backward, variables
 
 TOKEN = jax.ShapeDtypeStruct((), jnp.int32)
 """What stands for a value in a file."""
 
 
-class Filed(Protocol):
+class ArrayInFile(Protocol):
     """An array in a file; see `runtime.storage.block_files`."""
 
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Filed(Protocol):
         ...
 
 
-NewFile = Callable[[str, tuple[int, ...], Any], Filed]
+NewFile = Callable[[str, tuple[int, ...], Any], ArrayInFile]
 """Makes a file for an array: name, shape, dtype."""
 
 
@@ -56,12 +56,13 @@ NewFile = Callable[[str, tuple[int, ...], Any], Filed]
 class Reads:
     """The reads of a step in their order: each begins the next one."""
 
-    order: list[Filed] = field(default_factory=list)
+    order: list[ArrayInFile] = field(default_factory=list)
 
-    def read(self, filed: Filed, waits_for: Sequence[Any]) -> tuple[list[JaxprEqn], Var, Var, dict[Var, Any]]:
-        """Equations that read an array: these, the array, a token, and constants.
+    def read(self, writer: JaxprRewriter, filed: ArrayInFile, waits_for: Sequence[Any]) -> tuple[Var, Var]:
+        """Write the equations that read an array; gives the array and a token.
 
         Args:
+            writer: of the program.
             filed: the array.
             waits_for: scalars or arrays that are there before.
         """
@@ -69,7 +70,7 @@ class Reads:
         self.order.append(filed)
 
         def call(*_: Any) -> tuple[Any, Any]:
-            # The callback may run in another thread; `Filed` has a lock of its own.
+            # The callback may run in another thread; `ArrayInFile` has a lock of its own.
             values = filed.read()
             # The next read starts while the program uses this value.
             if place + 1 < len(self.order):
@@ -77,16 +78,15 @@ class Reads:
             return values, np.int32(0)
 
         struct = jax.ShapeDtypeStruct(filed.shape, filed.dtype)
-        eqns, (array, token), constants = equations_of(
-            lambda *waits: io_callback(call, (struct, TOKEN), *waits), *waits_for
-        )
-        return eqns, array, token, constants
+        array, token = writer.emit(lambda *waits: io_callback(call, (struct, TOKEN), *waits), *waits_for)
+        return array, token
 
 
-def write(filed: Filed, value: Any, tokens: Sequence[Var]) -> tuple[list[JaxprEqn], Var, dict[Var, Any]]:
-    """Equations that write an array: these, a token, and constants.
+def write(writer: JaxprRewriter, filed: ArrayInFile, value: Any, tokens: Sequence[Var]) -> Var:
+    """Write the equations that write an array to its file; gives a token.
 
     Args:
+        writer: of the program.
         filed: the array.
         value: its new values.
         tokens: of what comes before.
@@ -96,18 +96,18 @@ def write(filed: Filed, value: Any, tokens: Sequence[Var]) -> tuple[list[JaxprEq
         filed.write(array)
         return np.int32(0)
 
-    eqns, (token,), constants = equations_of(lambda *values: io_callback(call, TOKEN, *values), value, *tokens)
-    return eqns, token, constants
+    token: Var
+    (token,) = writer.emit(lambda *values: io_callback(call, TOKEN, *values), value, *tokens)
+    return token
 
 
-def first_element(value: Any) -> tuple[list[JaxprEqn], Any]:
-    """Equations that take one element of an array: to wait for it, without handing all of it over."""
-    eqns, (element,), _ = equations_of(lambda array: array[(slice(0, 1),) * array.ndim].reshape(()), value)
-    return eqns, element
+def first_element(writer: JaxprRewriter, value: Any) -> Any:
+    """Take one element of an array: to wait for it, without handing all of it over."""
+    return writer.emit(lambda array: array[(slice(0, 1),) * array.ndim].reshape(()), value)[0]
 
 
 def with_filed_arguments(
-    program: ClosedJaxpr, filed: Mapping[int, Filed], num_updated: int, num_variables: int
+    program: ClosedJaxpr, filed: Mapping[int, ArrayInFile], num_updated: int, num_variables: int
 ) -> ClosedJaxpr:
     """The same program, whose arguments at these positions are tokens, as are the results that take their places.
 
@@ -117,94 +117,104 @@ def with_filed_arguments(
         num_updated: how many arguments are updated: results take their places.
         num_variables: how many arguments are variables; what follows is data.
     """
-    return _Writer(program, filed, num_updated, num_variables).run()
+    return _WithFiles(program, filed, num_updated, num_variables).run()
 
 
-class _Writer:
-    def __init__(self, program: ClosedJaxpr, filed: Mapping[int, Filed], num_updated: int, num_variables: int) -> None:
-        self.program, jaxpr = program, program.jaxpr
+class _WithFiles(JaxprRewriter):
+    """Reads and writes the files of a step.
+
+    Attributes:
+        filed: the array of each variable in a file.
+        tokens: what stands for it among the arguments.
+        seen: tokens of its reads and writes, in order.
+        updates: by new value the variable.
+        of_data: values that depend on data.
+        latest: the last of these so far.
+        written: token of the last write.
+        parts: for each part of the step what variables are called there.
+    """
+
+    def __init__(
+        self, program: ClosedJaxpr, filed: Mapping[int, ArrayInFile], num_updated: int, num_variables: int
+    ) -> None:
+        super().__init__(program)
+        jaxpr = program.jaxpr
         self.num_updated = num_updated
         self.filed = {jaxpr.invars[position]: file for position, file in filed.items()}
-        self.tokens: dict[Var, Var] = {
-            # Tokens are int32 scalars: small enough that handing them over costs nothing.
-            jaxpr.invars[position]: Var(jax.core.ShapedArray((), jnp.int32))
-            for position in filed
-        }
+        # Tokens are int32 scalars: small enough that handing them over costs nothing.
+        self.tokens: dict[Var, Var] = {var: Var(jax.core.ShapedArray((), jnp.int32)) for var in self.filed}
         self.seen: dict[Var, list[Var]] = {var: [self.tokens[var]] for var in self.filed}
-        self.updates: dict[Any, Var] = {}
-        for position in filed:
-            # A variable that comes out unchanged needs no write.
-            if position < num_updated and jaxpr.outvars[position] is not jaxpr.invars[position]:
-                self.updates[jaxpr.outvars[position]] = jaxpr.invars[position]
+        # A variable that comes out unchanged needs no write.
+        self.updates: dict[Any, Var] = {
+            jaxpr.outvars[position]: jaxpr.invars[position]
+            for position in filed
+            if position < num_updated and jaxpr.outvars[position] is not jaxpr.invars[position]
+        }
         self.of_data = set(jaxpr.invars[num_variables:])
         self.latest: Var | None = None
         self.written: Var | None = None
         self.reads = Reads()
-        self.copies: dict[tuple[int, Var], Var] = {}
-        self.result: list[JaxprEqn] = []
-        self.constants: dict[Var, Any] = dict(zip(jaxpr.constvars, program.consts, strict=True))
+        self.parts: tuple[dict[Any, Any], ...] = ({}, {}, {})
 
     def run(self) -> ClosedJaxpr:
         jaxpr = self.program.jaxpr
-        late = [number for number, eqn in enumerate(jaxpr.eqns) if is_backward(stack_of(eqn))]
+        late = [number for number, eqn in enumerate(jaxpr.eqns) if runs_backward(eqn)]
         # Three parts of the step: forward, backward, and the update behind the last backward equation.
         first, last = (late[0], late[-1]) if late else (len(jaxpr.eqns), len(jaxpr.eqns))
         for number, eqn in enumerate(jaxpr.eqns):
-            part = (number >= first) + (number > last)
-            for var in eqn.invars:
-                if isinstance(var, Var) and var in self.filed and (part, var) not in self.copies:
-                    self._read(part, var, eqn)
-            invars = [var if isinstance(var, Literal) else self.copies.get((part, var), var) for var in eqn.invars]
-            self.result.append(eqn.replace(invars=invars))
-            # Values that depend on data show how far the step is; others may be computed at its start.
-            if any(isinstance(var, Var) and var in self.of_data for var in eqn.invars):
-                self.of_data.update(eqn.outvars)
-                self.latest = next((var for var in eqn.outvars if _is_real(var)), self.latest)
-            for var in eqn.outvars:
-                if var in self.updates:
-                    self._write(var)
-        outvars = []
-        for position, var in enumerate(jaxpr.outvars):
-            own = jaxpr.invars[position] if position < self.num_updated else None
-            # An unchanged variable keeps the token of its last read, so that a later write waits for it.
-            if isinstance(own, Var) and own in self.filed and (var is own or self.updates.get(var) is own):
-                outvars.append(self.seen[own][-1])
-            elif isinstance(var, Var) and var in self.filed:
-                # A result that is a variable itself must be read, since the caller wants values.
-                self._read(2, var, jaxpr.eqns[-1])
-                outvars.append(self.copies[2, var])
-            else:
-                outvars.append(var)
-        arguments: list[Var] = [self.tokens.get(var, var) for var in jaxpr.invars]
-        return closed_jaxpr(list(self.constants), list(self.constants.values()), arguments, outvars, self.result)
+            self.names = self.parts[(number >= first) + (number > last)]
+            self.visit(eqn)
+        self.names = self.parts[2]
+        outvars = [self._result(position, var) for position, var in enumerate(jaxpr.outvars)]
+        return self.finish(outvars, [self.tokens.get(var, var) for var in jaxpr.invars])
 
-    def _read(self, part: int, var: Var, reader: JaxprEqn) -> None:
-        """Read a value for a part of the step, not before the step is here."""
+    def visit(self, eqn: JaxprEqn) -> None:
+        read = variables(eqn.invars)
+        for var in read:
+            self._read(var, eqn)
+        self.keep(eqn)
+        # Values that depend on data show how far the step is; others may be computed at its start.
+        if not self.of_data.isdisjoint(read):
+            self.of_data.update(eqn.outvars)
+            self.latest = next((var for var in eqn.outvars if _is_real(var)), self.latest)
+        for var in eqn.outvars:
+            if var in self.updates:
+                self._write(var)
+
+    def _result(self, position: int, var: Any) -> Any:
+        """What the program returns in place of a result."""
+        if not isinstance(var, Var):
+            return var
+        for own in self.program.jaxpr.invars[position : position + 1] if position < self.num_updated else ():
+            # An unchanged variable keeps the token of its last read, so that a later write waits for it.
+            if own in self.filed and own in (var, self.updates.get(var)):
+                return self.seen[own][-1]
+        if var not in self.filed:
+            return var
+        # A result that is a variable itself must be read, since the caller wants values.
+        self.names.pop(var, None)
+        self._read(var, self.program.jaxpr.eqns[-1])
+        return self.read(var)
+
+    def _read(self, var: Var, reader: JaxprEqn) -> None:
+        """Read a variable for this part of the step, if that is not done yet, and not before the step is here."""
+        if var not in self.filed or var in self.names:
+            return
         waits: list[Any] = [self.seen[var][-1]]
         if self.written is not None:
             waits.append(self.written)
         # The read waits for the present moment of the step, so memory is not taken earlier.
         if self.latest is not None:
-            (latest,), through = barrier([self.latest], reader)
-            self.result.append(through)
-            eqns, element = first_element(latest)
-            self.result += eqns
-            waits.append(element)
-        eqns, array, token, constants = self.reads.read(self.filed[var], waits)
-        self.result += eqns
-        self.constants.update(constants)
-        self.copies[part, var] = array
+            waits.append(first_element(self, self.barrier([self.latest], reader)[0]))
+        self.names[var], token = self.reads.read(self, self.filed[var], waits)
         self.seen[var].append(token)
 
     def _write(self, new: Var) -> None:
         """Write the new value of a variable, after all reads of the old one."""
         var = self.updates[new]
-        # A file has room for one value: nobody may still read the old one.
-        eqns, token, constants = write(self.filed[var], new, self.seen[var])
-        self.result += eqns
-        self.constants.update(constants)
-        self.seen[var].append(token)
-        self.written = token
+        # A file has room for one value: no reader of the old one may be left.
+        self.written = write(self, self.filed[var], new, self.seen[var])
+        self.seen[var].append(self.written)
 
 
 def _is_real(var: Any) -> bool:

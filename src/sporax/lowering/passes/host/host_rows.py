@@ -22,17 +22,18 @@ from sporax.ir.marks import GradientMark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.lowering.ingest.describe import describe
 from sporax.lowering.ingest.ingest import Equation, Ingested
-from sporax.lowering.marks.mark_primitive import apply_mark, mark_p, next_number
+from sporax.lowering.marks.mark_primitive import apply_mark, mark_p
+from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.passes.host.row_updates import shards
 from sporax.lowering.pipeline.flat import MicroStep, Phase
 
 
-def with_whole_rows(micro: MicroStep, tables: Collection[str] | None = None) -> MicroStep:
+def with_replicated_rows(micro: MicroStep, tables: Collection[str] | None = None) -> MicroStep:
     """The same step; ids and rows that the host adds to gradients of whole tables are whole on every device.
 
     Args:
         micro: the step.
-        tables: names of the Parameters that may be such tables, where optimizer parallelism cuts the others; None for all.
+        tables: names of the Parameters that may be such tables, where optimizer parallelism shards the others; None for all.
     """
     return _Marker(micro, tables).run()
 
@@ -56,12 +57,12 @@ class _Marker:
         for number, entry in enumerate(zip(graph.operators, self.micro.step.equations, self.micro.phases, strict=True)):
             operator, equation, phase = entry
             if number in marked:
-                whole = self._whole(operator)
-                operators.append(whole)
-                equations.append(Equation(mark_p, whole.operation.params))
+                full = self._full(operator)
+                operators.append(full)
+                equations.append(Equation(mark_p, full.operation.params))
                 phases.append(phase)
-                new += whole.results
-                operator = replace(operator, operands=(operator.operands[0], *whole.results))
+                new += full.results
+                operator = replace(operator, operands=(operator.operands[0], *full.results))
             operators.append(operator)
             equations.append(equation)
             phases.append(phase)
@@ -79,11 +80,11 @@ class _Marker:
             if isinstance(operator.mark, GradientMark)
             for tensor, name in zip(operator.operands, operator.mark.parameters, strict=True)
         }
-        cut = self._cut_tables()
+        sharded = self._sharded_tables()
         found = []
         for micro_sum in self.micro.sums:
             name = names.get(micro_sum.total)
-            if name is None or name in cut or (self.tables is not None and name not in self.tables):
+            if name is None or name in sharded or (self.tables is not None and name not in self.tables):
                 continue
             for term in micro_sum.terms:
                 tensor = term
@@ -95,10 +96,10 @@ class _Marker:
                     found.append(tensor)
         return found
 
-    def _cut_tables(self) -> set[str]:
+    def _sharded_tables(self) -> set[str]:
         """The names of Parameters that a strategy shards."""
         names = {entry.tensor: entry.name for entry in self.micro.step.graph.inputs}
-        cut: set[str] = set()
+        sharded: set[str] = set()
         for operator in self.micro.step.graph.operators:
             if operator.name not in IDENTITIES:
                 continue
@@ -106,10 +107,10 @@ class _Marker:
                 if operand in names:
                     names[result] = names[operand]
                     if shards(operator.mark, place):
-                        cut.add(names[operand])
-        return cut
+                        sharded.add(names[operand])
+        return sharded
 
-    def _whole(self, addition: Operator) -> Operator:
+    def _full(self, addition: Operator) -> Operator:
         """A mark of ids and rows that asks for all of them on every device."""
         operands = addition.operands[1:]
         specs = [self.tensors[tensor] for tensor in operands]

@@ -13,17 +13,15 @@ Reference: Rhu et al., vDNN: Virtualized Deep Neural Networks, 2016.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.graph import MARK
-from sporax.lowering.flat_program import barrier, closed_jaxpr, is_backward, stack_of
-from sporax.lowering.marks.host_transfer import DEVICE, HOST
-from sporax.lowering.passes.host.file_values import Filed, NewFile, Reads, first_element, write
+from sporax.lowering.marks.host_transfer import DEVICE, HOST, transferred
+from sporax.lowering.passes.host.file_values import ArrayInFile, NewFile, Reads, first_element, write
+from sporax.lowering.rewriter import JaxprRewriter, renamed, runs_backward, stack_of, variables
 
 _SCOPE = re.compile(r"offload-(\d+)-(\d+)")
 _VIEWS = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "copy"))
@@ -36,143 +34,136 @@ def offload_scope(number: int, prefetch: int) -> str:
 
 
 def offloaded(
-    program: ClosedJaxpr, kept: Mapping[Var, int] | None = None, new_file: NewFile | None = None
+    program: ClosedJaxpr, stored: Mapping[Var, int] | None = None, new_file: NewFile | None = None
 ) -> ClosedJaxpr:
     """The same program; values of tagged calls wait for the backward pass in host memory.
 
     Args:
         program: flat, after recomputation.
-        kept: further values to send, with numbers of the calls for which they come back together.
-        new_file: makes the files to which `kept` is sent; None sends it to host memory as well.
+        stored: further values to send, with numbers of the calls for which they come back together.
+        new_file: makes the files to which `stored` is sent; None sends it to host memory as well.
     """
-    return _Rewriter(program, dict(kept or {}), new_file).run()
+    return _Offloading(program, stored or {}, new_file).run()
 
 
-@dataclass(slots=True)
-class _Rewriter:
-    program: ClosedJaxpr
-    group: dict[Var, int]
-    new_file: NewFile | None = None
-    files: dict[Var, Filed] = field(default_factory=dict)
-    reads: Reads = field(default_factory=Reads)
-    constants: dict[Var, Any] = field(default_factory=dict)
-    ahead: dict[int, int] = field(default_factory=dict)
-    order: list[int] = field(default_factory=list)
-    same: dict[Var, Any] = field(default_factory=dict)
-    away: dict[Var, Var] = field(default_factory=dict)
-    back: dict[Var, Var] = field(default_factory=dict)
-    result: list[JaxprEqn] = field(default_factory=list)
-    latest: Var | None = None
+class _Offloading(JaxprRewriter):
+    """Sends values away and brings them back.
 
-    def run(self) -> ClosedJaxpr:
-        eqns = self.program.jaxpr.eqns
-        self._choose(eqns)
-        for eqn in eqns:
-            if not is_backward(stack_of(eqn)):
-                self.result.append(eqn)
-                for var in eqn.outvars:
-                    if var in self.group:
-                        self.away[var] = self._send(var)
-                continue
-            read = [self._original(var) for var in eqn.invars if isinstance(var, Var)]
-            groups = [self.group[var] for var in read if isinstance(var, Var) and var in self.group]
-            for number in groups:
-                place = self.order.index(number)
-                for other in self.order[place : place + 1 + self.ahead.get(number, 1)]:
-                    self._bring_back(other, eqn)
-            invars = [
-                self.back.get(first, var) if isinstance(first, Var) else var
-                for var, first in zip(eqn.invars, map(self._original, eqn.invars), strict=True)
-            ]
-            self.result.append(eqn.replace(invars=invars))
-            self.latest = next((var for var in eqn.outvars if getattr(var.aval, "size", 0)), self.latest)
-        jaxpr = self.program.jaxpr
-        constants = {**dict(zip(jaxpr.constvars, self.program.consts, strict=True)), **self.constants}
-        return closed_jaxpr(list(constants), list(constants.values()), jaxpr.invars, jaxpr.outvars, self.result)
+    Attributes:
+        group: for each value that is sent away the call with whose values it comes back.
+        order: the calls, in the order in which the backward pass needs them.
+        ahead: for each call how many calls earlier its values are brought back.
+        files: the files of values that are sent there.
+        same: what passed a mark, before the mark.
+        away, back: what stands for a value where it waits, and in the backward pass.
+        latest: a value of the backward pass that is there.
+    """
 
-    def _choose(self, eqns: Sequence[JaxprEqn]) -> None:
-        """Find the values that are sent away, and the order in which they come back."""
-        # Values that recomputation keeps come with groups of their own; tags add the user's.
-        tagged: dict[Var, int] = dict(self.group)
-        views: set[Any] = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
-        for eqn in eqns:
-            match = _SCOPE.findall(stack_of(eqn))
-            if match and not is_backward(stack_of(eqn)):
-                number, prefetch = map(int, match[-1])
-                self.ahead[number] = prefetch
-                tagged.update(dict.fromkeys(eqn.outvars, number))
-            read = list(map(self._original, eqn.invars))
-            if eqn.primitive.name == MARK:
-                self.same.update(zip(eqn.outvars, read, strict=True))
-            elif eqn.primitive.name in _VIEWS and all(isinstance(var, Var) and var in views for var in read):
-                # A transposed weight can be made again from the weight, which stays on the device.
-                views.update(eqn.outvars)
-        self.group = {}
-        for eqn in filter(lambda item: is_backward(stack_of(item)), eqns):
-            for var in eqn.invars:
-                first, aval = self._original(var), getattr(var, "aval", None)
-                # Scalars are not worth a transfer.
-                if (
-                    isinstance(var, Literal)
-                    or isinstance(first, Literal)
-                    or first in views
-                    or not getattr(aval, "ndim", 0)
-                ):
-                    continue
-                # The mark and the value before it are one array; either may carry the tag.
-                for item in (first, var):
-                    if item in tagged:
-                        self.group.setdefault(first, tagged[item])
+    def __init__(self, program: ClosedJaxpr, recomputed: Mapping[Var, int], new_file: NewFile | None) -> None:
+        super().__init__(program)
+        self.new_file = new_file
+        self.reads = Reads()
+        self.files: dict[Var, ArrayInFile] = {}
+        self.ahead: dict[int, int] = {}
+        self.same: dict[Any, Any] = {}
+        self.away: dict[Var, Any] = {}
+        self.back: dict[Var, Any] = {}
+        self.latest: Var | None = None
+        self.group = self._chosen(self._tagged(recomputed), self._weights())
         self.order = list(dict.fromkeys(self.group.values()))
 
+    def visit(self, eqn: JaxprEqn) -> None:
+        if not runs_backward(eqn):
+            self.eqns.append(eqn)
+            for var in eqn.outvars:
+                if var in self.group:
+                    self.away[var] = self._send(var)
+            return
+        for number in [self.group[var] for var in variables(map(self._original, eqn.invars)) if var in self.group]:
+            place = self.order.index(number)
+            for other in self.order[place : place + 1 + self.ahead.get(number, 1)]:
+                self._bring_back(other, eqn)
+        self.keep(eqn)
+        self.latest = next((var for var in eqn.outvars if getattr(var.aval, "size", 0)), self.latest)
+
+    def run(self) -> ClosedJaxpr:
+        self.walk()
+        return self.finish(self.program.jaxpr.outvars)
+
+    def read(self, atom: Any) -> Any:
+        """A value that came back, or the value itself."""
+        first = self._original(atom)
+        return self.back.get(first, atom) if isinstance(first, Var) else atom
+
+    # ------------------------------------------------------------------------------------------------ what is sent
+
+    def _tagged(self, recomputed: Mapping[Var, int]) -> dict[Var, int]:
+        """The values that may be sent away, with the numbers of their calls."""
+        # Values that recomputation keeps come with groups of their own; tags add the user's.
+        tagged = dict(recomputed)
+        for eqn in self.program.jaxpr.eqns:
+            match = _SCOPE.findall(stack_of(eqn))
+            if match and not runs_backward(eqn):
+                number, self.ahead[number] = map(int, match[-1])
+                tagged.update(dict.fromkeys(eqn.outvars, number))
+            if eqn.primitive.name == MARK:
+                self.same.update(zip(eqn.outvars, map(self._original, eqn.invars), strict=True))
+        return tagged
+
+    def _weights(self) -> set[Any]:
+        """Arguments, and other forms of them: a transposed weight can be made again from the weight."""
+        weights: set[Any] = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
+        for eqn in self.program.jaxpr.eqns:
+            read = map(self._original, eqn.invars)
+            if eqn.primitive.name in _VIEWS and all(isinstance(var, Var) and var in weights for var in read):
+                weights.update(eqn.outvars)
+        return weights
+
+    def _chosen(self, tagged: Mapping[Var, int], weights: Collection[Any]) -> dict[Var, int]:
+        """The values that the backward pass reads."""
+        group: dict[Var, int] = {}
+        for var in variables(atom for eqn in self.program.jaxpr.eqns if runs_backward(eqn) for atom in eqn.invars):
+            first, aval = self._original(var), var.aval
+            # Scalars are not worth a transfer.
+            if isinstance(first, Literal) or first in weights or not getattr(aval, "ndim", 0):
+                continue
+            # The mark and the value before it are one array; either may carry the tag.
+            for item in (first, var):
+                if item in tagged:
+                    group.setdefault(first, tagged[item])
+        return group
+
     def _original(self, var: Any) -> Any:
-        """The value that was marked, for a marked one: both are one array, which travels once."""
-        return var if isinstance(var, Literal) else self.same.get(var, var)
+        """The value that was marked, for a marked one: both are one array, which is sent once."""
+        return renamed(self.same, var)
+
+    # --------------------------------------------------------------------------------------------------- transfers
 
     def _bring_back(self, number: int, reader: JaxprEqn) -> None:
         """Bring the values of one call back, not before the backward pass is here."""
-        missing = [var for var, group in self.group.items() if group == number and var not in self.back]
-        missing = [var for var in missing if var in self.away]
+        missing = [
+            var for var, group in self.group.items() if group == number and var in self.away and var not in self.back
+        ]
         if not missing:
             return
-        if self.latest is None:
-            arrived: Sequence[Any] = [self.away[var] for var in missing]
-        else:
+        arrived: Sequence[Any] = [self.away[var] for var in missing]
+        late: list[Any] = []
+        if self.latest is not None:
             # Together with the latest cotangent, so the compiler cannot fetch before the backward pass is here.
-            arrived, through = barrier([*(self.away[var] for var in missing), self.latest], reader)
-            self.result.append(through)
-        # Files wait for one element of the cotangent, since a callback would take all of it to the host.
-        late = [] if self.latest is None else [self._element(arrived[-1])]
-        for var, copy in zip(missing, arrived, strict=False):
-            self.back[var] = self._read(var, [copy, *late]) if var in self.files else self._move(copy, DEVICE)
+            *arrived, latest = self.barrier([*arrived, self.latest], reader)
+            # Files wait for one element of the cotangent, since a callback would take all of it to the host.
+            late = [first_element(self, latest)]
+        for var, copy in zip(missing, arrived, strict=True):
+            if var in self.files:
+                self.back[var], _ = self.reads.read(self, self.files[var], [copy, *late])
+            else:
+                self.back[var] = transferred(self, copy, DEVICE)
 
-    def _send(self, var: Var) -> Var:
+    def _send(self, var: Var) -> Any:
         """Send a value away; the result stands for it there."""
         aval: Any = var.aval
         # Groups of recomputed calls have negative numbers; only these may go to files.
         if self.new_file is None or self.group[var] >= 0:
-            return self._move(var, HOST)
+            return transferred(self, var, HOST)
         self.files[var] = self.new_file(f"activation {len(self.files)}", tuple(aval.shape), aval.dtype)
-        eqns, token, constants = write(self.files[var], var, [])
-        self.result += eqns
-        self.constants.update(constants)
-        return token
-
-    def _read(self, var: Var, waits_for: Sequence[Any]) -> Var:
-        eqns, array, _, constants = self.reads.read(self.files[var], waits_for)
-        self.result += eqns
-        self.constants.update(constants)
-        return array
-
-    def _element(self, value: Any) -> Any:
-        eqns, element = first_element(value)
-        self.result += eqns
-        return element
-
-    def _move(self, var: Var, space: Any) -> Var:
-        aval: Any = var.aval
-        sub = jax.make_jaxpr(lambda array: jax.device_put(array, space))(aval)
-        (eqn,) = sub.jaxpr.eqns
-        result = Var(eqn.outvars[0].aval)
-        self.result.append(eqn.replace(invars=[var], outvars=[result]))
-        return result
+        return write(self, self.files[var], var, [])

@@ -1,7 +1,7 @@
 """Gradients of tables as ids and rows.
 
 Problem. The gradient of a lookup is zero but for the rows that were looked up. JAX makes a dense array of it, as large as the
-table: for a table in host memory, all of it would travel and all of it would be updated.
+table: for a table in host memory, all of it would be transferred and all of it would be updated.
 
 Method. An optimizer that changes only such rows (`LazyAdam`, `FTRL`) writes its update as one equation, `row_update`, with the
 rule as a Python function. Where the gradient comes from additions of rows to zeros (through sums of several lookups and
@@ -30,9 +30,10 @@ from jax.interpreters import mlir
 
 from sporax.ir.graph import MARK
 from sporax.ir.marks import GradientMark, OperatorMark, Side
-from sporax.lowering.flat_program import closed_jaxpr, equations_of, flat
 from sporax.lowering.marks.host_transfer import HOST, moves, place_of_work, runs_on_host, space_of
-from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering.marks.numbers import next_number
+from sporax.lowering.rewriter import JaxprRewriter, flat, needed, variables
 
 Rule = Callable[..., Sequence[Any]]
 """Gradient, values and scalars to new values; no row depends on another one."""
@@ -61,14 +62,17 @@ def row_update(rule: Rule, gradient: Any, values: Sequence[Any], scalars: Sequen
     return list(row_update_p.bind(*operands, jaxpr=body, rule=flat_rule, count=count))
 
 
-@row_update_p.def_impl  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _run(*operands: Any, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> list[Any]:
     return list(rule(*operands))
 
 
-@row_update_p.def_abstract_eval  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _abstract(*avals: Any, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> list[Any]:
     return list(jaxpr.out_avals)
+
+
+# Called and not written as decorators, which have no types.
+row_update_p.def_impl(_run)
+row_update_p.def_abstract_eval(_abstract)
 
 
 mlir.register_lowering(row_update_p, mlir.lower_fun(_run, multiple_results=True))
@@ -77,7 +81,7 @@ mlir.register_lowering(row_update_p, mlir.lower_fun(_run, multiple_results=True)
 def by_rows(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same flat program, in which tables are looked up and updated by rows where the host holds or updates them."""
     # What could not be written by rows becomes ordinary equations.
-    return without_row_updates(_Writer(program).run())
+    return without_row_updates(_ByRows(program).run())
 
 
 def by_rows_for_plan(program: ClosedJaxpr) -> ClosedJaxpr:
@@ -86,7 +90,7 @@ def by_rows_for_plan(program: ClosedJaxpr) -> ClosedJaxpr:
     Ids and rows of the whole batch take the place of the dense gradient: so they are what devices send each other as well. Tables
     that a strategy shards keep dense gradients, which each device makes for its part alone.
     """
-    return without_row_updates(_PlanWriter(program).run())
+    return without_row_updates(_ByRowsForPlan(program).run())
 
 
 def without_row_updates(program: ClosedJaxpr) -> ClosedJaxpr:
@@ -107,13 +111,20 @@ class _Rows:
     rows: Any
 
 
-class _Writer:
+class _ByRows(JaxprRewriter):
+    """Writes lookups, sums and updates by rows.
+
+    Attributes:
+        makers: the equation that makes a value of the old program.
+        limited: positions in range, and whether they were, by positions and number of rows.
+        there: values that the host computes.
+        source: of the equation that is visited.
+        device_context: of equations of the device.
+    """
+
     def __init__(self, program: ClosedJaxpr) -> None:
-        self.program = program
-        self.makers = {var: eqn for eqn in program.jaxpr.eqns for var in eqn.outvars}
-        self.result: list[JaxprEqn] = []
-        self.constants: dict[Var, Any] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
-        self.same: dict[Var, Any] = {}
+        super().__init__(program)
+        self.makers: dict[Any, JaxprEqn] = {var: eqn for eqn in program.jaxpr.eqns for var in eqn.outvars}
         self.limited: dict[Any, tuple[Any, Any]] = {}
         self.there: set[Any] = set()
         self.source: Any = None
@@ -121,38 +132,37 @@ class _Writer:
         self.device_context = jax.make_jaxpr(jnp.sin)(0.0).jaxpr.eqns[0].ctx
 
     def run(self) -> ClosedJaxpr:
-        for eqn in self.program.jaxpr.eqns:
-            self.source = eqn.source_info
-            if eqn.primitive is row_update_p and self._update(eqn):
-                continue
-            if self._adds_there(eqn) and self._add(eqn):
-                continue
-            if self._looks_up(eqn):
-                self._look_up(eqn)
-            else:
-                self._keep(eqn)
-        jaxpr = self.program.jaxpr
-        outvars = [self._now(var) for var in jaxpr.outvars]
-        eqns = _needed(self.result, outvars)
-        return closed_jaxpr(list(self.constants), list(self.constants.values()), jaxpr.invars, outvars, eqns)
+        self.walk()
+        results = list(map(self.read, self.program.jaxpr.outvars))
+        self.eqns = needed(self.eqns, results)
+        return self.finish(results)
 
-    def _keep(self, eqn: JaxprEqn) -> None:
-        from_there = any(isinstance(var, Var) and var in self.there for var in eqn.invars)
+    def visit(self, eqn: JaxprEqn) -> None:
+        self.source = eqn.source_info
+        if eqn.primitive is row_update_p and self._update(eqn):
+            return
+        if self._adds_there(eqn) and self._add(eqn):
+            return
+        if self._looks_up(eqn):
+            self._look_up(eqn)
+        else:
+            self._write_unchanged(eqn)
+
+    def _write_unchanged(self, eqn: JaxprEqn) -> None:
+        from_there = not self.there.isdisjoint(variables(eqn.invars))
         # Ids are made ready where they are; what is found out about values of the host stays there, too.
-        if runs_on_host(eqn) and not from_there and all(_is_integer(var) for var in (*eqn.invars, *eqn.outvars)):
-            eqn = eqn.replace(ctx=self.device_context)
-        elif runs_on_host(eqn):
+        if runs_on_host(eqn) and not from_there and all(map(_is_integer, (*eqn.invars, *eqn.outvars))):
+            self.keep(eqn, ctx=self.device_context)
+            return
+        if runs_on_host(eqn):
             self.there.update(eqn.outvars)
-        self.result.append(eqn.replace(invars=list(map(self._now, eqn.invars))))
-
-    def _now(self, var: Any) -> Any:
-        return var if isinstance(var, Literal) else self.same.get(var, var)
+        self.keep(eqn)
 
     def _compute(self, function: Callable[..., Any], *atoms: Any, on_host: bool = False) -> list[Any]:
+        first = len(self.eqns)
         with place_of_work(on_host):
-            eqns, results, constants = equations_of(function, *map(self._now, atoms))
-        self.result += [eqn.replace(source_info=self.source) for eqn in eqns]
-        self.constants.update(constants)
+            results = self.emit(function, *map(self.read, atoms))
+        self.eqns[first:] = [eqn.replace(source_info=self.source) for eqn in self.eqns[first:]]
         return results
 
     # ------------------------------------------------------------------------------------------------------- lookups
@@ -167,12 +177,12 @@ class _Writer:
         # As JAX's "fill" mode: NaN for floats, 0 for others.
         fill = jnp.nan if fill is None and jnp.issubdtype(shape.dtype, jnp.inexact) else fill or 0
         within, inside = self._limited(positions, num_rows)
-        (rows,) = self._compute(lambda array, places: [_gathered(array, places)], table, within, on_host=True)
+        (rows,) = self._compute(lambda array, positions: [_gathered(array, positions)], table, within, on_host=True)
         if eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
             (rows,) = self._compute(
                 lambda rows, inside: [jnp.where(inside, rows, jnp.asarray(fill, rows.dtype))], rows, inside
             )
-        self.same[eqn.outvars[0]] = rows
+        self.names[eqn.outvars[0]] = rows
 
     # ---------------------------------------------------------------------------------------------------------- sums
 
@@ -188,7 +198,7 @@ class _Writer:
             (rows,) = self._compute(lambda rows, inside: [jnp.where(inside, rows, 0)], term.rows, inside)
             (total,) = self._compute(lambda *parts: [_with_added(*parts)], total, within, rows, on_host=True)
         if terms is not None:
-            self.same[eqn.outvars[0]] = total
+            self.names[eqn.outvars[0]] = total
         return terms is not None
 
     # ------------------------------------------------------------------------------------------------------- updates
@@ -218,16 +228,16 @@ class _Writer:
         ]
         new = self._compute(eqn.params["rule"], sums, *old, *scalars, on_host=on_host)
         for value, rows, place, result in zip(values, new, there, eqn.outvars, strict=True):
-            (self.same[result],) = self._compute(
+            (self.names[result],) = self._compute(
                 lambda *all_of: [_written(*all_of)], value, ids[place], rows, on_host=place
             )
         return True
 
     def _limited(self, positions: Any, num_rows: int) -> tuple[Any, Any]:
-        """Positions (…, 1) in range, and whether they were; the same ones for lookup and update, so they travel once."""
-        key = self._now(positions), num_rows
+        """Positions (…, 1) in range, and whether they were; the same ones for lookup and update, so they are sent once."""
+        key = self.read(positions), num_rows
         if key not in self.limited:
-            within, inside = self._compute(lambda places: _limited(places, num_rows), positions)
+            within, inside = self._compute(lambda positions: _limited(positions, num_rows), positions)
             self.limited[key] = within, inside
         return self.limited[key]
 
@@ -283,7 +293,7 @@ class _Writer:
         return bool(eqn.invars[0].val == 0)
 
 
-class _PlanWriter(_Writer):
+class _ByRowsForPlan(_ByRows):
     """Rewrites updates in a step that is going to be planned: marks are in the way, and lookups stay as they are marked."""
 
     def __init__(self, program: ClosedJaxpr) -> None:
@@ -302,7 +312,7 @@ class _PlanWriter(_Writer):
             if eqn.primitive is row_update_p and self._may_be_rows(eqn) and self._terms(eqn.invars[0]) is not None
         }
         # `_terms` may have written equations while it looked; what stays begins from here.
-        self.result.clear()  # of what was tried
+        self.eqns.clear()  # of what was tried
         self.constants = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
 
     def _may_be_rows(self, eqn: JaxprEqn) -> bool:
@@ -317,8 +327,8 @@ class _PlanWriter(_Writer):
         return eqn.invars[0] in self.as_rows and super()._update(eqn)
 
     def _complete(self, atoms: Sequence[Any]) -> list[Any]:
-        whole = tuple((1,) * _aval(atom).ndim for atom in atoms)
-        mark = OperatorMark("RowUpdate", next_number(), Side.IN, in_strategy=whole)
+        replicated = tuple((1,) * _aval(atom).ndim for atom in atoms)
+        mark = OperatorMark("RowUpdate", next_number(), Side.IN, in_strategy=replicated)
         return self._compute(lambda *arrays: apply_mark(arrays, mark), *atoms)
 
     def _terms(self, var: Any) -> list[_Rows] | None:
@@ -327,27 +337,27 @@ class _PlanWriter(_Writer):
             return self._terms(eqn.invars[eqn.outvars.index(var)])
         return super()._terms(var)
 
-    def _keep(self, eqn: JaxprEqn) -> None:
+    def _write_unchanged(self, eqn: JaxprEqn) -> None:
         """Gradients that are rows are not waited for: they are no longer among those that devices add up."""
         mark = eqn.params.get("mark")
         if not isinstance(mark, GradientMark) or self.as_rows.isdisjoint(eqn.outvars):
-            super()._keep(eqn)
+            super()._write_unchanged(eqn)
             return
-        kept = [place for place, var in enumerate(eqn.outvars) if var not in self.as_rows]
-        names = tuple(mark.parameters[place] for place in kept)
+        dense = [place for place, var in enumerate(eqn.outvars) if var not in self.as_rows]
+        names = tuple(mark.parameters[place] for place in dense)
         # The mark must list just those gradients that devices still add up.
-        rest = replace(mark, parameters=names, fusion=tuple(mark.fusion[place] for place in kept))
-        if kept:
-            invars, outvars = [eqn.invars[place] for place in kept], [eqn.outvars[place] for place in kept]
-            super()._keep(eqn.replace(invars=invars, outvars=outvars, params={"mark": rest}))
+        rest = replace(mark, parameters=names, fusion=tuple(mark.fusion[place] for place in dense))
+        if dense:
+            invars, outvars = [eqn.invars[place] for place in dense], [eqn.outvars[place] for place in dense]
+            super()._write_unchanged(eqn.replace(invars=invars, outvars=outvars, params={"mark": rest}))
 
 
 def shards(mark: Any, place: int) -> bool:
     """Whether the strategy of a mark, if it is one, shards one of its tensors."""
     if not isinstance(mark, OperatorMark) or mark.in_strategy is None or place >= len(mark.in_strategy):
         return False
-    cuts = mark.in_strategy[place]
-    return not isinstance(cuts, tuple) or any(cut != 1 for cut in cuts)
+    slices = mark.in_strategy[place]
+    return not isinstance(slices, tuple) or any(count != 1 for count in slices)
 
 
 def _limited(positions: Any, num_rows: int) -> tuple[Any, Any]:
@@ -436,14 +446,3 @@ def _aval(atom: Any) -> Any:
 
 def _is_integer(var: Any) -> bool:
     return bool(jnp.issubdtype(var.aval.dtype, jnp.integer) or var.aval.dtype == jnp.bool_)
-
-
-def _needed(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
-    """The equations that a result or an effect needs."""
-    read = {var for var in outvars if isinstance(var, Var)}
-    kept: list[JaxprEqn] = []
-    for eqn in reversed(eqns):
-        if eqn.effects or any(var in read for var in eqn.outvars):
-            read.update(var for var in eqn.invars if isinstance(var, Var))
-            kept.append(eqn)
-    return kept[::-1]

@@ -19,12 +19,13 @@ from typing import Any
 from jax.extend.core import JaxprEqn, Var
 
 from sporax.ir.graph import MARK
+from sporax.lowering.rewriter import variables
 
 _DRAW = "random_bits"
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitingDraws:
     """A stretch of equations, before which random states wait.
 
     Attributes:
@@ -41,7 +42,7 @@ class Wait:
 
 def draws_that_wait(
     eqns: Sequence[JaxprEqn], calls: Sequence[int | None], runs_again: Callable[[Var], bool]
-) -> Iterator[Wait]:
+) -> Iterator[WaitingDraws]:
     """The stretches of recomputed calls that draw random words.
 
     Args:
@@ -59,31 +60,29 @@ def draws_that_wait(
                 yield wait
         # Depth stands for time: the longest chain of equations that leads to a value.
         for eqn in (eqns[number] for number in stretch):
-            depth = 1 + max((depths.get(var, 0) for var in eqn.invars if isinstance(var, Var)), default=0)
+            depth = 1 + max((depths.get(var, 0) for var in variables(eqn.invars)), default=0)
             depths.update(dict.fromkeys(eqn.outvars, depth))
 
 
 def _wait(
     eqns: Sequence[JaxprEqn], stretch: Sequence[int], depths: dict[Var, int], runs_again: Callable[[Var], bool]
-) -> Wait | None:
+) -> WaitingDraws | None:
     maker = {var: number for number in stretch for var in eqns[number].outvars}
-    entering = dict.fromkeys(
-        var for number in stretch for var in eqns[number].invars if isinstance(var, Var) and var not in maker
-    )
-    states = _leading_to([number for number in stretch if eqns[number].primitive.name == _DRAW], eqns, maker)
+    read = [var for number in stretch for var in variables(eqns[number].invars)]
+    entering = [var for var in dict.fromkeys(read) if var not in maker]
+    states = _leading_to(stretch, eqns, maker)
     # The latest value that is written anyway, so that the barrier adds no memory traffic.
-    late = max(
-        (var for var in entering if var not in states and depths.get(var) and _is_written(var) and not runs_again(var)),
-        key=lambda var: depths[var],
-        default=None,
-    )
-    return Wait(stretch[0], stretch[-1] + 1, tuple(states), late) if states and late is not None else None
+    values = [var for var in entering if var not in states and depths.get(var)]
+    written = [var for var in values if _is_written(var) and not runs_again(var)]
+    late = max(written, key=depths.__getitem__, default=None)
+    return None if late is None or not states else WaitingDraws(stretch[0], stretch[-1] + 1, tuple(states), late)
 
 
-def _leading_to(draws: list[int], eqns: Sequence[JaxprEqn], maker: dict[Var, int]) -> dict[Var, None]:
+def _leading_to(stretch: Sequence[int], eqns: Sequence[JaxprEqn], maker: dict[Var, int]) -> dict[Var, None]:
     """What enters a stretch and leads to its random words."""
     states: dict[Var, None] = {}
-    missing = [var for number in draws for var in eqns[number].invars if isinstance(var, Var)]
+    draws = [number for number in stretch if eqns[number].primitive.name == _DRAW]
+    missing = [var for number in draws for var in variables(eqns[number].invars)]
     visited = set(missing)
     while missing:
         var = missing.pop()
@@ -103,4 +102,5 @@ def _leading_to(draws: list[int], eqns: Sequence[JaxprEqn], maker: dict[Var, int
 def _is_written(var: Var) -> bool:
     """Whether it is a tensor of numbers: keys have no memory of their own, and conditions are fused."""
     aval: Any = var.aval
-    return bool(getattr(aval, "size", 0)) and aval.dtype.kind in "fV" and aval.ndim > 0
+    kind = getattr(getattr(aval, "dtype", None), "kind", None)  # dtypes of keys have none
+    return kind is not None and kind in "fV" and aval.size > 0 and aval.ndim > 0

@@ -10,15 +10,15 @@ the first: constants and rows of inputs as they are, everything else stacked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
-from sporax.lowering.flat_program import closed_jaxpr, flat, is_backward, stack_of
 from sporax.lowering.jax_versions import scan_numbers, scan_params
 from sporax.lowering.marks.tags import innermost_tag
+from sporax.lowering.rewriter import JaxprRewriter, flat, in_backward, runs_backward, stack_of, variables
 
 
 class Entering(NamedTuple):
@@ -43,11 +43,12 @@ def with_pairs_rewritten(program: ClosedJaxpr, rewrite: Pass) -> ClosedJaxpr:
         program: flat.
         rewrite: a pass over programs of a forward and a backward pass; it also gets what enters the loops, input by input.
     """
-    eqns = list(program.jaxpr.eqns)
-    for first, second in list(_pairs(eqns)):
-        eqns[first], eqns[second] = _rewritten(program, eqns, first, second, rewrite)
-    jaxpr = program.jaxpr
-    return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, jaxpr.outvars, eqns)
+    writer = JaxprRewriter(program)
+    writer.walk()
+    for first, second in list(_pairs(writer.eqns)):
+        pair = _Pair(writer.eqns[first], writer.eqns[second], _read_elsewhere(program, writer.eqns, second))
+        writer.eqns[first], writer.eqns[second] = pair.split(rewrite(pair.joined(), pair.entering()))
+    return writer.finish()
 
 
 def _pairs(eqns: list[JaxprEqn]) -> Iterator[tuple[int, int]]:
@@ -56,9 +57,9 @@ def _pairs(eqns: list[JaxprEqn]) -> Iterator[tuple[int, int]]:
     for number, eqn in enumerate(eqns):
         if eqn.primitive.name != "scan":
             continue
-        if is_backward(stack_of(eqn)):
-            for var in _inputs(eqn)[2]:
-                if isinstance(var, Var) and var in stacked:
+        if runs_backward(eqn):
+            for var in variables(_inputs(eqn)[2]):
+                if var in stacked:
                     readers.setdefault(stacked[var], set()).add(number)
         elif any(innermost_tag(stack_of(inner)) is not None for inner in flat(eqn.params["jaxpr"]).jaxpr.eqns):
             # Only loops with a tag inside are worth the work.
@@ -80,111 +81,121 @@ def _three(eqn: JaxprEqn, values: Any) -> tuple[list[Any], list[Any], list[Any]]
     return list(values[:consts]), list(values[consts:carries]), list(values[carries:])
 
 
-def _rewritten(
-    program: ClosedJaxpr, eqns: list[JaxprEqn], first: int, second: int, rewrite: Pass
-) -> tuple[JaxprEqn, JaxprEqn]:
-    one, two = eqns[first], eqns[second]
-    front, back = flat(one.params["jaxpr"]), flat(two.params["jaxpr"])
-    num_consts, num_carry = scan_numbers(one.params)
-    # What the forward loop stacks, and the value of one round that goes into the stack.
-    rows = dict(zip(one.outvars[num_carry:], front.jaxpr.outvars[num_carry:], strict=True))
-    names: dict[Any, Any] = {
-        inner: rows[outer]
-        for outer, inner in zip(_inputs(two)[2], _three(two, back.jaxpr.invars)[2], strict=True)
-        if isinstance(outer, Var) and outer in rows
-    }
-    # Stacks with other readers must still be made.
-    elsewhere = _read_elsewhere(program, eqns, second)
-    kept_rows = [outer for outer in one.outvars[num_carry:] if outer in elsewhere]
-    first_row = num_carry + num_consts
-    entering = [Entering(atom, position >= first_row) for position, atom in enumerate(one.invars)]
-    entering += [Entering(atom) for atom, var in zip(two.invars, back.jaxpr.invars, strict=True) if var not in names]
-    joined = closed_jaxpr(
-        [*front.jaxpr.constvars, *back.jaxpr.constvars],
-        [*front.consts, *back.consts],
-        [*front.jaxpr.invars, *(var for var in back.jaxpr.invars if var not in names)],
-        [
-            *front.jaxpr.outvars[:num_carry],
-            *(rows[outer] for outer in kept_rows),
-            *(_renamed(names, var) for var in back.jaxpr.outvars),
-        ],
-        # One program of one round: forward equations, then backward ones that read values in place of rows.
-        [*front.jaxpr.eqns, *(_as_backward(eqn, names) for eqn in back.jaxpr.eqns)],
-    )
-    after = rewrite(joined, entering)
-    ours = [eqn for eqn in after.jaxpr.eqns if not is_backward(stack_of(eqn))]
-    theirs = [eqn for eqn in after.jaxpr.eqns if is_backward(stack_of(eqn))]
-    num_ours = num_carry + len(kept_rows)
-    results = after.jaxpr.outvars[num_ours:]
-    missing = _crossing(front.jaxpr.invars, ours, theirs, results)
+class _Pair:
+    """A loop that holds a forward pass and the one that holds its backward pass.
 
-    outer_of = dict(zip(front.jaxpr.invars, one.invars, strict=True))
-    consts, _, xs = _three(one, front.jaxpr.invars)
-    as_const = [var for var in missing if var in consts]
-    as_row = [var for var in missing if var in xs]
-    # What is neither a constant nor a row of an input has to be stacked.
-    stacks = {var: _stack(var, one.params["length"]) for var in missing if var not in consts and var not in xs}
-    back_consts, back_carries, back_rows = _three(two, back.jaxpr.invars)
-    outer_consts, outer_carries, outer_rows = _inputs(two)
-    still = [number for number, var in enumerate(back_rows) if var not in names]
-    new_front = closed_jaxpr(
-        front.jaxpr.constvars, front.consts, front.jaxpr.invars, [*after.jaxpr.outvars[:num_ours], *stacks], ours
-    )
-    new_back = closed_jaxpr(
-        back.jaxpr.constvars,
-        back.consts,
-        [*back_consts, *as_const, *back_carries, *(back_rows[kept_var] for kept_var in still), *as_row, *stacks],
-        results,
-        theirs,
-    )
-    return (
-        one.replace(
-            outvars=[*one.outvars[:num_carry], *kept_rows, *stacks.values()],
-            params=scan_params(one, new_front, num_consts, num_carry),
-        ),
-        two.replace(
-            invars=[
-                *outer_consts,
-                *(outer_of[var] for var in as_const),
-                *outer_carries,
-                *(outer_rows[kept_var] for kept_var in still),
-                *(outer_of[var] for var in as_row),
-                *stacks.values(),
-            ],
-            params=scan_params(two, new_back, len(outer_consts) + len(as_const), len(outer_carries)),
-        ),
-    )
+    Args:
+        forward, backward: the loops.
+        elsewhere: what others than the second loop read: such stacks must still be made.
+    """
+
+    def __init__(self, forward: JaxprEqn, backward: JaxprEqn, elsewhere: Collection[Var]) -> None:
+        self.forward, self.backward = forward, backward
+        self.front, self.back = flat(forward.params["jaxpr"]), flat(backward.params["jaxpr"])
+        self.num_consts, self.num_carry = scan_numbers(forward.params)
+        outer = forward.outvars[self.num_carry :]
+        # What the forward loop stacks, and the value of one round that goes into the stack.
+        self.rows = dict(zip(outer, self.front.jaxpr.outvars[self.num_carry :], strict=True))
+        self.stacks = [var for var in outer if var in elsewhere]
+        pairs = zip(_inputs(backward)[2], _three(backward, self.back.jaxpr.invars)[2], strict=True)
+        # Where the backward body reads such a row, it reads the value itself.
+        self.names = {row: self.rows[var] for var, row in pairs if isinstance(var, Var) and var in self.rows}
+
+    def entering(self) -> list[Entering]:
+        """What enters the joined body."""
+        first_row = self.num_consts + self.num_carry
+        entering = [Entering(atom, position >= first_row) for position, atom in enumerate(self.forward.invars)]
+        pairs = zip(self.backward.invars, self.back.jaxpr.invars, strict=True)
+        return entering + [Entering(atom) for atom, var in pairs if var not in self.names]
+
+    def joined(self) -> ClosedJaxpr:
+        """One program of one round: forward equations, then backward ones that read values in place of rows."""
+        writer = JaxprRewriter(self.front)
+        writer.walk()
+        writer.constants.update(zip(self.back.jaxpr.constvars, self.back.consts, strict=True))
+        writer.names.update(self.names)
+        for eqn in self.back.jaxpr.eqns:
+            # Equations of a backward loop do not always say so themselves, since JAX names the loop.
+            writer.keep(eqn, source_info=eqn.source_info if runs_backward(eqn) else in_backward(eqn))
+        outvars = [
+            *self.front.jaxpr.outvars[: self.num_carry],
+            *(self.rows[var] for var in self.stacks),
+            *map(writer.read, self.back.jaxpr.outvars),
+        ]
+        return writer.finish(
+            outvars, [*self.front.jaxpr.invars, *(var for var in self.back.jaxpr.invars if var not in self.names)]
+        )
+
+    def split(self, after: ClosedJaxpr) -> tuple[JaxprEqn, JaxprEqn]:
+        """Both loops again, of the joined body after a pass."""
+        ours = [eqn for eqn in after.jaxpr.eqns if not runs_backward(eqn)]
+        theirs = [eqn for eqn in after.jaxpr.eqns if runs_backward(eqn)]
+        num_ours = self.num_carry + len(self.stacks)
+        made, results = after.jaxpr.outvars[:num_ours], after.jaxpr.outvars[num_ours:]
+        crossing = _crossing(self.front.jaxpr.invars, ours, theirs, results)
+        consts, _, rows = (set(part) for part in _three(self.forward, self.front.jaxpr.invars))
+        # What is neither a constant nor a row of an input has to be stacked.
+        length = self.forward.params["length"]
+        stacks = {var: _stack(var, length) for var in crossing if var not in consts and var not in rows}
+        front = _program(self.front, self.front.jaxpr.invars, [*made, *stacks], ours)
+        forward = self.forward.replace(
+            outvars=[*self.forward.outvars[: self.num_carry], *self.stacks, *stacks.values()],
+            params=scan_params(self.forward, front, self.num_consts, self.num_carry),
+        )
+        as_const = [var for var in crossing if var in consts]
+        as_row = [var for var in crossing if var in rows]
+        return forward, self._backward(as_const, as_row, stacks, results, theirs)
+
+    def _backward(
+        self,
+        as_const: Sequence[Var],
+        as_row: Sequence[Var],
+        stacks: Mapping[Var, Var],
+        results: Sequence[Any],
+        eqns: list[JaxprEqn],
+    ) -> JaxprEqn:
+        """The backward loop, which reads constants, rows and stacks of the forward loop."""
+        outer_of = dict(zip(self.front.jaxpr.invars, self.forward.invars, strict=True))
+        consts, carries, rows = _three(self.backward, self.back.jaxpr.invars)
+        outer_consts, outer_carries, outer_rows = _inputs(self.backward)
+        still = [number for number, var in enumerate(rows) if var not in self.names]
+        inside = [*consts, *as_const, *carries, *(rows[number] for number in still), *as_row, *stacks]
+        outside = [
+            *outer_consts,
+            *(outer_of[var] for var in as_const),
+            *outer_carries,
+            *(outer_rows[number] for number in still),
+            *(outer_of[var] for var in as_row),
+            *stacks.values(),
+        ]
+        back = _program(self.back, inside, results, eqns)
+        num_consts = len(outer_consts) + len(as_const)
+        return self.backward.replace(
+            invars=outside, params=scan_params(self.backward, back, num_consts, len(outer_carries))
+        )
 
 
-def _crossing(inputs: list[Var], ours: list[JaxprEqn], theirs: list[JaxprEqn], results: list[Any]) -> list[Var]:
+def _program(body: ClosedJaxpr, invars: Sequence[Var], outvars: Sequence[Any], eqns: list[JaxprEqn]) -> ClosedJaxpr:
+    """A program with the constants of a body."""
+    writer = JaxprRewriter(body)
+    writer.eqns = eqns
+    return writer.finish(outvars, invars)
+
+
+def _crossing(inputs: list[Var], ours: list[JaxprEqn], theirs: list[JaxprEqn], results: Sequence[Any]) -> list[Var]:
     """What the backward part reads of the forward part."""
     there = {*inputs, *(var for eqn in ours for var in eqn.outvars)}
-    read = [var for eqn in theirs for var in eqn.invars] + list(results)
-    return [var for var in dict.fromkeys(atom for atom in read if isinstance(atom, Var)) if var in there]
+    read = variables([*(var for eqn in theirs for var in eqn.invars), *results])
+    return [var for var in dict.fromkeys(read) if var in there]
 
 
-def _read_elsewhere(program: ClosedJaxpr, eqns: list[JaxprEqn], second: int) -> set[Any]:
-    read = {var for number, eqn in enumerate(eqns) if number != second for var in eqn.invars if isinstance(var, Var)}
-    return read | {
-        var
-        for var in (*program.jaxpr.outvars, *_inputs(eqns[second])[0], *_inputs(eqns[second])[1])
-        if isinstance(var, Var)
-    }
+def _read_elsewhere(program: ClosedJaxpr, eqns: list[JaxprEqn], second: int) -> set[Var]:
+    """What is read by others than the loop at `second`, or by that one not as rows."""
+    consts, carries, _ = _inputs(eqns[second])
+    read = [var for number, eqn in enumerate(eqns) if number != second for var in eqn.invars]
+    return set(variables([*read, *program.jaxpr.outvars, *consts, *carries]))
 
 
 def _stack(var: Var, length: int) -> Var:
     aval: Any = var.aval
     return Var(ShapedArray((length, *aval.shape), aval.dtype))
-
-
-def _as_backward(eqn: JaxprEqn, names: dict[Any, Any]) -> JaxprEqn:
-    """An equation of a backward body, in a name stack that says so."""
-    info = eqn.source_info
-    if not is_backward(stack_of(eqn)):
-        # Equations of a backward loop do not always say so themselves, since JAX names the loop.
-        info = info.replace(name_stack=info.name_stack.transform("transpose"))
-    return eqn.replace(invars=[_renamed(names, var) for var in eqn.invars], source_info=info)
-
-
-def _renamed(names: dict[Any, Any], atom: Any) -> Any:
-    return atom if isinstance(atom, Literal) else names.get(atom, atom)

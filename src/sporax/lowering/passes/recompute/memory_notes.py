@@ -1,4 +1,4 @@
-"""What a plan's notes say of memory: what recomputation saves and costs, and what travels between devices and their hosts."""
+"""What a plan's notes say of memory: what recomputation saves and costs, and what devices and their hosts exchange."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def recomputation_notes(calls: Sequence[Recomputed]) -> list[str]:
     of all devices together.
     """
     saved: dict[str, int] = {}
-    kept: dict[str, int] = {}
+    stored: dict[str, int] = {}
     flops: dict[str, float] = {}
     for call in reversed(calls):  # the backward pass began with the last one
         path = path_of(path_of_tag(call.stack))[0] if call.path is None else call.path
         saved[path] = saved.get(path, 0) + _num_bytes(call.released)
-        kept[path] = kept.get(path, 0) + _num_bytes(call.kept)
+        stored[path] = stored.get(path, 0) + _num_bytes(call.saved)
         flops[path] = flops.get(path, 0.0) + sum(map(_flops, call.again))
     return [
-        f"recompute {path}: {size_text(saved[path])} of the whole step are not kept, {size_text(kept[path])} are kept to "
+        f"recompute {path}: {size_text(saved[path])} of the whole step are not kept, {size_text(stored[path])} are kept to "
         f"compute them again, {flops[path]:.3g} flops run twice"
         for path in saved
     ]
@@ -50,10 +50,10 @@ def host_notes(names: Sequence[str], held_bytes: int, sent: Sequence[tuple[str, 
         held_bytes: what each device has of them.
         sent: direction and bytes of each transfer.
     """
-    shown = ", ".join(names[:_MOST_NAMES]) + (
+    listed = ", ".join(names[:_MOST_NAMES]) + (
         f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     )
-    notes = [f"host memory of each device: {size_text(held_bytes)} of {shown}"] if names else []
+    notes = [f"host memory of each device: {size_text(held_bytes)} of {listed}"] if names else []
     sizes = {way: [size for direction, size in sent if direction == way] for way in ("to host", "to device")}
     if sent:
         notes.append(

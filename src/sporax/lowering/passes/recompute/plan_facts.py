@@ -20,10 +20,10 @@ from sporax.ir.layout import Layout
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.lowering.flat_program import is_backward, stack_of
 from sporax.lowering.marks.tags import RecomputeTag, innermost_tag
 from sporax.lowering.passes.recompute.loop_pairs import Entering
-from sporax.lowering.passes.recompute.recompute import PlanFacts, without_kept_marks
+from sporax.lowering.passes.recompute.recompute import PlanFacts, without_saved_marks
+from sporax.lowering.rewriter import is_backward, stack_of
 from sporax.planner.communication.transfers import Transfer, schedule
 
 Roles = list[tuple[Role, str]]
@@ -51,7 +51,7 @@ def plan_facts(
     # No tag asks how the step is sharded, so no plan has to be made.
     if all(tag.keep or (tag.mp_comm_recompute and not tag.recompute_slice_activation) for tag in tags):
         return PlanFacts(weights=weights, of_loop=of_loop)
-    plain = without_kept_marks(program)
+    plain = without_saved_marks(program)
     graph, plan = plan_of(plain)
     # The graph must have the program's equations one by one, or tensors could not be matched.
     if len(graph.operators) != len(plain.jaxpr.eqns):
@@ -62,7 +62,7 @@ def plan_facts(
         )
     variables = _variables(plain, graph)
     return PlanFacts(
-        kept=_received(plain, graph, plan, variables),
+        saved=_received(plain, graph, plan, variables),
         weights=weights,
         slices=_slices(plain, graph, plan, variables, set(weights)),
         of_loop=of_loop,
@@ -73,16 +73,18 @@ def _of_loop(
     program: ClosedJaxpr, roles: Roles, plan_of_loop: LoopPlanner, joined: ClosedJaxpr, entering: list[Entering]
 ) -> PlanFacts:
     """The facts of one round of a loop of `program`, which has arguments of these roles."""
-    given: dict[Any, tuple[Role, str]] = dict(zip(program.jaxpr.invars, roles, strict=True))
+    described: dict[Any, tuple[Role, str]] = dict(zip(program.jaxpr.invars, roles, strict=True))
     for eqn in program.jaxpr.eqns:
         if eqn.primitive.name == MARK:
             pairs = zip(eqn.outvars, eqn.invars, strict=True)
-            given.update((var, given[atom]) for var, atom in pairs if isinstance(atom, Var) and atom in given)
+            described.update(
+                (var, described[atom]) for var, atom in pairs if isinstance(atom, Var) and atom in described
+            )
 
     def role_of(number: int, entry: Entering) -> tuple[Role, str]:
         if entry.is_row:
             return Role.DATA, f"row of input {number}"
-        known = given.get(entry.atom) if isinstance(entry.atom, Var) else None
+        known = described.get(entry.atom) if isinstance(entry.atom, Var) else None
         return known or (Role.CONSTANT, f"input {number}")
 
     inside = [role_of(number, entry) for number, entry in enumerate(entering)]
@@ -155,13 +157,13 @@ def _slices(
 
 
 def finer(here: Placement, spec: TensorSpec, mesh: DeviceMatrix) -> Placement | None:
-    """The placement cut further along the axes over which it is repeated, along its first dimension that allows it."""
+    """The placement sharded further along the axes over which it is repeated, along its first dimension that allows it."""
     repeated = tuple(axis for axis in range(mesh.num_axes) if axis not in here.used)
     if here.partial or not repeated:
         return None
     # The first dimension that divides, since one slice per rank is all that is needed.
     for dim in range(len(here.dims)):
-        cut = Placement((*here.dims[:dim], (*here.dims[dim], *repeated), *here.dims[dim + 1 :]))
-        if cut.fits(spec.shape, mesh):
-            return cut
+        sharded = Placement((*here.dims[:dim], (*here.dims[dim], *repeated), *here.dims[dim + 1 :]))
+        if sharded.fits(spec.shape, mesh):
+            return sharded
     return None

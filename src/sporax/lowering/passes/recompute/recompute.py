@@ -12,10 +12,10 @@ there. The rest of the backward pass reads the cotangent as it left the barrier:
 
 In the forward pass, random words wait for what enters their call (`draws`).
 
-With a plan, what enters may be kept in smaller slices: a mark cuts it before it is kept, and another one brings it back before
+With a plan, what enters may be kept in smaller slices: a mark shards it before it is kept, and another one brings it back before
 the copies read it.
 
-Kept are: what comes from outside of tagged equations, what `KeptMark`s pass (results of recomputed Cells), results of
+Kept are: what comes from outside of tagged equations, what `SavedMark`s pass (results of recomputed Cells), results of
 equations with effects, and what the caller names.
 
 Reference: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
@@ -24,24 +24,35 @@ Reference: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, new_jaxpr_eqn
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.graph import MARK
 from sporax.ir.layout import Layout
-from sporax.ir.marks import KeptMark, LayoutMark, WeightMark
-from sporax.lowering.flat_program import barrier, closed_jaxpr, flat, is_backward, stack_of
-from sporax.lowering.marks.mark_primitive import mark_p, next_number
+from sporax.ir.marks import LayoutMark, SavedMark, WeightMark
+from sporax.lowering.marks.mark_primitive import mark_p
+from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.marks.tags import RecomputeTag, innermost_tag
 from sporax.lowering.passes.recompute.draws import draws_that_wait
 from sporax.lowering.passes.recompute.loop_pairs import Entering, with_pairs_rewritten
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
+from sporax.lowering.rewriter import (
+    JaxprRewriter,
+    flat,
+    in_backward,
+    renamed,
+    runs_backward,
+    stack_of,
+    variables,
+    with_bodies,
+)
 
-_BODIES = ("jaxpr", "body_jaxpr", "branches")
-"""Parameters of control flow whose bodies may hold a forward and a backward pass."""
+_CONTROL = ("scan", "while", "cond")
+"""Operations whose bodies may hold a forward and a backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +62,14 @@ class Recomputed:
     Attributes:
         stack: name stack of one of its equations.
         released: values that the backward pass would have read and now computes again.
-        kept: values that are kept for that.
+        saved: values that are kept for that.
         again: the equations that run twice.
         path: of the Cell, where the planner chose it; None where the user's tag is in `stack`.
     """
 
     stack: str
     released: tuple[Var, ...]
-    kept: tuple[Var, ...]
+    saved: tuple[Var, ...]
     again: tuple[JaxprEqn, ...]
     path: str | None = None
 
@@ -76,13 +87,13 @@ class PlanFacts:
     """What a plan of the program without recomputation says.
 
     Attributes:
-        kept: values whose collectives should not be repeated.
+        saved: values whose collectives should not be repeated.
         weights: names of the arguments that are kept in smaller shards than operators use.
         slices: for values that may be kept in smaller slices, these, and where they are otherwise.
         of_loop: gives the facts of a joined body of loops, given what enters it; None where they are not known.
     """
 
-    kept: Collection[Var] = ()
+    saved: Collection[Var] = ()
     weights: Mapping[Var, str] = field(default_factory=dict)
     slices: Mapping[Var, tuple[Layout, Layout]] = field(default_factory=dict)
     of_loop: Callable[[ClosedJaxpr, list[Entering]], PlanFacts] | None = None
@@ -92,7 +103,7 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
     """The same program, whose backward pass computes again what tags allow.
 
     Args:
-        program: flat (`flat.flat`).
+        program: flat (`rewriter.flat`).
         facts: what is known of its plan; None without plans.
         chosen: what is computed again next to what tags in name stacks say.
     """
@@ -104,153 +115,176 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
         of_loops.extend(inside.calls)
         return inside.program
 
-    rewriter = _Rewriter(with_pairs_rewritten(program, in_loop), facts or PlanFacts(), chosen or Chosen())
-    return Recomputation(rewriter.run(), (*rewriter.calls, *of_loops))
+    tagged = _Tagged(with_pairs_rewritten(program, in_loop), facts or PlanFacts(), chosen or Chosen())
+    recomputer = _Recomputer(tagged)
+    return Recomputation(recomputer.run(), (*recomputer.calls, *of_loops))
 
 
-def without_kept_marks(program: ClosedJaxpr) -> ClosedJaxpr:
+def without_saved_marks(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same program, not recomputed: for a first plan. Its variables are those of `program`."""
-    same: dict[Any, Any] = {}
-    eqns: list[JaxprEqn] = []
-    for eqn in program.jaxpr.eqns:
-        invars = [same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars]
-        if eqn.primitive is mark_p and isinstance(eqn.params["mark"], KeptMark):
-            same.update(zip(eqn.outvars, invars, strict=True))
+    return _WithoutSavedMarks(program).run()
+
+
+def _is_saved_mark(eqn: JaxprEqn) -> bool:
+    return eqn.primitive is mark_p and isinstance(eqn.params["mark"], SavedMark)
+
+
+class _WithoutSavedMarks(JaxprRewriter):
+    def visit(self, eqn: JaxprEqn) -> None:
+        if _is_saved_mark(eqn):
+            self.rename(eqn.outvars, map(self.read, eqn.invars))
         else:
-            eqns.append(eqn.replace(invars=invars))
-    jaxpr = program.jaxpr
-    outvars = [same.get(var, var) if isinstance(var, Var) else var for var in jaxpr.outvars]
-    return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, outvars, eqns)
+            self.keep(eqn)
 
 
-@dataclass(slots=True)
-class _Rewriter:
-    program: ClosedJaxpr
-    facts: PlanFacts
-    chosen: Chosen
-    eqns: list[JaxprEqn] = field(default_factory=list)
-    tags: list[RecomputeTag | None] = field(default_factory=list)
-    producer: dict[Var, int] = field(default_factory=dict)
-    same: dict[Var, Any] = field(default_factory=dict)
-    kept: set[Var] = field(default_factory=set)
-    requested: dict[int, dict[Var, None]] = field(default_factory=dict)
-    copies: dict[Var, Var] = field(default_factory=dict)
-    passed: dict[Var, Var] = field(default_factory=dict)
-    last_reader: dict[Var, int] = field(default_factory=dict)
-    returned: dict[tuple[int, Var], Var] = field(default_factory=dict)
-    sliced: dict[Var, Var] = field(default_factory=dict)
-    depths: dict[Var, int] = field(default_factory=dict)
-    position: int = 0
-    result: list[JaxprEqn] = field(default_factory=list)
-    calls: list[Recomputed] = field(default_factory=list)
+class _Tagged(_WithoutSavedMarks):
+    """The program without the marks of values that are stored, and what may be computed again in it.
 
-    def run(self) -> ClosedJaxpr:
-        self._read()
-        # By call, since a stretch of one call is treated as a unit.
-        calls = [None if tag is None else tag.number for tag in self.tags]
-        waits = {wait.begin: wait for wait in draws_that_wait(self.eqns, calls, self._may_run_again)}
-        entered: dict[Var, Var] = {}
-        end = 0
-        for position, eqn in enumerate(self.eqns):
-            self.position = position
-            if position in waits:
-                wait = waits[position]
-                results, through = barrier([*wait.states, wait.late], eqn)
-                self.result.append(through)
-                entered, end = dict(zip([*wait.states, wait.late], results, strict=True)), wait.end
-            if not is_backward(stack_of(eqn)):
-                within = entered if position < end else {}
-                # Only equations inside of the stretch read what passed the barrier.
-                self.result.append(eqn.replace(invars=[_renamed(within, var) for var in eqn.invars]))
-                self._cut(eqn)
-                continue
-            tag = innermost_tag(stack_of(eqn))
-            number = 0 if tag is None else tag.number
-            # Slices are gathered once, before the call's first equation, and not at its first missing value.
-            if tag is not None and tag.recompute_slice_activation:
-                self._start(number, eqn)
-            for var in eqn.invars:
-                if isinstance(var, Var) and self._may_run_again(var) and var not in self.copies:
-                    self._write_again(self._tag(var), eqn)
-            self.result.append(eqn.replace(invars=[self._read_in(number, var) for var in eqn.invars]))
-            self._note_depth(eqn)
-        jaxpr = self.program.jaxpr
-        outvars = [self._same(var) for var in jaxpr.outvars]
-        return closed_jaxpr(jaxpr.constvars, self.program.consts, jaxpr.invars, outvars, self.result)
+    Attributes:
+        tags: of each equation that may run again; None for the others.
+        producer: position of the equation that makes a value.
+        stored: values that are not computed again.
+        requested: by number of a call the values that the backward pass wants of it.
+        last_reader: position of the last equation that reads a value.
+    """
 
-    # ---------------------------------------------------------------------------------------------------- reading
+    def __init__(self, program: ClosedJaxpr, facts: PlanFacts, chosen: Chosen) -> None:
+        super().__init__(program)
+        self.facts, self.chosen = facts, chosen
+        self.tags: list[RecomputeTag | None] = []
+        self.producer: dict[Var, int] = {}
+        self.stored: set[Var] = set(facts.saved)
+        self.requested: dict[int, dict[Var, None]] = {}
+        self.last_reader: dict[Var, int] = {}
+        self._position = 0
+        self.walk()
+        self._store(map(self.read, chosen.saved))
+        self._note_readers()
 
-    def _read(self) -> None:
-        """Note producers, tags, and what is kept; leave out the marks that say so."""
-        self.kept.update(self.facts.kept)
-        for position, eqn in enumerate(self.program.jaxpr.eqns):
-            eqn = eqn.replace(invars=[self._same(var) for var in eqn.invars])
-            if eqn.primitive is mark_p and isinstance(eqn.params["mark"], KeptMark):
-                self.same.update(zip(eqn.outvars, eqn.invars, strict=True))
-                self._keep(var for var in eqn.invars if isinstance(var, Var))
-                continue
-            tag = innermost_tag(stack_of(eqn)) or self.chosen.tags.get(position)
+    def visit(self, eqn: JaxprEqn) -> None:
+        super().visit(eqn)
+        if _is_saved_mark(eqn):
+            self._store(map(self.read, eqn.invars))
+        else:
+            tag = innermost_tag(stack_of(eqn)) or self.chosen.tags.get(self._position)
             # Equations with effects must run once; those of the backward pass are no candidates.
-            free = tag is None or tag.keep or bool(eqn.effects) or is_backward(stack_of(eqn))
-            self.producer.update(dict.fromkeys(eqn.outvars, len(self.eqns)))
-            self.eqns.append(_with_bodies(eqn))
-            self.tags.append(None if free else tag)
-        self._keep(map(self._same, self.chosen.kept))
-        for position, eqn in enumerate(self.eqns):
-            self.last_reader.update((var, position) for var in eqn.invars if isinstance(var, Var))
-            if is_backward(stack_of(eqn)):
-                # Noted for each call, so that all it owes is written at once.
-                for var in eqn.invars:
-                    if isinstance(var, Var) and self._may_run_again(var):
-                        self.requested.setdefault(self._tag(var).number, {})[var] = None
+            once = tag is None or tag.keep or bool(eqn.effects) or runs_backward(eqn)
+            self.producer.update(dict.fromkeys(eqn.outvars, len(self.tags)))
+            self.tags.append(None if once else tag)
+            self.eqns[-1] = _recomputed_inside(self.eqns[-1])
+        self._position += 1
 
-    def _keep(self, variables: Any) -> None:
-        """Keep values, and what they are called before marks that they passed."""
-        for var in variables:
-            if isinstance(var, Literal):
-                continue
-            # A kept value is kept under all names: a mark in between would otherwise run again.
-            self.kept.add(var)
+    def _store(self, atoms: Iterable[Any]) -> None:
+        """Store values, and what they are called before marks that they passed."""
+        for var in variables(atoms):
+            # Under all names: a mark in between would otherwise run again.
+            self.stored.add(var)
             maker = self.producer.get(var)
             if maker is not None and self.eqns[maker].primitive.name == MARK:
                 eqn = self.eqns[maker]
-                self._keep([eqn.invars[eqn.outvars.index(var)]])
+                self._store([eqn.invars[eqn.outvars.index(var)]])
 
-    def _same(self, var: Any) -> Any:
-        return _renamed(self.same, var)
+    def _note_readers(self) -> None:
+        for position, eqn in enumerate(self.eqns):
+            read = variables(eqn.invars)
+            self.last_reader.update(dict.fromkeys(read, position))
+            # Noted for each call, so that all it owes is written at once.
+            for var in read if runs_backward(eqn) else ():
+                if self.may_run_again(var):
+                    self.requested.setdefault(self.tag(var).number, {})[var] = None
 
-    def _may_run_again(self, var: Any) -> bool:
-        if isinstance(var, Literal) or var in self.kept:
+    def may_run_again(self, var: Any) -> bool:
+        """Whether a value may be computed again."""
+        if isinstance(var, Literal) or var in self.stored:
             return False
         maker = self.producer.get(var)
         return maker is not None and self.tags[maker] is not None
 
-    def _tag(self, var: Var) -> RecomputeTag:
+    def tag(self, var: Var) -> RecomputeTag:
+        """The tag of what makes a value that may be computed again."""
         tag = self.tags[self.producer[var]]
         assert tag is not None
         return tag
 
-    # ---------------------------------------------------------------------------------------------------- writing
 
-    def _cut(self, eqn: JaxprEqn) -> None:
-        """Cut results of an equation that are kept in smaller slices."""
+class _Recomputer(JaxprRewriter):
+    """Writes the program with its copies.
+
+    Attributes:
+        calls: what was written again.
+        copies: values of the forward pass, computed again.
+        passed: cotangents, as they left a barrier.
+        sliced: values of the forward pass, in the slices in which they are stored.
+        returned: by call and value what slices became again.
+        depths: how many equations of the backward pass lead to a value.
+    """
+
+    def __init__(self, tagged: _Tagged) -> None:
+        super().__init__(tagged.finish())
+        self.tagged, self.facts = tagged, tagged.facts
+        self.calls: list[Recomputed] = []
+        self.copies: dict[Var, Var] = {}
+        self.passed: dict[Var, Var] = {}
+        self.sliced: dict[Var, Var] = {}
+        self.returned: dict[tuple[int, Var], Var] = {}
+        self.depths: dict[Var, int] = {}
+        # By call, since a stretch of one call is treated as a unit.
+        calls = [None if tag is None else tag.number for tag in tagged.tags]
+        waits = draws_that_wait(self.program.jaxpr.eqns, calls, tagged.may_run_again)
+        self._waits = {wait.begin: wait for wait in waits}
+        self._wait_end = 0
+        self._position = 0
+
+    def run(self) -> ClosedJaxpr:
+        self.walk()
+        # Results are values of the forward pass, or of the backward pass under their own names.
+        return self.finish(self.program.jaxpr.outvars)
+
+    def visit(self, eqn: JaxprEqn) -> None:
+        if self._position in self._waits:
+            wait = self._waits[self._position]
+            waiting = [*wait.states, wait.late]
+            self.names = dict(zip(waiting, self.barrier(waiting, eqn), strict=True))
+            self._wait_end = wait.end
+        # Only equations inside of the stretch read what passed the barrier.
+        elif self._position >= self._wait_end:
+            self.names = {}
+        if runs_backward(eqn):
+            self._backward(eqn)
+        else:
+            self.keep(eqn)
+            self._slice(eqn)
+        self._position += 1
+
+    # ------------------------------------------------------------------------------------------------ forward pass
+
+    def _slice(self, eqn: JaxprEqn) -> None:
+        """Shard further those results of an equation that are stored in smaller slices."""
         for var in eqn.outvars:
-            # The slice is kept; the whole value is freed after its last reader in the forward pass.
+            # The slice is stored; the whole value is freed after its last reader in the forward pass.
             if var in self.facts.slices:
                 self.sliced[var] = self._placed(var, self.facts.slices[var][0], eqn)
 
     def _placed(self, var: Var, layout: Layout, like: JaxprEqn) -> Var:
         """The same value, with the sharding that `layout` gives."""
-        result = Var(var.aval)
-        mark = {"mark": LayoutMark("recompute_slice_activation", next_number(), (layout,))}
-        self.result.append(new_jaxpr_eqn([var], [result], mark_p, mark, frozenset(), like.source_info, like.ctx))
+        mark = LayoutMark("recompute_slice_activation", next_number(), (layout,))
+        (result,) = self.identity(mark_p, [var], like, mark=mark)
         return result
 
-    def _start(self, number: int, reader: JaxprEqn) -> None:
-        """Write all that a call owes to the backward pass before its first equation there."""
-        missing = next((needed for needed in self.requested.get(number, {}) if needed not in self.copies), None)
-        if missing is not None:
-            self._write_again(self._tag(missing), reader)
+    # ----------------------------------------------------------------------------------------------- backward pass
+
+    def _backward(self, eqn: JaxprEqn) -> None:
+        tag = innermost_tag(stack_of(eqn))
+        number = 0 if tag is None else tag.number
+        # Slices are gathered once, before the call's first equation, and not at its first missing value.
+        wanted: Iterable[Var] = variables(eqn.invars)
+        if tag is not None and tag.recompute_slice_activation:
+            wanted = chain(self.tagged.requested.get(number, ()), wanted)
+        for var in wanted:
+            if self.tagged.may_run_again(var) and var not in self.copies:
+                self._write_again(self.tagged.tag(var), eqn)
+        self.keep(eqn, invars=[self._read_in(number, var) for var in eqn.invars])
+        self._note_depth(eqn)
 
     def _read_in(self, number: int, var: Any) -> Any:
         """What an equation of the backward pass of a call reads in place of `var`."""
@@ -262,68 +296,67 @@ class _Rewriter:
 
     def _write_again(self, tag: RecomputeTag, reader: JaxprEqn) -> None:
         """Write what leads to all values that the backward pass wants of one call."""
-        requested = [item for item in self.requested[tag.number] if item not in self.copies]
+        tagged, eqns = self.tagged, self.program.jaxpr.eqns
+        requested = [item for item in tagged.requested[tag.number] if item not in self.copies]
         positions = self._leading_to(requested)
-        entering: dict[Var, None] = {}
-        for position in positions:
-            for var in self.eqns[position].invars:
-                if isinstance(var, Var) and (var in self.copies or not self._may_run_again(var)):
-                    entering[var] = None
+        entering = list(
+            dict.fromkeys(var for position in positions for var in eqns[position].invars if self._enters(var))
+        )
         again = self._gathered_again(tag, entering, reader)
-        rest = [item for item in entering if item not in again]
-        late = self._cotangent(reader)
-        if rest:
-            slices = self.sliced if tag.recompute_slice_activation else {}
-            operands = [slices.get(item, self.copies.get(item, item)) for item in rest]
-            results, through = barrier([*operands, *(self.passed.get(item, item) for item in late)], reader)
-            self.result.append(through)
-            again.update(zip(rest, results, strict=False))
-            self.passed.update(zip(late, results[len(rest) :], strict=True))
-            for item in rest:
-                if item in slices:
-                    again[item] = self._placed(again[item], self.facts.slices[item][1], reader)
-                    self.returned[tag.number, item] = again[item]
+        again.update(self._delayed(tag, [item for item in entering if item not in again], reader))
         # Values of this call first, then copies that other calls have made.
         names = ChainMap(again, self.copies)
         for position in positions:
-            eqn = self.eqns[position]
-            invars = [_renamed(names, var) for var in eqn.invars]
-            outvars = [Var(var.aval) for var in eqn.outvars]
-            info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
-            self.result.append(eqn.replace(invars=invars, outvars=outvars, source_info=info))
-            pairs = zip(eqn.outvars, outvars, strict=True)
-            # Values that are kept need no copy: their readers have them.
-            self.copies.update((item, copy) for item, copy in pairs if self._may_run_again(item))
+            eqn = eqns[position]
+            copies = self.write(eqn, [renamed(names, var) for var in eqn.invars], source_info=in_backward(eqn))
+            # Values that are stored need no copy: their readers have them.
+            pairs = zip(eqn.outvars, copies, strict=True)
+            self.copies.update((item, copy) for item, copy in pairs if tagged.may_run_again(item))
+        self._note_call(tag, requested, entering, [eqns[position] for position in positions])
+
+    def _note_call(
+        self, tag: RecomputeTag, requested: Sequence[Var], entering: Sequence[Var], again: Sequence[JaxprEqn]
+    ) -> None:
+        stack = stack_of(self.program.jaxpr.eqns[self.tagged.producer[requested[0]]])
         inputs = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
-        kept = tuple(item for item in entering if item not in inputs and not self._may_run_again(item))
-        self.calls.append(
-            Recomputed(
-                stack_of(self.eqns[self.producer[requested[0]]]),
-                tuple(requested),
-                kept,
-                tuple(self.eqns[item] for item in positions),
-                self.chosen.paths.get(tag.number),
-            )
-        )
+        stored = tuple(item for item in entering if item not in inputs and not self.tagged.may_run_again(item))
+        path = self.tagged.chosen.paths.get(tag.number)
+        self.calls.append(Recomputed(stack, tuple(requested), stored, tuple(again), path))
+
+    def _enters(self, var: Any) -> bool:
+        """Whether a value is there when a call is computed again."""
+        return isinstance(var, Var) and (var in self.copies or not self.tagged.may_run_again(var))
 
     def _leading_to(self, targets: list[Var]) -> list[int]:
-        """Positions of the equations from kept values to these, in order."""
-        # Stops at kept values and at copies that exist.
+        """Positions of the equations from what is there to these values, in order."""
         positions: set[int] = set()
         open_ = list(targets)
         while open_:
-            position = self.producer[open_.pop()]
+            position = self.tagged.producer[open_.pop()]
             if position not in positions:
                 positions.add(position)
-                open_ += [
-                    var
-                    for var in self.eqns[position].invars
-                    if isinstance(var, Var) and self._may_run_again(var) and var not in self.copies
-                ]
+                read = variables(self.program.jaxpr.eqns[position].invars)
+                open_ += [var for var in read if not self._enters(var)]
         return sorted(positions)
 
-    def _gathered_again(self, tag: RecomputeTag, entering: dict[Var, None], reader: JaxprEqn) -> dict[Var, Var]:
-        """Copies of weights, from where optimizer parallelism keeps them."""
+    def _delayed(self, tag: RecomputeTag, entering: Sequence[Var], reader: JaxprEqn) -> dict[Var, Var]:
+        """What enters a call, behind a barrier that waits for a cotangent."""
+        if not entering:
+            return {}
+        slices = self.sliced if tag.recompute_slice_activation else {}
+        operands = [slices.get(item, self.copies.get(item, item)) for item in entering]
+        late = self._cotangent(reader)
+        results = self.barrier([*operands, *(self.passed.get(item, item) for item in late)], reader)
+        self.passed.update(zip(late, results[len(entering) :], strict=True))
+        delayed = dict(zip(entering, results, strict=False))
+        for item in entering:
+            if item in slices:
+                delayed[item] = self._placed(delayed[item], self.facts.slices[item][1], reader)
+                self.returned[tag.number, item] = delayed[item]
+        return delayed
+
+    def _gathered_again(self, tag: RecomputeTag, entering: Sequence[Var], reader: JaxprEqn) -> dict[Var, Var]:
+        """Copies of weights, from where optimizer parallelism stores them."""
         late = self._cotangent(reader)
         if not tag.parallel_optimizer_comm_recompute or not late:
             return {}
@@ -331,28 +364,22 @@ class _Rewriter:
         for var in entering:
             if var in self.facts.weights:
                 cotangent = self.passed.get(late[0], late[0])
-                results = [Var(var.aval), Var(cotangent.aval)]
-                mark = {"mark": WeightMark(self.facts.weights[var])}
-                self.result.append(
-                    new_jaxpr_eqn([var, cotangent], results, mark_p, mark, frozenset(), reader.source_info, reader.ctx)
-                )
-                copies[var] = results[0]
+                mark = WeightMark(self.facts.weights[var])
+                copies[var], _ = self.identity(mark_p, [var, cotangent], reader, mark=mark)
         return copies
 
     def _cotangent(self, reader: JaxprEqn) -> list[Var]:
         """A value of the backward pass that is there before `reader` runs and is read from then on, if there is one."""
         # Preferably what the reader itself reads: that is there when the reader runs.
-        own = [var for var in reader.invars if isinstance(var, Var) and self.depths.get(var)]
-        read = own or [var for var in self.depths if self.last_reader.get(var, -1) >= self.position]
+        own = [var for var in variables(reader.invars) if self.depths.get(var)]
+        last_reader = self.tagged.last_reader
+        read = own or [var for var in self.depths if last_reader.get(var, -1) >= self._position]
         late = max(read, key=lambda candidate: self.depths[candidate], default=None)
         return [] if late is None else [late]
 
     def _note_depth(self, eqn: JaxprEqn) -> None:
         """Note how many equations of the backward pass lead to the results of one; zeros and other constants have none."""
-        depth = max(
-            (self.depths[invar] + 1 for invar in eqn.invars if isinstance(invar, Var) and invar in self.depths),
-            default=0,
-        )
+        depth = max((self.depths[var] + 1 for var in variables(eqn.invars) if var in self.depths), default=0)
         for var in eqn.outvars:
             aval: Any = var.aval
             # Only floats can be cotangents.
@@ -360,19 +387,9 @@ class _Rewriter:
                 self.depths[var] = depth
 
 
-def _renamed(names: Mapping[Var, Var], atom: Any) -> Any:
-    return names.get(atom, atom) if isinstance(atom, Var) else atom
-
-
-def _with_bodies(eqn: JaxprEqn) -> JaxprEqn:
+def _recomputed_inside(eqn: JaxprEqn) -> JaxprEqn:
     """The same equation; loops and branches that hold both passes are rewritten inside."""
-    if is_backward(stack_of(eqn)):
+    if runs_backward(eqn) or str(eqn.primitive.name) not in _CONTROL:
         return eqn
-    changed: dict[str, Any] = {}
-    for name in _BODIES:
-        body = eqn.params.get(name)
-        bodies = body if isinstance(body, tuple | list) else (body,)
-        if eqn.primitive.name in ("scan", "while", "cond") and all(isinstance(inner, ClosedJaxpr) for inner in bodies):
-            rewritten = tuple(recompute(flat(inner)).program for inner in bodies)
-            changed[name] = rewritten if isinstance(body, tuple | list) else rewritten[0]
-    return eqn.replace(params={**eqn.params, **changed}) if changed else eqn
+    condition = eqn.params.get("cond_jaxpr")
+    return with_bodies(eqn, lambda body: body if body is condition else recompute(flat(body)).program)

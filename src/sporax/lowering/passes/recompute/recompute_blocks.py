@@ -21,9 +21,9 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
 from sporax.ir.graph import MARK
-from sporax.lowering.flat_program import is_backward, stack_of
 from sporax.lowering.ingest.ingest import path_of
 from sporax.lowering.marks.tags import RecomputeTag, innermost_tag, new_tag
+from sporax.lowering.rewriter import is_backward, stack_of, variables
 from sporax.planner.memory.recomputation import Level
 
 # The shortest prefix that ends in a number: the outermost numbered Cell.
@@ -34,7 +34,7 @@ _VIEWS = ("reshape", "transpose", "convert_element_type", "squeeze", "expand_dim
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RecomputeBlock:
     """What one numbered Cell computes in the forward pass.
 
     Attributes:
@@ -54,16 +54,16 @@ class Chosen:
 
     Attributes:
         tags: of equations, by position in the program.
-        kept: values that are kept although their equations are tagged.
+        saved: values that are kept although their equations are tagged.
         paths: of the Cells that were chosen, by number of their tag.
     """
 
     tags: Mapping[int, RecomputeTag] = field(default_factory=dict)
-    kept: frozenset[Var] = frozenset()
+    saved: frozenset[Var] = frozenset()
     paths: Mapping[int, str] = field(default_factory=dict)
 
 
-def blocks_of(program: ClosedJaxpr) -> tuple[Block, ...]:
+def blocks_of(program: ClosedJaxpr) -> tuple[RecomputeBlock, ...]:
     """The blocks of a flat program, in the order in which they run."""
     positions: dict[str, list[int]] = {}
     readers: dict[Var, set[str]] = {}
@@ -82,21 +82,23 @@ def blocks_of(program: ClosedJaxpr) -> tuple[Block, ...]:
             positions.setdefault(name, []).append(position)
     returned = {var for var in program.jaxpr.outvars if isinstance(var, Var)}
     return tuple(
-        Block(name, tuple(places), frozenset(_handed_on(program.jaxpr.eqns, places, readers, returned, name)))
-        for name, places in positions.items()
+        RecomputeBlock(
+            name, tuple(numbers), frozenset(_handed_on(program.jaxpr.eqns, numbers, readers, returned, name))
+        )
+        for name, numbers in positions.items()
     )
 
 
 def _handed_on(
-    eqns: Sequence[JaxprEqn], places: Sequence[int], readers: Mapping[Var, set[str]], returned: set[Var], name: str
+    eqns: Sequence[JaxprEqn], positions: Sequence[int], readers: Mapping[Var, set[str]], returned: set[Var], name: str
 ) -> list[Var]:
     """The values of a block that are read outside of it before the backward pass."""
     return [
-        var for place in places for var in eqns[place].outvars if var in returned or readers.get(var, set()) - {name}
+        var for place in positions for var in eqns[place].outvars if var in returned or readers.get(var, set()) - {name}
     ]
 
 
-def chosen(program: ClosedJaxpr, blocks: Sequence[Block], levels: Sequence[Level]) -> Chosen:
+def chosen(program: ClosedJaxpr, blocks: Sequence[RecomputeBlock], levels: Sequence[Level]) -> Chosen:
     """The choice of one level per block, as tags.
 
     Args:
@@ -105,7 +107,7 @@ def chosen(program: ClosedJaxpr, blocks: Sequence[Block], levels: Sequence[Level
         levels: one per block.
     """
     tags: dict[int, RecomputeTag] = {}
-    kept: set[Var] = set()
+    stored: set[Var] = set()
     paths: dict[int, str] = {}
     for block, level in zip(blocks, levels, strict=True):
         if level is Level.NOTHING:
@@ -113,12 +115,12 @@ def chosen(program: ClosedJaxpr, blocks: Sequence[Block], levels: Sequence[Level
         tag = new_tag(mp_comm_recompute=True)
         again, stays = _of_level(program, block, level)
         tags.update(dict.fromkeys(again, tag))
-        kept |= stays | block.results
+        stored |= stays | block.results
         paths[tag.number] = block.path
-    return Chosen(tags, frozenset(kept), paths)
+    return Chosen(tags, frozenset(stored), paths)
 
 
-def _of_level(program: ClosedJaxpr, block: Block, level: Level) -> tuple[Sequence[int], set[Var]]:
+def _of_level(program: ClosedJaxpr, block: RecomputeBlock, level: Level) -> tuple[Sequence[int], set[Var]]:
     """The equations of a block that run again at a level, and results of them that are kept all the same."""
     if level is Level.ATTENTION:
         return _attention(program, block)
@@ -132,7 +134,7 @@ def _of_level(program: ClosedJaxpr, block: Block, level: Level) -> tuple[Sequenc
     return block.positions, {_after_marks(eqns, block, eqns[place].outvars[0]) for place in products}
 
 
-def _attention(program: ClosedJaxpr, block: Block) -> tuple[list[int], set[Var]]:
+def _attention(program: ClosedJaxpr, block: RecomputeBlock) -> tuple[list[int], set[Var]]:
     """What follows on products with batch dimensions, up to what products with weights read."""
     eqns = program.jaxpr.eqns
     inside: set[Var] = set()
@@ -154,30 +156,36 @@ def _attention(program: ClosedJaxpr, block: Block) -> tuple[list[int], set[Var]]
     return sorted([*again, *_masks(program, block, again)]), stays
 
 
-def _masks(program: ClosedJaxpr, block: Block, again: Sequence[int]) -> list[int]:
+def _masks(program: ClosedJaxpr, block: RecomputeBlock, again: Sequence[int]) -> list[int]:
     """What is computed for these equations alone and from no activation: masks, and the random words of dropout."""
-    eqns, constants = program.jaxpr.eqns, set(program.jaxpr.constvars)
-    inside = {var for place in block.positions for var in eqns[place].outvars}
-    late: set[Any] = set()
+    eqns = program.jaxpr.eqns
+    late = _of_activations(program, block)
     readers: dict[Var, set[int]] = {}
     for place in block.positions:
-        variables = [var for var in eqns[place].invars if isinstance(var, Var)]
-        # A tensor from outside of the block: what depends on it is no mask.
-        late.update(var for var in variables if var not in inside and var not in constants and _is_tensor(var))
-        if not late.isdisjoint(variables):
-            late.update(eqns[place].outvars)
-        for var in variables:
+        for var in variables(eqns[place].invars):
             readers.setdefault(var, set()).add(place)
     taken, masks = set(again), list[int]()
     # Last to first: an equation joins when all its readers have joined.
     for place in reversed(block.positions):
         outvars = eqns[place].outvars
         reading = set[int]().union(*(readers.get(var, set()) for var in outvars))
-        handed_on = not block.results.isdisjoint(outvars)
-        if reading <= taken and not handed_on and late.isdisjoint(outvars) and not eqns[place].effects:
+        if reading <= taken and (late | block.results).isdisjoint(outvars) and not eqns[place].effects:
             taken.add(place)
             masks.append(place)
     return [place for place in masks if place not in again]
+
+
+def _of_activations(program: ClosedJaxpr, block: RecomputeBlock) -> set[Any]:
+    """Tensors from outside of a block, and what is computed from these: no masks."""
+    eqns, constants = program.jaxpr.eqns, set(program.jaxpr.constvars)
+    inside = constants.union(*(eqns[place].outvars for place in block.positions))
+    late: set[Any] = set()
+    for place in block.positions:
+        read = variables(eqns[place].invars)
+        late.update(var for var in read if var not in inside and _is_tensor(var))
+        if not late.isdisjoint(read):
+            late.update(eqns[place].outvars)
+    return late
 
 
 def _is_tensor(var: Var) -> bool:
@@ -195,7 +203,7 @@ def _is_batched(eqn: JaxprEqn) -> bool:
     return str(eqn.primitive.name) == "dot_general" and bool(eqn.params["dimension_numbers"][1][0])
 
 
-def _after_marks(eqns: Sequence[JaxprEqn], block: Block, var: Var) -> Var:
+def _after_marks(eqns: Sequence[JaxprEqn], block: RecomputeBlock, var: Var) -> Var:
     """What a value is called behind the marks that hand it on: there its partial sums are complete."""
     for place in block.positions:
         eqn: Any = eqns[place]

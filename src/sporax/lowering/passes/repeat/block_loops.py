@@ -1,4 +1,4 @@
-"""Runs of equations that are alike, as one body in a loop.
+"""Runs of isomorphic equations, as one body in a loop.
 
 Problem. A network of N equal layers, written out in a Python loop, makes a program with N copies of everything: tracing aside,
 planning and compiling take N times as long as one layer, and every collective is there N times.
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -36,9 +36,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
-from sporax.lowering.flat_program import closed_jaxpr, equations_of, stack_of
+from sporax.base.identity import ByIdentity
 from sporax.lowering.passes.repeat.isomorphism import numbered
 from sporax.lowering.passes.repeat.recomputed_values import with_derived_values
+from sporax.lowering.rewriter import JaxprRewriter, closed_jaxpr, flat, renamed, stack_of
 
 MIN_BLOCKS = 3
 """Shorter runs stay: two blocks gain little."""
@@ -54,7 +55,7 @@ _CANDIDATES = 12
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Blocks that look alike.
+    """Isomorphic blocks.
 
     Attributes:
         start: position of the first equation.
@@ -124,33 +125,33 @@ def in_loops(program: ClosedJaxpr) -> ClosedJaxpr:
     return looped(program).program
 
 
-def looped(program: ClosedJaxpr, given: Collection[Var] = ()) -> Looped:
+def looped(program: ClosedJaxpr, stacked: Collection[Var] = ()) -> Looped:
     """As `in_loops`, with what is known of its stacks.
 
     Args:
         program: as for `in_loops`.
-        given: arguments whose stacks will be given to the program.
+        stacked: arguments whose stacks will be given to the program.
     """
-    likeness: dict[int, Any] = {}
-    loops = _loops(program, likeness)
+    known: dict[ByIdentity, Any] = {}
+    loops = _loops(program, known)
     if len(loops) > 1:
         runs = [(loop.run.start, loop.run.stop) for loop in loops]
         # Deriving values changes what crosses between loops, so runs are looked for once more.
         derived = with_derived_values(program, runs)
         if derived is not program:
-            program, loops = derived, _loops(derived, likeness)
+            program, loops = derived, _loops(derived, known)
     if not loops:
         return Looped(program, {}, {})
-    writer = _Writer(program, sorted(loops, key=lambda entry: entry.run.start), given)
+    writer = _LoopWriter(program, sorted(loops, key=lambda entry: entry.run.start), stacked)
     written = writer.run()
     return Looped(written, writer.stacks, writer.slices)
 
 
-def _loops(program: ClosedJaxpr, likeness: dict[int, Any]) -> list[Loop]:
+def _loops(program: ClosedJaxpr, known: dict[ByIdentity, Any]) -> list[Loop]:
     """The runs of a program that become loops."""
     eqns = program.jaxpr.eqns
     loops: list[Loop] = []
-    for run in find_runs(numbered(eqns, likeness), [_layer(stack_of(eqn)) for eqn in eqns]):
+    for run in find_runs(numbered(eqns, known), [_layer(stack_of(eqn)) for eqn in eqns]):
         loop = _shrunk_until_it_fits(eqns, run)
         # Without a carried value blocks are independent, and a loop would only put them in an order.
         if loop is not None and loop.carried:
@@ -255,53 +256,65 @@ def _shrunk_until_it_fits(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
 
 
 def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
-    """How a run becomes a loop, or None when its blocks do not read alike."""
-    makers: dict[Var, tuple[int, int, int]] = {}
-    for position in range(run.start, run.stop):
-        block, place = divmod(position - run.start, run.period)
-        for number, var in enumerate(eqns[position].outvars):
-            makers[var] = block, place, number
-    carried: dict[Any, int] = {}
-    constants: dict[Any, Any] = {}
-    rows: dict[Any, tuple[Any, ...]] = {}
-    inside: dict[tuple[int, int], tuple[str, int]] = {}
+    """How a run becomes a loop, or None when its blocks read in different ways."""
+    flow = _DataFlow(eqns, run)
     for place in range(run.period):
         readers = [eqns[run.start + block * run.period + place] for block in range(run.num_blocks)]
         for operand in range(len(readers[0].invars)):
-            atoms = tuple(eqn.invars[operand] for eqn in readers)
-            results = [makers.get(atom) if isinstance(atom, Var) else None for atom in atoms]
-            own = results[0]
-            if own is not None:
-                # Inside of a block: all blocks must read from the same place of their own.
-                if any(result != (block, *own[1:]) for block, result in enumerate(results)):
-                    return None
-                continue
-            if any(result is not None for result in results):
-                # The first block reads a start value, all others the same place of the block before.
-                second = results[1]
-                if second is None or any(result != (block, *second[1:]) for block, result in enumerate(results[1:])):
-                    return None
-                key = (literal_key(atoms[0]), atoms[1])
-                inside[place, operand] = "carried", carried.setdefault(key, len(carried))
-                continue
-            keys = tuple(map(literal_key, atoms))
-            # One value for all blocks.
-            if len(set(keys)) == 1:
-                constants.setdefault(keys[0], atoms[0])
-                inside[place, operand] = "constant", list(constants).index(keys[0])
-            else:
-                rows.setdefault(keys, atoms)
-                inside[place, operand] = "rows", list(rows).index(keys)
-    starts = {
-        literal_key(eqns[run.start + place].invars[operand]): eqns[run.start + place].invars[operand]
-        for (place, operand), (kind, _) in inside.items()
-        if kind == "carried"
-    }
-    pairs = tuple((starts[first], after) for first, after in carried)
-    # A carried value keeps its type from round to round.
-    if any(str(first.aval) != str(after.aval) for first, after in pairs):
-        return None
-    return Loop(run, pairs, tuple(constants.values()), tuple(rows.values()), inside)
+            if not flow.note((place, operand), tuple(eqn.invars[operand] for eqn in readers)):
+                return None
+    return flow.loop()
+
+
+class _DataFlow:
+    """What the blocks of a run read, operand by operand."""
+
+    def __init__(self, eqns: Sequence[JaxprEqn], run: Run) -> None:
+        self.run = run
+        self.makers: dict[Any, tuple[int, int, int]] = {}
+        for position in range(run.start, run.stop):
+            block, place = divmod(position - run.start, run.period)
+            self.makers.update((var, (block, place, number)) for number, var in enumerate(eqns[position].outvars))
+        # By key: a position, and what is read.
+        self.carried: dict[Any, tuple[int, tuple[Any, Var]]] = {}
+        self.constants: dict[Any, tuple[int, Any]] = {}
+        self.rows: dict[Any, tuple[int, tuple[Any, ...]]] = {}
+        self.inside: dict[tuple[int, int], tuple[str, int]] = {}
+
+    def note(self, where: tuple[int, int], atoms: tuple[Any, ...]) -> bool:
+        """Note what the blocks read at one place; False where that is no loop."""
+        makers = [self.makers.get(atom) if isinstance(atom, Var) else None for atom in atoms]
+        # Inside of a block: all blocks must read from the same place of their own.
+        if makers[0] is not None:
+            return _in_step(makers)
+        keys = tuple(map(literal_key, atoms))
+        if any(maker is not None for maker in makers):
+            # The first block reads a start value, all others the same place of the block before.
+            kind, number = "carried", self.carried.setdefault(keys[:2], (len(self.carried), (atoms[0], atoms[1])))[0]
+            if not _in_step(makers[1:]):
+                return False
+        # One value for all blocks.
+        elif len(set(keys)) == 1:
+            kind, number = "constant", self.constants.setdefault(keys[0], (len(self.constants), atoms[0]))[0]
+        else:
+            kind, number = "rows", self.rows.setdefault(keys, (len(self.rows), atoms))[0]
+        self.inside[where] = kind, number
+        return True
+
+    def loop(self) -> Loop | None:
+        """The run as a loop."""
+        carried = tuple(pair for _, pair in self.carried.values())
+        # A carried value keeps its type from round to round.
+        if any(str(first.aval) != str(after.aval) for first, after in carried):
+            return None
+        constants = tuple(atom for _, atom in self.constants.values())
+        return Loop(self.run, carried, constants, tuple(atoms for _, atoms in self.rows.values()), self.inside)
+
+
+def _in_step(makers: Sequence[tuple[int, int, int] | None]) -> bool:
+    """Whether these are the results of one place of a block, block by block."""
+    first = makers[0]
+    return first is not None and all(maker == (block, *first[1:]) for block, maker in enumerate(makers))
 
 
 def literal_key(atom: Any) -> Any:
@@ -312,34 +325,34 @@ def literal_key(atom: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------- writing
 
 
-@dataclass(slots=True)
-class _Writer:
-    program: ClosedJaxpr
-    loops: list[Loop]
-    given: Collection[Var]
-    env: dict[Var, Any] = field(default_factory=dict)
-    rows: dict[Var, Row] = field(default_factory=dict)
-    result: list[JaxprEqn] = field(default_factory=list)
-    outside: dict[Var, None] = field(default_factory=dict)
-    constants: dict[Var, Any] = field(default_factory=dict)
-    stacks: dict[tuple[Any, ...], Var] = field(default_factory=dict)
-    slices: dict[Var, Row] = field(default_factory=dict)
+class _LoopWriter(JaxprRewriter):
+    """Writes a program with loops.
+
+    Attributes:
+        rows: values that are rows of stacks.
+        outside: variables that are read outside of the loop that makes them.
+        stacks, slices: as in `Looped`.
+    """
+
+    def __init__(self, program: ClosedJaxpr, loops: Sequence[Loop], stacked: Collection[Var]) -> None:
+        super().__init__(program)
+        self.loops, self.stacked = loops, stacked
+        self.rows: dict[Any, Row] = {}
+        self.outside: dict[Var, None] = {}
+        self.stacks: dict[tuple[Any, ...], Var] = {}
+        self.slices: dict[Var, Row] = {}
+        self._note_readers(program.jaxpr.eqns)
 
     def run(self) -> ClosedJaxpr:
-        jaxpr = self.program.jaxpr
-        eqns = jaxpr.eqns
-        self._note_readers(eqns)
-        position = 0
-        for loop in [*self.loops, None]:
-            stop = len(eqns) if loop is None else loop.run.start
-            for eqn in eqns[position:stop]:
-                self.result.append(eqn.replace(invars=[self._value(var) for var in eqn.invars]))
-            if loop is not None:
-                self._write(loop, eqns)
-                position = loop.run.stop
-        outvars = [self._value(var) for var in jaxpr.outvars]
-        consts = dict(zip(jaxpr.constvars, self.program.consts, strict=True)) | self.constants
-        return closed_jaxpr(list(consts), list(consts.values()), jaxpr.invars, outvars, self.result)
+        eqns, position = self.program.jaxpr.eqns, 0
+        for loop in self.loops:
+            for eqn in eqns[position : loop.run.start]:
+                self.keep(eqn)
+            self._write(loop, eqns)
+            position = loop.run.stop
+        for eqn in eqns[position:]:
+            self.keep(eqn)
+        return self.finish()
 
     def _note_readers(self, eqns: Sequence[JaxprEqn]) -> None:
         """Note which variables are read outside of the loop that makes them."""
@@ -356,23 +369,12 @@ class _Writer:
             owner.update(dict.fromkeys(eqn.outvars, own))
         self.outside.update((var, None) for var in self.program.jaxpr.outvars if isinstance(var, Var))
 
-    def _value(self, atom: Any) -> Any:
+    def read(self, atom: Any) -> Any:
         """What is read in place of `atom`; a row is taken from its stack when it is requested alone for the first time."""
-        if isinstance(atom, Literal):
-            return atom
-        row = self.rows.get(atom)
-        if row is not None and atom not in self.env:
-            eqns, taken = row_equations(row)
-            self.result += eqns
-            self.env[atom], self.slices[taken] = taken, row
-        return self.env.get(atom, atom)
-
-    def _apply(self, function: Any, *atoms: Any) -> list[Any]:
-        """Write the equations of a JAX function of these values."""
-        eqns, results, constants = equations_of(function, *atoms)
-        self.result += eqns
-        self.constants.update(constants)
-        return results
+        if isinstance(atom, Var) and atom in self.rows and atom not in self.names:
+            self.names[atom] = take_row(self, self.rows[atom])
+            self.slices[self.names[atom]] = self.rows[atom]
+        return super().read(atom)
 
     def _write(self, loop: Loop, eqns: Sequence[JaxprEqn]) -> None:
         run = loop.run
@@ -381,8 +383,8 @@ class _Writer:
         body = _body(loop, first, [first[place].outvars[number] for place, number in leaving])
         backwards = self._runs_backwards(loop)
         stacks = [self._stack(atoms, backwards) for atoms in loop.rows]
-        init = [self._value(atom) for atom, _ in loop.carried]
-        constants = [self._value(atom) for atom in loop.constants]
+        init = [self.read(atom) for atom, _ in loop.carried]
+        constants = [self.read(atom) for atom in loop.constants]
         num_carried, num_constants = len(init), len(constants)
         call = jaxpr_as_fun(body)
 
@@ -402,14 +404,14 @@ class _Writer:
             )
             return [*end, *stacked]
 
-        results = self._apply(rounds, *constants, *init, *stacks)
+        results = self.emit(rounds, *constants, *init, *stacks)
         # The last round leaves what the block behind the run reads.
         last = (run.num_blocks - 1) * run.period
         for (_, var), result in zip(loop.carried, results[:num_carried], strict=True):
             place, number = next(
                 (place, eqn.outvars.index(var)) for place, eqn in enumerate(first) if var in eqn.outvars
             )
-            self.env[eqns[run.start + last + place].outvars[number]] = result
+            self.names[eqns[run.start + last + place].outvars[number]] = result
         for (place, number), stack in zip(leaving, results[num_carried:], strict=True):
             for block in range(run.num_blocks):
                 var = eqns[run.start + block * run.period + place].outvars[number]
@@ -423,10 +425,10 @@ class _Writer:
         leaving = []
         for place in range(run.period):
             for number, var in enumerate(eqns[run.start + place].outvars):
-                twins = [
+                members = [
                     eqns[run.start + block * run.period + place].outvars[number] for block in range(run.num_blocks)
                 ]
-                if any(twin in self.outside for twin in (twins[:-1] if var in carried else twins)):
+                if any(member in self.outside for member in (members[:-1] if var in carried else members)):
                     leaving.append((place, number))
         return leaving
 
@@ -434,73 +436,73 @@ class _Writer:
         """Whether most of what comes from other loops comes in reverse order."""
         votes = 0
         for atoms in loop.rows:
-            places = [self.rows.get(atom) if isinstance(atom, Var) else None for atom in atoms]
-            if places[0] is not None and places[1] is not None:
-                votes += places[1].index - places[0].index
+            rows = [self.rows.get(atom) if isinstance(atom, Var) else None for atom in atoms]
+            if rows[0] is not None and rows[1] is not None:
+                votes += rows[1].index - rows[0].index
         return votes < 0
 
     def _stack(self, atoms: tuple[Any, ...], backwards: bool) -> Any:
         """The values of all blocks in the order in which the loop takes its rows."""
         ordered = atoms[::-1] if backwards else atoms
-        places = [self.rows.get(atom) if isinstance(atom, Var) else None for atom in ordered]
-        whole = places[0]
-        if whole is not None and all(place is not None and place.stack is whole.stack for place in places):
-            indices = [place.index for place in places if place is not None]
-            whole_aval: Any = whole.stack.aval
-            low, count, size = min(indices), len(indices), whole_aval.shape[0]
-            # Neighbouring rows of one stack can be taken as a slice, in either direction.
-            if indices in (list(range(low, low + count)), list(range(low, low + count))[::-1]):
-                down = indices[0] > indices[-1]
-                # The stack as a whole: nothing is copied.
-                if count == size and not down:
-                    return whole.stack
-                (rows,) = self._apply(
-                    lambda stack: _some_rows(stack, low, count, down),
-                    whole.stack,
-                )
-                return rows
+        stack = self._of_one_stack(ordered)
+        if stack is not None:
+            return stack
         if all(isinstance(atom, Literal) for atom in ordered):
-            aval = ordered[0].aval
-            var = Var(jax.core.ShapedArray((len(ordered), *aval.shape), aval.dtype))
-            self.constants[var] = jnp.asarray(np.stack([np.asarray(literal.val, aval.dtype) for literal in ordered]))
+            var = Var(stacked_aval(ordered))
+            dtype = ordered[0].aval.dtype
+            self.constants[var] = jnp.asarray(np.stack([np.asarray(literal.val, dtype) for literal in ordered]))
             return var
-        values = tuple(map(self._value, ordered))
-        if not all(isinstance(value, Var) and value in self.given for value in values):
-            (stack,) = self._apply(lambda *rows: jnp.stack(rows), *values)
+        values = tuple(map(self.read, ordered))
+        if not all(isinstance(value, Var) and value in self.stacked for value in values):
+            (stack,) = self.emit(lambda *rows: jnp.stack(rows), *values)
             return stack
         if values not in self.stacks:
             self.stacks[values] = Var(stacked_aval(values))
         return self.stacks[values]
 
+    def _of_one_stack(self, atoms: Sequence[Any]) -> Any:
+        """These values as a slice of one stack; None where they are not neighbouring rows of one."""
+        rows = [row for atom in atoms if isinstance(atom, Var) and (row := self.rows.get(atom)) is not None]
+        if len(rows) < len(atoms) or any(row.stack is not rows[0].stack for row in rows):
+            return None
+        stack, indices = rows[0].stack, [row.index for row in rows]
+        aval: Any = stack.aval
+        low, count = min(indices), len(indices)
+        neighbours, down = list(range(low, low + count)), indices[0] > indices[-1]
+        if indices != (neighbours[::-1] if down else neighbours):
+            return None
+        # The whole stack: nothing is copied.
+        if count == aval.shape[0] and not down:
+            return stack
+        (some,) = self.emit(lambda stack: _some_rows(stack, low, count, down), stack)
+        return some
+
 
 def stacked_aval(rows: Sequence[Any]) -> Any:
-    """Shape and dtype of a stack of values that are alike."""
+    """Shape and dtype of a stack of values of one type."""
     return jax.core.ShapedArray((len(rows), *rows[0].aval.shape), rows[0].aval.dtype)
 
 
-def row_equations(row: Row) -> tuple[list[JaxprEqn], Var]:
-    """Equations that take a row from its stack, and the result."""
+def take_row(writer: JaxprRewriter, row: Row) -> Any:
+    """Write the equations that take a row from its stack; gives their result."""
     aval: Any = row.stack.aval
-    eqns, result = _first_row(aval.shape, aval.dtype)
-    env: dict[Any, Any] = {eqns[0].invars[0]: row.stack}
-    written = []
-    for eqn in eqns:
-        # The equations are made once for row 0; for other rows only the bounds of the slice differ.
+    body = _first_row(aval.shape, aval.dtype).jaxpr
+    names: dict[Any, Any] = {body.invars[0]: row.stack}
+    for eqn in body.eqns:
         params = eqn.params
         if eqn.primitive is jax.lax.slice_p:
             start, limit = params["start_indices"], params["limit_indices"]
             params = {**params, "start_indices": (row.index, *start[1:]), "limit_indices": (row.index + 1, *limit[1:])}
-        results = [Var(var.aval) for var in eqn.outvars]
-        written.append(eqn.replace(invars=[env.get(var, var) for var in eqn.invars], outvars=results, params=params))
-        env.update(zip(eqn.outvars, results, strict=True))
-    return written, env[result]
+        results = writer.write(eqn, [renamed(names, atom) for atom in eqn.invars], params=params)
+        names.update(zip(eqn.outvars, results, strict=True))
+    return names[body.outvars[0]]
 
 
 @lru_cache(maxsize=1024)
-def _first_row(shape: tuple[int, ...], dtype: Any) -> tuple[list[JaxprEqn], Var]:
-    stack = Var(jax.core.ShapedArray(shape, dtype))
-    eqns, (result,), _ = equations_of(lambda stack: jax.lax.squeeze(jax.lax.slice_in_dim(stack, 0, 1), (0,)), stack)
-    return eqns, result
+def _first_row(shape: tuple[int, ...], dtype: Any) -> ClosedJaxpr:
+    """The program that takes row 0 of a stack: for other rows only the bounds of the slice differ."""
+    stack = jax.ShapeDtypeStruct(shape, dtype)
+    return flat(jax.make_jaxpr(lambda stack: jax.lax.squeeze(jax.lax.slice_in_dim(stack, 0, 1), (0,)))(stack))
 
 
 def _some_rows(stack: Any, low: int, count: int, down: bool) -> Any:
@@ -519,13 +521,15 @@ def _body(loop: Loop, first: Sequence[JaxprEqn], leaving: Sequence[Var]) -> Clos
         "carried": fresh([atom for atom, _ in loop.carried]),
         "rows": fresh([atoms[0] for atoms in loop.rows]),
     }
-    eqns = []
+    outvars = [*(var for _, var in loop.carried), *leaving]
+    writer = JaxprRewriter(
+        closed_jaxpr([], [], [*inputs["constant"], *inputs["carried"], *inputs["rows"]], outvars, [])
+    )
     for place, eqn in enumerate(first):
         invars = list(eqn.invars)
         for operand in range(len(invars)):
             if (place, operand) in loop.inside:
                 kind, number = loop.inside[place, operand]
                 invars[operand] = inputs[kind][number]
-        eqns.append(eqn.replace(invars=invars))
-    outvars = [*(var for _, var in loop.carried), *leaving]
-    return closed_jaxpr([], [], [*inputs["constant"], *inputs["carried"], *inputs["rows"]], outvars, eqns)
+        writer.keep(eqn, invars=invars)
+    return writer.finish()

@@ -2,7 +2,7 @@
 
 Problem: to find repeated blocks, thousands of equations are compared, some with long parameters (bodies, marks).
 Method: each equation gets a number, by a dictionary of what distinguishes equations. Names of layers count without their
-digits, so that `blocks.3` and `blocks.4` are alike.
+digits, so that `blocks.3` and `blocks.4` are isomorphic.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
+from sporax.base.identity import ByIdentity
 from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
-from sporax.lowering.flat_program import stack_of
 from sporax.lowering.marks.host_transfer import HOST, space_of
+from sporax.lowering.rewriter import stack_of
 
 _DIGITS = re.compile(r"\d+")
 
 
-def numbered(eqns: Sequence[JaxprEqn], likeness: dict[int, Any] | None = None) -> np.ndarray[Any, Any]:
+def numbered(eqns: Sequence[JaxprEqn], known: dict[ByIdentity, Any] | None = None) -> np.ndarray[Any, Any]:
     """A number for each equation, equal for those that can stand for each other.
 
     Args:
         eqns: the equations.
-        likeness: what is known of equations by identity, from an earlier look at a program that shares them.
+        known: what is known of equations by identity, from an earlier look at a program that shares them.
     """
-    likeness = {} if likeness is None else likeness
+    known = {} if known is None else known
     first_numbers: dict[Any, int] = {}
     numbers = np.empty(len(eqns), np.int64)
     for place, eqn in enumerate(eqns):
@@ -38,14 +39,15 @@ def numbered(eqns: Sequence[JaxprEqn], likeness: dict[int, Any] | None = None) -
         if eqn.effects or any(space_of(var) == HOST for var in (*eqn.invars, *eqn.outvars)):
             numbers[place] = first_numbers.setdefault(place, len(first_numbers))
             continue
-        own = likeness.get(id(eqn))
+        key = ByIdentity(eqn)
+        own = known.get(key)
         if own is None:
-            own = likeness[id(eqn)] = _likeness(eqn)
+            own = known[key] = _class_of(eqn)
         numbers[place] = first_numbers.setdefault(own, len(first_numbers))
     return numbers
 
 
-def _likeness(eqn: JaxprEqn) -> Any:
+def _class_of(eqn: JaxprEqn) -> Any:
     params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
     avals = tuple(_type_of(var) for var in (*eqn.invars, *eqn.outvars))
     where = _without_numbers(stack_of(eqn))
@@ -73,7 +75,7 @@ def comparable(value: Any) -> Any:
         return ("mark", value.operator, value.side, value.in_strategy, value.out_strategy, value.attributes)
     # The number of the call is left out: it differs from layer to layer.
     if isinstance(value, LayoutMark):
-        return ("layout", value.asker, value.layouts)
+        return ("layout", value.requester, value.layouts)
     if isinstance(value, DerivativeMark):
         return ("derivative", comparable(value.of), value.positions, value.backward)
     if isinstance(value, np.ndarray | jax.Array):

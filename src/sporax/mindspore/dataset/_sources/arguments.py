@@ -9,7 +9,7 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
 from sporax.mindspore.dataset._sources.format import Argument, Check
-from sporax.mindspore.dataset._sources.text_files import find_files
+from sporax.mindspore.dataset._sources.reading import find_files
 
 
 def folder(doc: str) -> Argument:
@@ -73,10 +73,10 @@ def integer(name: str, default: int, doc: str, low: int = -_checks.INT32_MAX) ->
 def optional(name: str, annotation: Any, doc: str, check: Check) -> Argument:
     """An argument that is checked unless it is None, the default."""
 
-    def check_given(where: str, name: str, value: object) -> Any:
+    def check_value(where: str, name: str, value: object) -> Any:
         return None if value is None else check(where, name, value)
 
-    return Argument(name, annotation | None, doc, None, check_given)
+    return Argument(name, annotation | None, doc, None, check_value)
 
 
 def classes(doc: str) -> Argument:

@@ -14,11 +14,12 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
-from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, Format
 from sporax.mindspore.dataset._sources.idx import read_bytes
-from sporax.mindspore.dataset._sources.reading import existing, parse_lines, read_mat, reading
-from sporax.mindspore.dataset._sources.text_files import Columns, FileDataset, FileTable, files_named
-from sporax.mindspore.dataset._tables import Table
+from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_mat, reading
+from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
+from sporax.mindspore.dataset._sources.text_files import Columns, FileTable
+from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.vision._decode import decode
 
 
@@ -74,29 +75,29 @@ def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Seq
             f"For '{where}', the folder {str(folder)!r} must hold files {'*.bin, '.join(stems)}*.bin, but there are none."
         )
     # 3 planes of 32 x 32 bytes behind the labels.
-    records = np.concatenate([_whole_records(where, path, len(labels) + 3072) for path in paths])
+    records = np.concatenate([_full_records(where, path, len(labels) + 3072) for path in paths])
     planes = records[:, len(labels) :].reshape(-1, 3, 32, 32)
     # MindSpore gives channels last; contiguous, as every row is handed out as a view.
     columns: dict[str, Any] = {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1))}
     return columns | {name: records[:, i].astype(np.uint32) for i, name in enumerate(labels)}
 
 
-def _whole_records(where: str, path: Path, size: int) -> Array:
+def _full_records(where: str, path: Path, size: int) -> Array:
     """The records (n, size) uint8 of a file."""
     content = read_bytes(where, path)
-    # A file that is cut off must not lose its last record silently.
-    whole, rest = divmod(len(content), size)
-    if rest or not whole:
+    # A truncated file must not lose its last record silently.
+    count, rest = divmod(len(content), size)
+    if rest or not count:
         raise SporaxRuntimeError(
-            f"For '{where}', {str(path)!r} must consist of records of {size} bytes, but record {whole} at offset "
-            f"{whole * size} has {rest}; the file is truncated or of another format."
+            f"For '{where}', {str(path)!r} must consist of records of {size} bytes, but record {count} at offset "
+            f"{count * size} has {rest}; the file is truncated or of another format."
         )
-    return np.frombuffer(content, np.uint8).reshape(whole, size)
+    return np.frombuffer(content, np.uint8).reshape(count, size)
 
 
 def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
     parts = ("test", "train", "unlabeled") if part == "all" else part.split("+")
-    images = [_whole_records(where, existing(where, folder / f"{name}_X.bin"), 3 * 96 * 96) for name in parts]
+    images = [_full_records(where, existing(where, folder / f"{name}_X.bin"), 3 * 96 * 96) for name in parts]
     labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
     # Each plane is stored column by column.
     planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
@@ -255,7 +256,7 @@ def _semeion_row(line: str) -> tuple[list[int], int]:
 
 # Pixels of a patch's side, and patches per side of a file.
 _PATCH, _PER_SIDE = 64, 16
-_PLACES = ("notredame", "yosemite", "liberty")
+_MOTIFS = ("notredame", "yosemite", "liberty")
 
 
 def _patches(where: str, folder: Path) -> Mapping[str, Stored]:
@@ -310,7 +311,7 @@ class PhotoTourDataset(
     format=Format(
         (
             arguments.folder("folder that holds one folder per place."),
-            arguments.choice("name", *_PLACES, *(f"{place}_harris" for place in _PLACES), default=REQUIRED),
+            arguments.choice("name", *_MOTIFS, *(f"{place}_harris" for place in _MOTIFS), default=REQUIRED),
             arguments.usage("test", "train"),
             *arguments.SAMPLED,
         ),

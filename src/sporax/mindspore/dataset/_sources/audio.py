@@ -20,9 +20,10 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Files, Stored, Texts
-from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, Format
 from sporax.mindspore.dataset._sources.idx import read_bytes
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, reading
+from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 
 def _sound(where: str, paths: Sequence[Path], rate_dtype: Any) -> dict[str, Stored]:
@@ -42,7 +43,7 @@ def _waveform(where: str, content: bytes, path: Path) -> Array:
     """The waveform (channels, samples) of a WAV file of whole numbers.
 
     Raises:
-        SporaxRuntimeError: it is none, or cut off.
+        SporaxRuntimeError: it is none, or truncated.
     """
     with reading(where, path):
         try:
@@ -211,9 +212,9 @@ def _libri_tts(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
     # "all" reads the parts that were downloaded; a named part must be there.
     names = _LIBRI_PARTS if part == "all" else (part,)
     parts = [path for path in folders_in(where, folder) if path.name in names]
-    places = parts if part == "all" else [existing(where, folder / part)]
+    folders = parts if part == "all" else [existing(where, folder / part)]
     # By speaker and chapter.
-    tables = [path for place in places for path in sorted(place.glob("*/*/*.trans.tsv"))]
+    tables = [path for place in folders for path in sorted(place.glob("*/*/*.trans.tsv"))]
     rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
     return {
         **_sound(where, [place / f"{name}.wav" for place, name, *_ in rows], np.uint32),
@@ -303,7 +304,7 @@ class CMUArcticDataset(
     """
 
 
-def _ted_places(where: str, folder: Path, release: str, part: str, extensions: str | None) -> tuple[list[Path]]:
+def _ted_folders(where: str, folder: Path, release: str, part: str, extensions: str | None) -> tuple[list[Path]]:
     """The folders of the parts."""
     if release == "release3":
         _checks.check_choice(where, "usage", part, ("all",))
@@ -311,9 +312,9 @@ def _ted_places(where: str, folder: Path, release: str, part: str, extensions: s
     return ([folder / name for name in (("train", "test", "dev") if part == "all" else (part,))],)
 
 
-def _ted_columns(where: str, places: Sequence[Path]) -> Mapping[str, Stored]:
+def _ted_columns(where: str, folders: Sequence[Path]) -> Mapping[str, Stored]:
     rows: list[tuple[Path, list[str]]] = []
-    for place in places:
+    for place in folders:
         for stm in files_in(where, place / "stm", ".stm"):
             sound = place / "sph" / f"{stm.stem}.sph"
             rows += [(sound, row) for row in parse_lines(where, stm, _stm_row)]
@@ -390,10 +391,10 @@ class TedliumDataset(
         ),
         columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),
         read=_ted_columns,
-        prepare=_ted_places,
+        prepare=_ted_folders,
     ),
 ):
-    """TED-LIUM: talks in SPHERE files (uncompressed 16-bit), cut by STM files.
+    """TED-LIUM: talks in SPHERE files (uncompressed 16-bit), split into segments by STM files.
 
     Columns: `waveform`; `sample_rate` () int32; `transcript`, `talk_id`, `speaker_id`, `identifier` () str.
     """

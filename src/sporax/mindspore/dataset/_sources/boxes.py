@@ -13,7 +13,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import Format
 from sporax.mindspore.dataset._sources.reading import (
     existing,
     files_in,
@@ -23,6 +23,7 @@ from sporax.mindspore.dataset._sources.reading import (
     read_text,
     reading,
 )
+from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 # ------------------------------------------------------------------------------------------------------------------ COCO
 
@@ -150,19 +151,19 @@ def _voc_values(
     folder: Path,
     task: str,
     usage: str,
-    given: dict[str, int] | None,
+    class_indexing: dict[str, int] | None,
     decoded: bool,
     extra_metadata: bool,
 ) -> tuple[Path, bool, Path, dict[str, int] | None, bool, bool]:
     """(folder, whether boxes are read, the list of images, classes, decode, whether file names are read)."""
     boxes = task == "Detection"
     # Masks hold classes as colors.
-    if not boxes and given is not None:
+    if not boxes and class_indexing is not None:
         raise SporaxValueError(f"For '{where}', 'class_indexing' needs the task 'Detection', but got {task!r}.")
     listed = folder / "ImageSets" / ("Main" if boxes else "Segmentation") / f"{usage}.txt"
     if not listed.is_file():
         raise SporaxValueError(f"For '{where}', 'usage' must name a list, but {str(listed)!r} does not exist.")
-    return folder, boxes, listed, given, decoded, extra_metadata
+    return folder, boxes, listed, class_indexing, decoded, extra_metadata
 
 
 def _voc_columns(
@@ -170,7 +171,7 @@ def _voc_columns(
     folder: Path,
     boxes: bool,
     listed: Path,
-    given: dict[str, int] | None,
+    class_indexing: dict[str, int] | None,
     decoded: bool,
     extra_metadata: bool,
 ) -> tuple[str, ...]:
@@ -183,13 +184,13 @@ def _voc(
     folder: Path,
     boxes: bool,
     listed: Path,
-    given: dict[str, int] | None,
+    class_indexing: dict[str, int] | None,
     decoded: bool,
     extra_metadata: bool,
 ) -> Mapping[str, Stored]:
     if not boxes:
         return _voc_masks(where, folder, listed, decoded)
-    return _voc_boxes(where, folder, listed, _voc_classes(where, folder, listed, given), decoded)
+    return _voc_boxes(where, folder, listed, _voc_classes(where, folder, listed, class_indexing), decoded)
 
 
 def _voc_names(where: str, listed: Path) -> list[str]:
@@ -237,9 +238,9 @@ def _voc_thing(thing: ElementTree.Element) -> tuple[str, list[float]]:
     return kind, [left, top, right - left, bottom - top, number("difficult", "0"), number("truncated", "0")]
 
 
-def _voc_classes(where: str, folder: Path, listed: Path, given: dict[str, int] | None) -> dict[str, int]:
-    if given is not None:
-        return given
+def _voc_classes(where: str, folder: Path, listed: Path, class_indexing: dict[str, int] | None) -> dict[str, int]:
+    if class_indexing is not None:
+        return class_indexing
     # Labels follow the classes of the list that is read, in alphabetical order, as in MindSpore.
     kinds = sorted({kind for _, things in _voc_things(where, folder, listed) for kind, _ in things})
     return {kind: label for label, kind in enumerate(kinds)}
@@ -294,8 +295,8 @@ class VOCDataset(
 
     def get_class_indexing(self) -> dict[str, int]:
         """Class -> label; nothing for "Segmentation"."""
-        folder, boxes, listed, given, *_ = self._values
-        return _voc_classes("VOCDataset", folder, listed, given) if boxes else {}
+        folder, boxes, listed, class_indexing, *_ = self._values
+        return _voc_classes("VOCDataset", folder, listed, class_indexing) if boxes else {}
 
 
 # ----------------------------------------------------------------------------------------------------- KITTI, WIDER FACE

@@ -12,8 +12,9 @@ import numpy as np
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.format import Format
 from sporax.mindspore.dataset._sources.reading import parse_lines
-from sporax.mindspore.dataset._sources.text_files import Columns, FileDataset, FileTable
-from sporax.mindspore.dataset._tables import Table
+from sporax.mindspore.dataset._sources.specified import FileDataset
+from sporax.mindspore.dataset._sources.text_files import Columns, FileTable
+from sporax.mindspore.dataset._streams import Table
 
 _PAIR = {"sentence1": "sentence1", "sentence2": "sentence2"}
 _SPANS = {f"span{i}_{what}": f"target/span{i}_{what}" for i in (1, 2) for what in ("index", "text")}
@@ -49,7 +50,7 @@ def _at(content: Any, place: str) -> Any:
     return np.array(content, np.str_) if isinstance(content, list) else np.array(content, np.uint32)
 
 
-def _places(task: str, usage: str) -> dict[str, str]:
+def _paths_of_columns(task: str, usage: str) -> dict[str, str]:
     """Column -> where it is in an object, in alphabetical order."""
     labelled, unlabelled = _CLUE[task]
     # MindSpore gives columns in the order of a map, which is alphabetical.
@@ -57,16 +58,18 @@ def _places(task: str, usage: str) -> dict[str, str]:
 
 
 def _columns(where: str, paths: Sequence[Path], task: str, usage: str) -> tuple[str, ...]:
-    return tuple(_places(task, usage))
+    return tuple(_paths_of_columns(task, usage))
 
 
 def _clue(where: str, paths: Sequence[Path], task: str, usage: str) -> Table:
-    places = _places(task, usage)
+    paths_of_columns = _paths_of_columns(task, usage)
 
     def parse(path: Path) -> Columns:
-        rows = parse_lines(where, path, lambda line: [_at(json.loads(line), place) for place in places.values()])
+        rows = parse_lines(
+            where, path, lambda line: [_at(json.loads(line), place) for place in paths_of_columns.values()]
+        )
         # The line is parsed once per column; a row has at most eight.
-        return {name: [row[i] for row in rows] for i, name in enumerate(places)}
+        return {name: [row[i] for row in rows] for i, name in enumerate(paths_of_columns)}
 
     return FileTable(where, paths, parse)
 

@@ -6,15 +6,16 @@ With them one table (`ArrayTable`) serves every source that knows its rows befor
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError
-from sporax.mindspore.dataset._rows import Array, Column
-from sporax.mindspore.dataset._tables import Indices, add_place
+from sporax.mindspore.dataset._rows import Array, Block, Column
+from sporax.mindspore.dataset._sources.reading import IMAGE_ENDINGS, files_in
+from sporax.mindspore.dataset._streams import Indices, Table, add_place
 from sporax.mindspore.dataset.vision._decode import decode
 
 
@@ -98,7 +99,7 @@ class Files(StoredColumn):
 
 
 class Computed(StoredColumn):
-    """A function of the row number, for sources that make or cut out their values.
+    """A function of the row number, for sources that compute or extract their values.
 
     Args:
         size: number of rows.
@@ -129,3 +130,55 @@ def _pixels(content: bytes, path: Path) -> Array:
 def _content(content: bytes, path: Path) -> Array:
     # A copy, since `frombuffer` gives an array that cannot be changed.
     return np.frombuffer(content, np.uint8).copy()
+
+
+class ArrayTable(Table):
+    """Columns held as arrays (rows, …), as lists of arrays where rows differ in shape, or stored otherwise.
+
+    Args:
+        columns: by name, equally long. Rows are copied out of them.
+    """
+
+    def __init__(self, columns: Mapping[str, Stored]) -> None:
+        self.columns = dict(columns)
+        self.size = len(next(iter(columns.values())))
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        return {name: _rows_of(column, indices) for name, column in self.columns.items()}
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        # Only files can say where a row comes from.
+        files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
+        return ", ".join(filter(None, files)) or f"number {index} of the source"
+
+
+def _rows_of(column: Stored, indices: Indices) -> Column:
+    if isinstance(column, np.ndarray):
+        # Indexing with an array copies.
+        return column[indices]
+    if isinstance(column, StoredColumn):
+        return column.gather(indices)
+    # So that a row that is changed in place does not change the source.
+    return [column[i].copy() for i in indices]
+
+
+Labelled = Iterable[tuple[Path, int]]
+
+
+def labelled_images(where: str, labelled: Labelled, decoded: bool, dtype: Any = np.uint32) -> Mapping[str, Stored]:
+    """The columns `image` and `label` of (file, class) pairs."""
+    pairs = list(labelled)
+    return {
+        "image": images(where, [path for path, _ in pairs], decoded),
+        "label": np.array([label for _, label in pairs], dtype),
+    }
+
+
+def images_by_folder(where: str, folders: Sequence[Path]) -> Labelled:
+    # Empty folders keep their number.
+    """The images of every folder, with the number of the folder."""
+    for label, folder in enumerate(folders):
+        for path in files_in(where, folder, *IMAGE_ENDINGS):
+            yield path, label

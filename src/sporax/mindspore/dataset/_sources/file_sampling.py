@@ -36,7 +36,7 @@ class FileSampler(BuiltinSampler):
     """Order and shards of rows that come from files.
 
     A shard is a run of neighbouring rows: rank r of S reads ceil(n / S) rows from row r * ceil(n / S) on, wrapping to
-    the beginning. Shuffling rearranges the rows of a rank; FILES rearranges the files before they are cut into shards.
+    the beginning. Shuffling rearranges the rows of a rank; FILES rearranges the files before they are split into shards.
 
     Args:
         shuffle: a Shuffle.
@@ -73,7 +73,7 @@ class FileSampler(BuiltinSampler):
         """`labels` are the numbers of the files the rows come from."""
         order = np.arange(num_rows)
         if self.shuffle is Shuffle.FILES and labels is not None and num_rows:
-            # `shared`: all ranks must agree on the order before it is cut into shards.
+            # `shared`: all ranks must agree on the order before it is split into shards.
             files = run.shuffler(shared=True).permutation(int(labels[-1]) + 1)
             order = np.concatenate([np.flatnonzero(labels == file) for file in files])
         if self.shards is not None and num_rows:

@@ -5,8 +5,8 @@ arguments, its own defaults and a few arguments of its own.
 
 Method: a format is one row, the `Format` in its class statement: the arguments in order, the names of the columns, and the
 function that reads the files. `constructor` makes `__init__` of the row: a signature that `inspect`, `help` and editors see,
-one check per argument, and a reader that waits for the first use. The bases `FormatDataset` (here) and `FileDataset`
-(`text_files`) say how the rows are sampled.
+one check per argument, and a reader that waits for the first use. The bases `FormatDataset` and `FileDataset`
+(`specified`) say how the rows are sampled.
 
 Reference: MindSpore's signatures in `mindspore.dataset` (r2.2); tests/mindspore/golden compares them.
 """
@@ -21,18 +21,10 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._cache import check_cache
-from sporax.mindspore.dataset._mappable import MappableDataset
-from sporax.mindspore.dataset._nodes import Source
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset._recorded import record_constructor
-from sporax.mindspore.dataset._sources.columns import Stored
-from sporax.mindspore.dataset._sources.memory import ArrayTable
-from sporax.mindspore.dataset._tables import Table
-from sporax.mindspore.dataset.samplers import PKSampler, select_sampler
+from sporax.mindspore.dataset._sources.columns import ArrayTable, Stored
+from sporax.mindspore.dataset._streams import Table
 
 REQUIRED = inspect.Parameter.empty
 
@@ -146,7 +138,7 @@ def constructor(owner: type, row: Format) -> Callable[..., None]:
         values = tuple(check(where, name, value) for check, name, value in checked if check is not None)
         self._values = values if row.prepare is None else row.prepare(where, *values)
         columns = row.columns(where, *self._values) if callable(row.columns) else row.columns
-        # Files are read at the first row, so that describing a pipeline is cheap.
+        # Files are read at the first row, so that describing a pipeline reads none.
         read = functools.partial(row.read, where, *self._values)
         self._open(where, columns, read, {name: value for check, name, value in checked if check is None})
 
@@ -187,29 +179,3 @@ def opened(where: str, columns: Sequence[str], read: Callable[[], Rows]) -> Tabl
     if not table.size:
         raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
     return table
-
-
-class FormatDataset(SpecifiedDataset, MappableDataset):
-    """Base of data sets that can give any row at any time: their rows are sampled as those of `NumpySlicesDataset`."""
-
-    def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
-        _checks.check_options(where, {"decrypt": sampling.get("decrypt")})
-        cache = check_cache(where, sampling.get("cache"))
-        names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
-        sampler = select_sampler(where, *(sampling.get(name) for name in names))
-        # The classes of most data sets are in one column.
-        if isinstance(sampler, PKSampler) and sampler.class_column != "label":
-            raise SporaxValueError(
-                f"For '{where}', 'class_column' of PKSampler must be 'label', but got {sampler.class_column!r}."
-            )
-        workers = _checks.check_workers(where, sampling["num_parallel_workers"])
-        labels = label_column if "label" in columns else None
-        table = functools.partial(opened, where, tuple(columns), read)
-        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
-
-
-def label_column(table: Table) -> Any:
-    """The class of every row, for PKSampler; None where a row has no single number."""
-    label = table.columns["label"] if isinstance(table, ArrayTable) else None
-    # Images with several labels have no class to sample by.
-    return label if isinstance(label, np.ndarray) and label.ndim == 1 else None

@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
-from sporax.mindspore.dataset._sources.reading import IMAGE_ENDINGS, existing, files_in, folders_in, parse_lines
-
-Labelled = Iterable[tuple[Path, int]]
-
-
-def labelled_images(where: str, labelled: Labelled, decoded: bool, dtype: Any = np.uint32) -> Mapping[str, Stored]:
-    """The columns `image` and `label` of (file, class) pairs."""
-    pairs = list(labelled)
-    return {
-        "image": images(where, [path for path, _ in pairs], decoded),
-        "label": np.array([label for _, label in pairs], dtype),
-    }
+from sporax.mindspore.dataset._sources.columns import Stored, Texts, images, images_by_folder, labelled_images
+from sporax.mindspore.dataset._sources.format import Format
+from sporax.mindspore.dataset._sources.reading import existing, folders_in, parse_lines
+from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 
-def images_by_folder(where: str, folders: Sequence[Path]) -> Labelled:
-    # Empty folders keep their number.
-    """The images of every folder, with the number of the folder."""
-    for label, folder in enumerate(folders):
-        for path in files_in(where, folder, *IMAGE_ENDINGS):
-            yield path, label
-
-
-def _classes(folder: Path, given: dict[str, int] | None) -> dict[str, int]:
-    if given is not None:
+def _classes(folder: Path, class_indexing: dict[str, int] | None) -> dict[str, int]:
+    if class_indexing is not None:
         # MindSpore refuses nothing here: folders that are not listed are left out.
-        return given
+        return class_indexing
     return {path.name: label for label, path in enumerate(folders_in("ImageFolderDataset", folder))}
 
 
 def _class_folders(
-    where: str, folder: Path, endings: tuple[str, ...] | None, given: dict[str, int] | None, decoded: bool
+    where: str, folder: Path, endings: tuple[str, ...] | None, class_indexing: dict[str, int] | None, decoded: bool
 ) -> Mapping[str, Stored]:
     pairs: list[tuple[Path, int]] = []
     # By name, as MindSpore orders rows, even where the user's labels have another order.
-    for name, label in sorted(_classes(folder, given).items()):
+    for name, label in sorted(_classes(folder, class_indexing).items()):
         place = folder / name
         inside = (
             # A listed class may have no folder.
@@ -94,8 +75,8 @@ class ImageFolderDataset(
 
     def get_class_indexing(self) -> dict[str, int]:
         """Class folder -> label."""
-        folder, _, given, _ = self._values
-        return _classes(folder, given)
+        folder, _, class_indexing, _ = self._values
+        return _classes(folder, class_indexing)
 
 
 def _caltech256(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
@@ -272,7 +253,7 @@ class OmniglotDataset(
     """
 
 
-def _places_columns(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Mapping[str, Stored]:
+def _scene_columns(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Mapping[str, Stored]:
     size = "256" if small else "large"
     place = folder / (f"val_{size}" if part == "val" else f"data_{size}_{part.removeprefix('train-')}")
     path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
@@ -296,7 +277,7 @@ class Places365Dataset(
             *arguments.SAMPLED,
         ),
         columns=("image", "label"),
-        read=_places_columns,
+        read=_scene_columns,
     ),
 ):
     """Places365: places365_train_{standard, challenge}.txt and places365_val.txt list files and classes.

@@ -5,58 +5,26 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._batch_source import BatchSource
-from sporax.mindspore.dataset._mappable import MappableDataset
-from sporax.mindspore.dataset._nodes import FlowSource, Node, Source
+from sporax.mindspore.dataset._nodes.batches import BatchSource
+from sporax.mindspore.dataset._nodes.node import FlowSource, Node, Source
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Block, Column, Row, as_value, block_of, opened, row_of
-from sporax.mindspore.dataset._sources.columns import Stored, StoredColumn
+from sporax.mindspore.dataset._sources.columns import ArrayTable
 from sporax.mindspore.dataset._sources.schema import Schema, as_schema
-from sporax.mindspore.dataset._tables import Indices, Table
+from sporax.mindspore.dataset._streams import Indices, Table
+from sporax.mindspore.dataset._subclasses import MappableDataset
 from sporax.mindspore.dataset.samplers import PKSampler, select_sampler
 
 
-class ArrayTable(Table):
-    """Columns held as arrays (rows, …), as lists of arrays where rows differ in shape, or stored otherwise.
-
-    Args:
-        columns: by name, equally long. Rows are copied out of them.
-    """
-
-    def __init__(self, columns: Mapping[str, Stored]) -> None:
-        self.columns = dict(columns)
-        self.size = len(next(iter(columns.values())))
-
-    def gather(self, indices: Indices) -> Block:
-        """See Table."""
-        return {name: _rows_of(column, indices) for name, column in self.columns.items()}
-
-    def origin(self, index: int) -> str:
-        """See Table."""
-        # Only files can say where a row comes from.
-        files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
-        return ", ".join(filter(None, files)) or f"number {index} of the source"
-
-
-def _rows_of(column: Stored, indices: Indices) -> Column:
-    if isinstance(column, np.ndarray):
-        # Indexing with an array copies.
-        return column[indices]
-    if isinstance(column, StoredColumn):
-        return column.gather(indices)
-    # So that a row that is changed in place does not change the source.
-    return [column[i].copy() for i in indices]
-
-
 class NumpySlicesDataset(MappableDataset):
-    """Rows cut from arrays along their first dimension.
+    """Slices of arrays along their first dimension.
 
     Args:
         data: an array or list (one column), a tuple of them (a column each), or a dict column name -> array.
@@ -201,8 +169,8 @@ class GeneratorDataset(MappableDataset):
         # One worker is a thread: a process would only add copies.
         processes = _checks.check_bool(where, "python_multiprocessing", python_multiprocessing) and workers > 1
         form = _RowForm(names, _checked_types(column_types, names))
-        given = (num_samples, sampler, shuffle, num_shards, shard_id)
-        _checks.check_batch_sampler(where, batch_sampler, collate_fn, given)
+        sampling = (num_samples, sampler, shuffle, num_shards, shard_id)
+        _checks.check_batch_sampler(where, batch_sampler, collate_fn, sampling)
         # MindSpore decides by these two methods whether rows can be picked.
         if hasattr(source, "__getitem__"):
             if not hasattr(source, "__len__"):

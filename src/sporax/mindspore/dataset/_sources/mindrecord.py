@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import check_cache
-from sporax.mindspore.dataset._mappable import MappableDataset
-from sporax.mindspore.dataset._nodes import Source
+from sporax.mindspore.dataset._nodes.node import Source
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, opened
-from sporax.mindspore.dataset._tables import Indices, Table
+from sporax.mindspore.dataset._sources.format import Argument, Format, Rows, opened
+from sporax.mindspore.dataset._sources.specified import FormatDataset
+from sporax.mindspore.dataset._streams import Indices, Table
+from sporax.mindspore.dataset._subclasses import MappableDataset
 from sporax.mindspore.dataset.samplers import (
     BuiltinSampler,
     DistributedSampler,
@@ -30,7 +31,7 @@ from sporax.mindspore.dataset.samplers import (
     SequentialSampler,
     select_sampler,
 )
-from sporax.mindspore.mindrecord._schema import Field
+from sporax.mindspore.mindrecord._schema import Field, Schema
 from sporax.mindspore.mindrecord._shard import Shard, open_shards
 
 
@@ -132,7 +133,7 @@ class _FileOrder(BuiltinSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         assert labels is not None  # numbers of files
-        # Shared: files are permuted before shards are cut.
+        # Shared: files are permuted before they are split into shards.
         rng = run.shuffler(shared=True)
         groups = [np.flatnonzero(labels == file) for file in np.unique(labels)]
         if self._shuffle is Shuffle.FILES:
@@ -201,13 +202,7 @@ def _prepare(
     num_padded: int,
 ) -> tuple[Any, ...]:
     shards = open_shards([str(file) for file in files] if isinstance(files, list) else str(files))
-    schema = shards[0].header.schema
-    other = next((shard for shard in shards if shard.header.schema.fields != schema.fields), None)
-    if other is not None:
-        raise SporaxRuntimeError(
-            f"For '{where}', all files must have one schema, but {str(shards[0].path)!r} has {schema.content()} and "
-            f"{str(other.path)!r} has {other.header.schema.content()}."
-        )
+    schema = _common_schema(where, shards)
     fields = [field.name for field in schema.fields]
     _checks.check_columns_exist(where, columns or (), fields)
     # Any of them without the others would be ignored.
@@ -216,15 +211,28 @@ def _prepare(
             f"For '{where}', 'padded_sample', 'num_padded' and 'columns_list' must be given together, but got "
             f"padded_sample={sample}, num_padded={num_padded}, columns_list={columns}."
         )
-    padding: Row | None = None
-    if sample is not None:
-        lacking = [name for name in columns or () if name not in sample]
-        if lacking:
-            raise SporaxRuntimeError(
-                f"For '{where}', 'padded_sample' must have all of 'columns_list', but lacks {lacking[0]!r}."
-            )
-        padding = {name: _padding_value(where, schema.field(name), sample[name]) for name in columns or ()}
+    padding = None if sample is None else _padding_row(where, schema, columns or (), sample)
     return shards, columns or tuple(fields), padding, num_padded
+
+
+def _common_schema(where: str, shards: Sequence[Shard]) -> Schema:
+    schema = shards[0].header.schema
+    other = next((shard for shard in shards if shard.header.schema.fields != schema.fields), None)
+    if other is not None:
+        raise SporaxRuntimeError(
+            f"For '{where}', all files must have one schema, but {str(shards[0].path)!r} has {schema.content()} and "
+            f"{str(other.path)!r} has {other.header.schema.content()}."
+        )
+    return schema
+
+
+def _padding_row(where: str, schema: Schema, columns: Sequence[str], sample: Mapping[str, Any]) -> Row:
+    lacking = next((name for name in columns if name not in sample), None)
+    if lacking is not None:
+        raise SporaxRuntimeError(
+            f"For '{where}', 'padded_sample' must have all of 'columns_list', but lacks {lacking!r}."
+        )
+    return {name: _padding_value(where, schema.field(name), sample[name]) for name in columns}
 
 
 def _padding_value(where: str, field: Field, value: Any) -> Array:

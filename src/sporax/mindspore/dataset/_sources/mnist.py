@@ -11,8 +11,9 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored
-from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, Format
 from sporax.mindspore.dataset._sources.idx import IMAGES_MAGIC, INT_TABLE_MAGIC, LABELS_MAGIC, read_idx
+from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 _IMAGES, _LABELS = "-images-idx3-ubyte", "-labels-idx1-ubyte"
 _PREFIXES = {"train": "train", "test": "t10k", "all": ""}
@@ -31,10 +32,10 @@ def _qmnist_columns(where: str, folder: Path, part: str, classes: bool) -> Mappi
     ]
     image, label = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     # The parts are fixed by the publishers: the first 10,000 images were in MNIST.
-    kept = {"test10k": slice(10000), "test50k": slice(10000, None)}.get(part, slice(None))
-    label = label[kept].astype(np.uint32)
+    selection = {"test10k": slice(10000), "test50k": slice(10000, None)}.get(part, slice(None))
+    label = label[selection].astype(np.uint32)
     # The first of the eight numbers is the class.
-    return {"image": image[kept, ..., None], "label": label[:, 0] if classes else label}
+    return {"image": image[selection, ..., None], "label": label[:, 0] if classes else label}
 
 
 def _byte_columns(where: str, folder: Path, prefix: str) -> Mapping[str, Stored]:

@@ -11,10 +11,10 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.columns import Computed, Stored, images
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
-from sporax.mindspore.dataset._sources.images import labelled_images
+from sporax.mindspore.dataset._sources.columns import Computed, Stored, images, labelled_images
+from sporax.mindspore.dataset._sources.format import Format
 from sporax.mindspore.dataset._sources.reading import existing, folders_in, parse_lines, read_mat
+from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 
 def _celeba_columns(
@@ -26,8 +26,8 @@ def _celeba_columns(
         code = ("train", "valid", "test").index(part)
         listed = parse_lines(where, existing(where, folder / "list_eval_partition.txt"), _numbered)
         # A set, since the list has 200,000 names.
-        kept = {name for name, number in listed if number == code}
-        rows = [row for row in rows if row[0] in kept]
+        of_part = {name for name, number in listed if number == code}
+        rows = [row for row in rows if row[0] in of_part]
     rows = [row for row in rows if row[0].endswith(endings or "")]
     return {
         "image": images(where, [folder / name for name, _ in rows], decoded),
@@ -274,17 +274,17 @@ def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[s
     return [(source, names) for usage, source, names in parse_lines(where, path, row) if usage == part]
 
 
-def _manifest_classes(where: str, path: Path, part: str, given: dict[str, int] | None) -> dict[str, int]:
-    if given is not None:
-        return given
+def _manifest_classes(where: str, path: Path, part: str, class_indexing: dict[str, int] | None) -> dict[str, int]:
+    if class_indexing is not None:
+        return class_indexing
     kinds = sorted({name for _, names in _manifest_rows(where, path, part) for name in names})
     return {name: label for label, name in enumerate(kinds)}
 
 
 def _manifest_columns(
-    where: str, path: Path, part: str, given: dict[str, int] | None, decoded: bool
+    where: str, path: Path, part: str, class_indexing: dict[str, int] | None, decoded: bool
 ) -> Mapping[str, Stored]:
-    classes = _manifest_classes(where, path, part, given)
+    classes = _manifest_classes(where, path, part, class_indexing)
     labelled = [
         (source, [classes[name] for name in names if name in classes])
         for source, names in _manifest_rows(where, path, part)
@@ -322,8 +322,8 @@ class ManifestDataset(
 
     def get_class_indexing(self) -> dict[str, int]:
         """Class -> label."""
-        path, part, given, _ = self._values
-        return _manifest_classes("ManifestDataset", path, part, given)
+        path, part, class_indexing, _ = self._values
+        return _manifest_classes("ManifestDataset", path, part, class_indexing)
 
     def num_classes(self) -> int:
         """Number of classes."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources.idx import read_bytes
 
 T = TypeVar("T")
@@ -141,3 +143,40 @@ def folders_in(where: str, folder: Path) -> list[Path]:
 
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")
+
+
+def find_files(where: str, dataset_files: object) -> list[Path]:
+    """The files that one pattern, or a list of them, names; in alphabetical order.
+
+    Raises:
+        SporaxValueError: no pattern, or one that names no file.
+    """
+    patterns = [dataset_files] if isinstance(dataset_files, str) else dataset_files
+    if not isinstance(patterns, (list, tuple)):
+        raise _checks.type_error(where, "dataset_files", "str or list[str]", dataset_files)
+    if not patterns:
+        raise SporaxValueError(f"For '{where}', the argument 'dataset_files' must not be empty.")
+    # A set: patterns may name a file twice.
+    paths: set[str] = set()
+    for pattern in patterns:
+        names = [name for name in glob.glob(_checks.check_str(where, "dataset_files", pattern)) if Path(name).is_file()]
+        if not names:
+            raise SporaxValueError(f"For '{where}', {pattern!r} must name at least one file, but there is none.")
+        paths.update(names)
+    # Alphabetical over all patterns, as in MindSpore.
+    return [Path(name) for name in sorted(paths)]
+
+
+def files_named(where: str, folder: Path, names: Sequence[str]) -> list[Path]:
+    """The files of a folder that patterns name.
+
+    Raises:
+        SporaxRuntimeError: a pattern names none.
+    """
+    files: list[Path] = []
+    for name in names:
+        paths = sorted(folder.glob(name))
+        if not paths:
+            raise SporaxRuntimeError(f"For '{where}', the folder {str(folder)!r} must hold {name!r}, but does not.")
+        files += paths
+    return files

@@ -16,13 +16,13 @@ from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import Format
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
-from sporax.mindspore.dataset._sources.reading import reading
+from sporax.mindspore.dataset._sources.reading import find_files, reading
 from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema
-from sporax.mindspore.dataset._sources.text_files import FileDataset, find_files
+from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
 from sporax.mindspore.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
-from sporax.mindspore.dataset._tables import Indices, Table
+from sporax.mindspore.dataset._streams import Indices, Table
 
 # -------------------------------------------------------------------------------------------------------------- TFRecord
 

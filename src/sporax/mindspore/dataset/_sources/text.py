@@ -15,8 +15,9 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.format import Argument, Format
-from sporax.mindspore.dataset._sources.text_files import Columns, FileDataset, FileTable, LineTable
-from sporax.mindspore.dataset._tables import Table
+from sporax.mindspore.dataset._sources.specified import FileDataset
+from sporax.mindspore.dataset._sources.text_files import Columns, FileTable, LineTable
+from sporax.mindspore.dataset._streams import Table
 
 
 def _parse_csv(path: Path, delimiter: str, names: Sequence[str], kinds: Sequence[Any], header: bool) -> Columns:

@@ -1,12 +1,10 @@
-"""The base of data sets in text files, and their tables: rows parsed from files, and lines.
+"""Tables of text files: rows parsed from files, and lines.
 
 The files are read into memory once, at the first use, so that any row can be given at any time.
 """
 
 from __future__ import annotations
 
-import functools
-import glob
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,59 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._cache import check_cache
-from sporax.mindspore.dataset._dataset import Dataset
-from sporax.mindspore.dataset._nodes import Source
+from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Block
-from sporax.mindspore.dataset._sources.columns import Stored, Texts
-from sporax.mindspore.dataset._sources.file_sampling import FileSampler, Shuffle
-from sporax.mindspore.dataset._sources.format import Rows, SpecifiedDataset, opened
+from sporax.mindspore.dataset._sources.columns import ArrayTable, Stored, Texts
 from sporax.mindspore.dataset._sources.idx import read_bytes
-from sporax.mindspore.dataset._sources.memory import ArrayTable
-from sporax.mindspore.dataset._tables import Indices, Table
+from sporax.mindspore.dataset._streams import Indices, Table
 
 #: Columns of one file by name, equally long: lists of values, or arrays.
 Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
-
-
-class FileDataset(SpecifiedDataset, Dataset):
-    """Base of data sets in text files: a rank reads neighboring rows, and files can be shuffled as wholes."""
-
-    def _open(
-        self,
-        where: str,
-        columns: Sequence[str],
-        read: Callable[[], Rows],
-        sampling: Mapping[str, Any],
-        own_files: bool = False,
-    ) -> None:
-        """See SpecifiedDataset. `own_files`: the files are one rank's share already."""
-        cache = check_cache(where, sampling["cache"])
-        shuffle = sampling["shuffle"]
-        # None means the default, as in MindSpore.
-        if isinstance(shuffle, bool) or shuffle is None:
-            shuffle = Shuffle.FALSE if shuffle is False else Shuffle.GLOBAL
-        if not isinstance(shuffle, Shuffle):
-            raise _checks.type_error(where, "shuffle", "a bool or a Shuffle", shuffle)
-        if shuffle is Shuffle.INFILE:
-            raise SporaxValueError(f"For '{where}', 'shuffle' must not be Shuffle.INFILE: only MindDataset has it.")
-        # Both save memory in MindSpore; all rows are in memory here anyway.
-        if shuffle in (Shuffle.ADAPTIVE, Shuffle.PARTIAL):
-            shuffle = Shuffle.GLOBAL
-        shards = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
-        num_samples = _checks.check_num_samples(where, sampling["num_samples"])
-        workers = _checks.check_workers(where, sampling["num_parallel_workers"])
-        sampler = FileSampler(shuffle, shards, num_samples, own_files, workers)
-        table = functools.partial(opened, where, tuple(columns), read)
-        Dataset.__init__(self, Source(columns, table, sampler, labels=_file_numbers, workers=workers, cache=cache))
-
-
-def _file_numbers(table: Table) -> NDArray[np.int64]:
-    # Every table of a text data set has this attribute; the type of the base has not.
-    files: NDArray[np.int64] = vars(table)["files"]
-    return files
 
 
 class FileTable(ArrayTable):
@@ -167,40 +120,3 @@ def _line_bounds(content: bytes, keep_empty: bool) -> tuple[NDArray[np.int64], N
         return starts[:last], stops[:last]
     filled = stops > starts
     return starts[filled], stops[filled]
-
-
-def find_files(where: str, dataset_files: object) -> list[Path]:
-    """The files that one pattern, or a list of them, names; in alphabetical order.
-
-    Raises:
-        SporaxValueError: no pattern, or one that names no file.
-    """
-    patterns = [dataset_files] if isinstance(dataset_files, str) else dataset_files
-    if not isinstance(patterns, (list, tuple)):
-        raise _checks.type_error(where, "dataset_files", "str or list[str]", dataset_files)
-    if not patterns:
-        raise SporaxValueError(f"For '{where}', the argument 'dataset_files' must not be empty.")
-    # A set: patterns may name a file twice.
-    paths: set[str] = set()
-    for pattern in patterns:
-        names = [name for name in glob.glob(_checks.check_str(where, "dataset_files", pattern)) if Path(name).is_file()]
-        if not names:
-            raise SporaxValueError(f"For '{where}', {pattern!r} must name at least one file, but there is none.")
-        paths.update(names)
-    # Alphabetical over all patterns, as in MindSpore.
-    return [Path(name) for name in sorted(paths)]
-
-
-def files_named(where: str, folder: Path, names: Sequence[str]) -> list[Path]:
-    """The files of a folder that patterns name.
-
-    Raises:
-        SporaxRuntimeError: a pattern names none.
-    """
-    files: list[Path] = []
-    for name in names:
-        paths = sorted(folder.glob(name))
-        if not paths:
-            raise SporaxRuntimeError(f"For '{where}', the folder {str(folder)!r} must hold {name!r}, but does not.")
-        files += paths
-    return files

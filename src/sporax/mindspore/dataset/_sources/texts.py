@@ -16,10 +16,19 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Files, Stored
-from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset
-from sporax.mindspore.dataset._sources.reading import files_in, lines, parse_csv, parse_lines, read_json, reading
-from sporax.mindspore.dataset._sources.text_files import Columns, FileDataset, FileTable, LineTable, files_named
-from sporax.mindspore.dataset._tables import Table
+from sporax.mindspore.dataset._sources.format import Argument, Format
+from sporax.mindspore.dataset._sources.reading import (
+    files_in,
+    files_named,
+    lines,
+    parse_csv,
+    parse_lines,
+    read_json,
+    reading,
+)
+from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
+from sporax.mindspore.dataset._sources.text_files import Columns, FileTable, LineTable
+from sporax.mindspore.dataset._streams import Table
 
 
 def _files_of(where: str, folder: Path, part: str, names: Mapping[str, str]) -> list[Path]:

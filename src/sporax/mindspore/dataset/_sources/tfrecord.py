@@ -75,7 +75,7 @@ def find_records(where: str, path: Path, compression: str) -> list[memoryview]:
         compression: "", "GZIP" or "ZLIB".
 
     Raises:
-        SporaxRuntimeError: it cannot be read, or a record is cut off; the message names record and offset.
+        SporaxRuntimeError: it cannot be read, or a record is truncated; the message names record and offset.
     """
     view, start = _content(where, path, compression), 0
     records: list[memoryview] = []

@@ -13,8 +13,9 @@ from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
 from sporax.mindspore.dataset._sources.format import Argument, Format
 from sporax.mindspore.dataset._sources.reading import existing, lines, read_text
-from sporax.mindspore.dataset._sources.text_files import Columns, FileDataset, FileTable
-from sporax.mindspore.dataset._tables import Table
+from sporax.mindspore.dataset._sources.specified import FileDataset
+from sporax.mindspore.dataset._sources.text_files import Columns, FileTable
+from sporax.mindspore.dataset._streams import Table
 
 
 def _language_pair(doc: str, allowed: Sequence[tuple[str, str]], default: tuple[str, str]) -> Argument:

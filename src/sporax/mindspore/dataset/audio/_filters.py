@@ -25,7 +25,7 @@ class LFilter(WaveTransform):
     Args:
         a_coeffs: a0, a1, …, lower delays first; a0 is not 0.
         b_coeffs: b0, b1, …, as many.
-        clamp: cut the result to [-1, 1].
+        clamp: limit the result to [-1, 1].
 
     Raises:
         SporaxTypeError, SporaxValueError: not two lists of numbers, equally long.

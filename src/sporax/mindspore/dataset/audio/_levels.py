@@ -22,7 +22,7 @@ class AmplitudeToDB(WaveTransform):
         stype: what the numbers are.
         ref_value: the number that is 0 dB, > 0.
         amin: smaller numbers count as this one, > 0.
-        top_db: how far below the loudest the result is cut, >= 0.
+        top_db: how far below the loudest the result is limited, >= 0.
     """
 
     min_dims = 2
@@ -71,7 +71,7 @@ class Gain(WaveTransform):
 
 
 class Vol(WaveTransform):
-    """A volume, cut to [-1, 1].
+    """A volume, limited to [-1, 1].
 
     Args:
         gain: a factor of the amplitude (>= 0) or of the power (> 0), or decibels.

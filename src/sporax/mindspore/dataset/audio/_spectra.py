@@ -6,7 +6,7 @@ The mel scale is HTK's (2595 log10(1 + f / 700)) or Slaney's (linear below 1000 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -59,8 +59,8 @@ def create_dct(n_mfcc: int, n_mels: int, norm: NormMode = NormMode.NONE) -> Arra
     """The matrix (n_mels, n_mfcc) float32 of the cosine transform of type II."""
     _member("create_dct", "norm", norm, NormMode)
     count = check_int("create_dct", "n_mels", n_mels, 1)
-    kept = check_int("create_dct", "n_mfcc", n_mfcc, 1)
-    matrix = np.cos(math.pi / count * np.outer(np.arange(count) + 0.5, np.arange(kept)))
+    num_coefficients = check_int("create_dct", "n_mfcc", n_mfcc, 1)
+    matrix = np.cos(math.pi / count * np.outer(np.arange(count) + 0.5, np.arange(num_coefficients)))
     if norm is NormMode.ORTHO:
         matrix[:, 0] /= math.sqrt(2)
         matrix *= math.sqrt(2 / count)
@@ -182,7 +182,7 @@ class Spectrogram(WaveTransform):
                 raise SporaxRuntimeError(
                     f"For '{self.name}', the wave must be longer than n_fft / 2 = {half}, but has {wave.shape[-1]} samples."
                 )
-            wave = np.pad(wave, [*sides, (half, half)], self._pad_mode)  # type: ignore[call-overload]  # names of modes
+            wave = np.pad(wave, [*sides, (half, half)], mode=cast(Any, self._pad_mode))
         if wave.shape[-1] < self._size:
             raise SporaxRuntimeError(
                 f"For '{self.name}', the wave must have at least n_fft = {self._size} samples, but has {wave.shape[-1]}."
@@ -329,8 +329,8 @@ class ComputeDeltas(WaveTransform):
         self._mode: Any = _PADDING[pad_mode]
 
     def _of_wave(self, wave: Array) -> Array:
-        places = np.arange(-self._half, self._half + 1)
+        offsets = np.arange(-self._half, self._half + 1)
         wide = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(self._half, self._half)], self._mode)
-        frames = np.lib.stride_tricks.sliding_window_view(wide, len(places), -1)
-        result: Array = frames @ places / (places**2).sum()
+        frames = np.lib.stride_tricks.sliding_window_view(wide, len(offsets), -1)
+        result: Array = frames @ offsets / (offsets**2).sum()
         return result

@@ -1,6 +1,6 @@
 """The tokenizers of BERT: words, punctuation and single Chinese characters, then pieces of a vocabulary.
 
-A vocabulary of whole words would be too large and miss most of a new text, so words are cut into the longest pieces
+A vocabulary of whole words would be too large and miss most of a new text, so words are split into the longest pieces
 that the vocabulary has (WordPiece; Devlin et al. 2018).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class BasicTokenizer(Tokenizer):
             # NFD takes accents apart; marks (Mn) are then dropped.
             text = "".join(char for char in unicodedata.normalize("NFD", folded) if unicodedata.category(char) != "Mn")
         elif self._form is not NormalizeForm.NONE:
-            text = unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]  # the names are those of unicodedata
+            text = unicodedata.normalize(cast(Any, self._form.name), text)
         # MindSpore removes control characters after folding, and replaces them by spaces otherwise.
         instead = "" if self._lower else " "
         return "".join(instead if _is_control(character) else character for character in text)
@@ -94,7 +95,7 @@ class BasicTokenizer(Tokenizer):
         while start < len(text):
             stop = self._end_of_piece(text, start)
             if self._keep_whitespace or not text[start].isspace():
-                # White space is cut as a piece in any case, so that offsets stay right.
+                # White space is split off as a piece in any case, so that offsets stay right.
                 yield start, stop
             start = stop
 
@@ -145,7 +146,7 @@ class BertTokenizer(BasicTokenizer):
 
     def _tokenized(self, text: str) -> Values:
         # At least one piece: rows must not be empty.
-        located = [piece for span in self._spans(text) for piece in self._cut(text, span)] or [("", (0, 0))]
+        located = [piece for span in self._spans(text) for piece in self._pieces(text, span)] or [("", (0, 0))]
         pieces = np.array([piece for piece, _ in located], np.str_)
         if not self._with_offsets:
             return (pieces,)
@@ -154,10 +155,10 @@ class BertTokenizer(BasicTokenizer):
         starts, stops = (byte[[span[end] for _, span in located]].astype(np.uint32) for end in (0, 1))
         return pieces, starts, stops
 
-    def _cut(self, text: str, span: Span) -> list[tuple[str, Span]]:
+    def _pieces(self, text: str, span: Span) -> list[tuple[str, Span]]:
         """Pieces of one word with their places; a word that is unknown keeps its own."""
         start, stop = span
-        pieces = self._wordpieces.cut(text[start:stop])
+        pieces = self._wordpieces.pieces_of(text[start:stop])
         # The mark of a suffix is not in the text.
         lengths = [len(piece) - (len(self._suffix) if i else 0) for i, piece in enumerate(pieces)]
         # A word that stays whole, or is unknown, has the place of the whole word.

@@ -1,6 +1,6 @@
 r"""Unicode properties in regular expressions: ``\p{Han}``, ``\P{L}``, which Python's `re` does not have.
 
-Problem: MindSpore's tokenizers take the expressions of ICU, and published tokenizers cut Chinese text with ``\p{Han}``. Method:
+Problem: MindSpore's tokenizers take the expressions of ICU, and published tokenizers split Chinese text with ``\p{Han}``. Method:
 each property is written out as the ranges of its characters, once, when an expression first needs it. General categories
 come from `unicodedata`. That has no scripts; the ranges of Han are those of Unicode's Scripts.txt, and of other scripts the
 letters whose names begin with the name of the script.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from sporax.base.errors import SporaxValueError
+from sporax.mindspore.dataset._checks import check_str
 
 # From Unicode's Scripts.txt, version 15, "Han".
 _HAN = (
@@ -110,3 +111,17 @@ def _others(ranges: Ranges) -> Ranges:
     edges = [0, *(edge for first, last in ranges for edge in (first, last + 1)), sys.maxunicode + 1]
     gaps = zip(edges[::2], edges[1::2], strict=True)
     return tuple((start, stop - 1) for start, stop in gaps if start < stop)
+
+
+def compiled(where: str, name: str, pattern: object) -> re.Pattern[str]:
+    """A regular expression.
+
+    Raises:
+        SporaxValueError: not a valid one, or with a property that is not known.
+    """
+    try:
+        return re.compile(without_properties(where, name, check_str(where, name, pattern)))
+    except re.error as error:
+        raise SporaxValueError(
+            f"For '{where}', '{name}' must be a regular expression, but {pattern!r} is not: {error}"
+        ) from error

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.mindspore.dataset._checks import check_bool, check_int, check_str, type_error
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.text._properties import without_properties
+from sporax.mindspore.dataset.text._properties import compiled
 from sporax.mindspore.dataset.text._vocab import Vocab
 
 Span = tuple[int, int]
@@ -33,7 +33,7 @@ def check_string(where: str, value: Array) -> str:
 
 
 class Tokenizer(Transform):
-    """Base of tokenizers that cut pieces out of a string.
+    """Base of tokenizers that extract pieces of a string.
 
     Args:
         with_offsets: also return the first byte of each piece and the byte after its last, as uint32 arrays.
@@ -77,7 +77,7 @@ class UnicodeCharTokenizer(Tokenizer):
 
 
 class UnicodeScriptTokenizer(Tokenizer):
-    """Pieces of one script, cut where the script changes (Latin, Han, …) and around punctuation.
+    """Pieces of one script, split where the script changes (Latin, Han, …) and around punctuation.
 
     The script of a letter is taken from its Unicode name; digits, punctuation and symbols form pieces of their own kind.
 
@@ -128,7 +128,7 @@ class RegexTokenizer(Tokenizer):
     def _spans(self, text: str) -> Iterator[Span]:
         start = 0
         for match in self._delimiter.finditer(text):
-            # A delimiter of length 0 would cut between all characters.
+            # A delimiter of length 0 would split between all characters.
             if match.end() == match.start():
                 continue
             if match.start() > start:
@@ -141,20 +141,6 @@ class RegexTokenizer(Tokenizer):
             yield start, len(text)
 
 
-def compiled(where: str, name: str, pattern: object) -> re.Pattern[str]:
-    """A regular expression.
-
-    Raises:
-        SporaxValueError: not a valid one, or with a property that is not known.
-    """
-    try:
-        return re.compile(without_properties(where, name, check_str(where, name, pattern)))
-    except re.error as error:
-        raise SporaxValueError(
-            f"For '{where}', '{name}' must be a regular expression, but {pattern!r} is not: {error}"
-        ) from error
-
-
 class WordpieceTokenizer(OneToOne):
     """Words (n,) to the longest pieces of a vocabulary, from left to right.
 
@@ -162,7 +148,7 @@ class WordpieceTokenizer(OneToOne):
         vocab: the pieces.
         suffix_indicator: what pieces begin with that do not begin a word.
         max_bytes_per_token: longer words are unknown.
-        unknown_token: stands for words that cannot be cut into pieces; "" keeps them.
+        unknown_token: stands for words that cannot be split into pieces; "" keeps them.
     """
 
     def __init__(
@@ -184,9 +170,9 @@ class WordpieceTokenizer(OneToOne):
             raise SporaxRuntimeError(
                 f"For 'WordpieceTokenizer', the input must be words (n,), but got {value.dtype} of shape {value.shape}."
             )
-        return np.array([piece for word in value.reshape(-1).tolist() for piece in self.cut(word)], np.str_)
+        return np.array([piece for word in value.reshape(-1).tolist() for piece in self.pieces_of(word)], np.str_)
 
-    def cut(self, word: str) -> list[str]:
+    def pieces_of(self, word: str) -> list[str]:
         """The pieces of one word."""
         unknown = [self._unknown or word]
         # The limit counts bytes, as its name says.

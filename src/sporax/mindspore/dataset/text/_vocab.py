@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from sporax.mindspore.dataset._checks import (
     numpy_dtype,
     type_error,
 )
-from sporax.mindspore.dataset._dataset import Dataset
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
+
+if TYPE_CHECKING:
+    from sporax.mindspore.dataset._dataset import Dataset
 
 
 class Vocab:
@@ -132,11 +134,11 @@ class Vocab:
                     )
                 counts.update(value.reshape(-1).tolist())
         low, high = (None, None) if freq_range is None else freq_range
-        kept = [word for word, n in counts.items() if (low is None or n >= low) and (high is None or n <= high)]
+        selected = [word for word, n in counts.items() if (low is None or n >= low) and (high is None or n <= high)]
         # The alphabet decides among equals, so that the result does not depend on the order of rows.
-        kept.sort(key=lambda word: (-counts[word], word))
+        selected.sort(key=lambda word: (-counts[word], word))
         limit = None if top_k is None else check_int("Vocab.from_dataset", "top_k", top_k, 1)
-        return cls.from_list(kept[:limit], special_tokens, special_first)
+        return cls.from_list(selected[:limit], special_tokens, special_first)
 
     def vocab(self) -> dict[str, int]:
         """Word -> number."""

@@ -7,7 +7,7 @@ import enum
 import re
 import string
 import unicodedata
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.dataset._checks import check_bool, check_int, check_str, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.text._tokenizers import compiled
+from sporax.mindspore.dataset.text._properties import compiled
 
 
 class NormalizeForm(enum.IntEnum):
@@ -68,8 +68,8 @@ class FilterWikipediaXML(StringTransform):
         if "#redirect" in text.lower():
             return ""
         # Greedy: from the first < to the last > of the line.
-        shown = re.sub(r"&[^;]*;", " ", re.sub(r"<.*>", "", text))
-        return " ".join(re.findall(r"[a-z]+", shown.translate(_PLAIN)))
+        visible = re.sub(r"&[^;]*;", " ", re.sub(r"<.*>", "", text))
+        return " ".join(re.findall(r"[a-z]+", visible.translate(_PLAIN)))
 
 
 class NormalizeUTF8(StringTransform):
@@ -85,7 +85,7 @@ class NormalizeUTF8(StringTransform):
         self._form = normalize_form
 
     def _change(self, text: str) -> str:
-        return text if self._form is NormalizeForm.NONE else unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]  # the names are those of unicodedata
+        return text if self._form is NormalizeForm.NONE else unicodedata.normalize(cast(Any, self._form.name), text)
 
 
 class RegexReplace(StringTransform):
@@ -148,7 +148,7 @@ class Truncate(OneToOne):
 
 
 class TruncateSequencePair(Transform):
-    """Two arrays (n,), (m,) cut at their ends, the longer one first, until they have `max_length` elements together."""
+    """Two arrays (n,), (m,) truncated at their ends, the longer one first, until they have `max_length` elements together."""
 
     def __init__(self, max_length: int) -> None:
         self._length = check_int("TruncateSequencePair", "max_length", max_length, 1)

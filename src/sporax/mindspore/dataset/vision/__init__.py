@@ -16,23 +16,25 @@ from sporax.mindspore.dataset.vision._boxes import (
 from sporax.mindspore.dataset.vision._color import (
     AdjustBrightness,
     AdjustContrast,
+    AdjustGamma,
     AdjustHue,
     AdjustSaturation,
+    AutoContrast,
     Equalize,
     Invert,
     Posterize,
+    RandomAutoContrast,
+    RandomColor,
     RandomColorAdjust,
+    RandomEqualize,
+    RandomInvert,
+    RandomLighting,
+    RandomPosterize,
+    RandomSolarize,
     Solarize,
 )
 from sporax.mindspore.dataset.vision._colorspace import ConvertColor, Grayscale, HsvToRgb, RandomGrayscale, RgbToHsv
-from sporax.mindspore.dataset.vision._crops import (
-    FiveCrop,
-    PadToSize,
-    RandomCropDecodeResize,
-    RandomResize,
-    ResizedCrop,
-    TenCrop,
-)
+from sporax.mindspore.dataset.vision._crops import FiveCrop, PadToSize, RandomCropDecodeResize, ResizedCrop, TenCrop
 from sporax.mindspore.dataset.vision._decode import Decode, ToNumpy, ToPIL
 from sporax.mindspore.dataset.vision._erase import CutOut, Erase, RandomErasing
 from sporax.mindspore.dataset.vision._files import (
@@ -59,8 +61,10 @@ from sporax.mindspore.dataset.vision._geometry import (
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
+    RandomResize,
     RandomResizedCrop,
     RandomVerticalFlip,
+    Resize,
     VerticalFlip,
 )
 from sporax.mindspore.dataset.vision._linear import LinearTransformation, NormalizePad
@@ -73,20 +77,14 @@ from sporax.mindspore.dataset.vision._policies import (
     TrivialAugmentWide,
     UniformAugment,
 )
-from sporax.mindspore.dataset.vision._resize import Resize
-from sporax.mindspore.dataset.vision._rotate import RandomRotation, Rotate
-from sporax.mindspore.dataset.vision._tone import (
-    AdjustGamma,
-    AutoContrast,
-    RandomAutoContrast,
-    RandomColor,
-    RandomEqualize,
-    RandomInvert,
-    RandomLighting,
-    RandomPosterize,
-    RandomSolarize,
+from sporax.mindspore.dataset.vision._rotate import (
+    Affine,
+    Perspective,
+    RandomAffine,
+    RandomPerspective,
+    RandomRotation,
+    Rotate,
 )
-from sporax.mindspore.dataset.vision._warps import Affine, Perspective, RandomAffine, RandomPerspective
 from sporax.mindspore.dataset.vision.enums import (
     AutoAugmentPolicy,
     Border,

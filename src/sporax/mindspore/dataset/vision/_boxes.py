@@ -14,10 +14,15 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._checks import check_probability
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values, as_operation
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._crops import RandomResize
-from sporax.mindspore.dataset.vision._geometry import HorizontalFlip, RandomCrop, RandomResizedCrop, VerticalFlip
+from sporax.mindspore.dataset.vision._geometry import (
+    HorizontalFlip,
+    RandomCrop,
+    RandomResize,
+    RandomResizedCrop,
+    Resize,
+    VerticalFlip,
+)
 from sporax.mindspore.dataset.vision._images import check_image, sides, window
-from sporax.mindspore.dataset.vision._resize import Resize
 from sporax.mindspore.dataset.vision.enums import Border, Inter
 
 
@@ -60,9 +65,9 @@ def _cropped(boxes: Array, top: int, left: int, height: int, width: int) -> Arra
     inside = (high > low).all(1)
     if not inside.any():
         return np.zeros((1, boxes.shape[1]), np.float32)
-    kept = boxes[inside]
-    kept[:, :2], kept[:, 2:4] = low[inside], (high - low)[inside]
-    return kept
+    remaining = boxes[inside]
+    remaining[:, :2], remaining[:, 2:4] = low[inside], (high - low)[inside]
+    return remaining
 
 
 def _scaled(boxes: Array, before: tuple[int, int], after: tuple[int, int]) -> Array:
@@ -156,7 +161,7 @@ class RandomResizeWithBBox(_RandomWithBBox):
 
 
 class RandomCropWithBBox(_RandomWithBBox):
-    """`RandomCrop`, whose arguments these are; boxes are cut, and those outside left out."""
+    """`RandomCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
 
     def __init__(
         self,
@@ -177,7 +182,7 @@ class RandomCropWithBBox(_RandomWithBBox):
 
 
 class RandomResizedCropWithBBox(_RandomWithBBox):
-    """`RandomResizedCrop`, whose arguments these are; boxes are cut, and those outside left out."""
+    """`RandomResizedCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
 
     def __init__(
         self,
@@ -218,7 +223,7 @@ class BoundingBoxAugment(Transform):
         # Rounded up, as in MindSpore: at least one box for any positive share.
         count = int(np.ceil(len(boxes) * self._ratio))
         for index in rng.choice(len(boxes), count, replace=False):
-            # Pixels: fractions are cut off.
+            # Pixels: fractions are truncated.
             x, y, wide, tall = (int(number) for number in boxes[index, :4])
             part = window(result, y, x, tall, wide)
             # A copy, since the transform may keep its argument.

@@ -8,8 +8,8 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset._checks import check_bool, check_int, check_probability, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._color import check_rgb, gray
-from sporax.mindspore.dataset.vision._images import check_image
+from sporax.mindspore.dataset.vision._color import gray
+from sporax.mindspore.dataset.vision._images import check_image, check_rgb
 from sporax.mindspore.dataset.vision.enums import ConvertMode
 
 _PILLOW_GRAY = np.array([19595, 38470, 7471])  # 0.299, 0.587, 0.114 in 16-bit fixed point

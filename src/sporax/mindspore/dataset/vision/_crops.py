@@ -1,4 +1,4 @@
-"""Transforms that cut several parts, cut and resize, or put an image on a larger canvas."""
+"""Transforms that crop several parts, crop and resize, or put an image on a larger canvas."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, type_error
-from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
+from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._decode import decode
-from sporax.mindspore.dataset.vision._geometry import RandomResizedCrop, check_border, padded
-from sporax.mindspore.dataset.vision._images import check_fill, check_pixels, check_size, height_axis, sides, window
-from sporax.mindspore.dataset.vision._pillow import ByPillow
-from sporax.mindspore.dataset.vision._resize import Resize, check_interpolation, resize
+from sporax.mindspore.dataset.vision._geometry import (
+    RandomResizedCrop,
+    check_border,
+    check_interpolation,
+    padded,
+    resize,
+)
+from sporax.mindspore.dataset.vision._images import (
+    ByPillow,
+    check_fill,
+    check_pixels,
+    check_size,
+    height_axis,
+    sides,
+    window,
+)
 from sporax.mindspore.dataset.vision.enums import Border, Inter
 
 
@@ -127,27 +139,6 @@ def _decoded(value: Array) -> Array:
             f"For 'RandomCropDecodeResize', the input must be a 1-D uint8 array, but got {value.shape} {value.dtype}."
         )
     return decode(value.tobytes(), "RandomCropDecodeResize")
-
-
-class RandomResize(RandomTransform):
-    """`Resize` with a random interpolation: LINEAR, NEAREST, CUBIC or AREA.
-
-    Args:
-        size: see `Resize`.
-    """
-
-    # The kinds that MindSpore draws from.
-    _KINDS = (Inter.LINEAR, Inter.NEAREST, Inter.CUBIC, Inter.AREA)
-
-    def __init__(self, size: Any) -> None:
-        # Made once: checks of arguments are not repeated per row.
-        self._ways = [Resize(size, kind) for kind in self._KINDS]
-
-    def _draw(self, value: Array, rng: np.random.Generator) -> int:
-        return int(rng.integers(len(self._ways)))
-
-    def _apply(self, value: Array, choice: int) -> Array:
-        return self._ways[choice]._one(value)
 
 
 class PadToSize(OneToOne):

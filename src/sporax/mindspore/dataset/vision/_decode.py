@@ -12,9 +12,8 @@ from sporax.mindspore.dataset._checks import check_bool
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._random import RowKey
 from sporax.mindspore.dataset._rows import Array, Column
-from sporax.mindspore.dataset._tables import Indices
-from sporax.mindspore.dataset.vision._images import check_image
-from sporax.mindspore.dataset.vision._pillow import pillow
+from sporax.mindspore.dataset._streams import Indices
+from sporax.mindspore.dataset.vision._images import check_image, pillow
 
 
 def decode(content: bytes, where: str, row: int | None = None) -> Array:

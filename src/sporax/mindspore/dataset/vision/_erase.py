@@ -18,8 +18,7 @@ from sporax.mindspore.dataset._checks import (
 )
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._geometry import check_interval
-from sporax.mindspore.dataset.vision._images import check_image
+from sporax.mindspore.dataset.vision._images import check_image, check_interval
 
 Box = tuple[int, int, int, int]
 
@@ -28,7 +27,7 @@ class Erase(OneToOne):
     """A rectangle of an image filled with one colour.
 
     Args:
-        top, left: its upper left corner; what reaches beyond the image is cut off.
+        top, left: its upper left corner; what reaches beyond the image is left out.
         height, width: its size.
         value: number, or one for each channel, in [0, 255].
         inplace: changes nothing here: the input array is never written to.

@@ -11,8 +11,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._checks import check_int, check_str, type_error
 from sporax.mindspore.dataset._rows import Array, as_value
-from sporax.mindspore.dataset.vision._images import sides
-from sporax.mindspore.dataset.vision._pillow import pillow
+from sporax.mindspore.dataset.vision._images import pillow, sides
 from sporax.mindspore.dataset.vision.enums import ImageReadMode
 
 # Pillow's modes; UNCHANGED has none.

@@ -11,9 +11,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import check_int, check_number, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._color import rounded
-from sporax.mindspore.dataset.vision._images import check_image
-from sporax.mindspore.dataset.vision._tone import Sometimes, check_degrees
+from sporax.mindspore.dataset.vision._images import Sometimes, check_degrees, check_image, rounded
 
 _ONE = 1 << 8
 """Weights of a blur of bytes are multiples of 1/256, as in OpenCV."""
@@ -93,7 +91,7 @@ class GaussianBlur(OneToOne):
         widths = defaults if sigma is None else _pair("sigma", sigma)
         self._sigmas = [check_number("GaussianBlur", "sigma", width, 0) for width in widths]
         # A sigma of 0 means the default, as in OpenCV.
-        self._sigmas = [given or default for given, default in zip(self._sigmas, defaults, strict=True)]
+        self._sigmas = [specified or default for specified, default in zip(self._sigmas, defaults, strict=True)]
 
     def _one(self, value: Array) -> Array:
         check_image("GaussianBlur", value)
@@ -101,9 +99,9 @@ class GaussianBlur(OneToOne):
         if value.dtype != np.uint8:
             return _convolved(_convolved(value.astype(np.float64), across, 1), down, 0).astype(value.dtype)
         # Across first, then down: each row sums to 2**16 in all.
-        whole = _convolved(_convolved(value.astype(np.int64), _fixed(across), 1), _fixed(down), 0)
+        blurred = _convolved(_convolved(value.astype(np.int64), _fixed(across), 1), _fixed(down), 0)
         # Half of 2**16 rounds to nearest.
-        return ((whole + _ONE * _ONE // 2) // (_ONE * _ONE)).astype(np.uint8)
+        return ((blurred + _ONE * _ONE // 2) // (_ONE * _ONE)).astype(np.uint8)
 
 
 def _pair(name: str, value: Any) -> Sequence[Any]:

@@ -1,14 +1,25 @@
-"""What the vision transforms share: checks of sizes and images, and the image axes.
+"""What the vision transforms share: checks of sizes, images and pixels, the image axes, and Pillow's images.
 
 An image is (H, W) or (H, W, C); transforms that move pixels also take (…, H, W, C).
 """
 
 from __future__ import annotations
 
+import copy
+import importlib
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_int, type_error
+import numpy as np
+
+from sporax.base.errors import SporaxImportError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import (
+    INT32_MAX,
+    check_int,
+    check_number,
+    check_probability,
+    type_error,
+)
+from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._rows import Array
 
 # Pixels; OpenCV's limit, by which MindSpore checks sizes.
@@ -94,3 +105,91 @@ def check_fill(where: str, fill_value: Any) -> tuple[int, ...]:
             f"For '{where}', the argument 'fill_value' must be an int or three, but got {fill_value!r}."
         )
     return tuple(check_int(where, "fill_value", value, 0, 255) for value in values)
+
+
+def pillow(where: str) -> Any:
+    """The module `PIL.Image`.
+
+    Args:
+        where: name of the API, for the message.
+
+    Raises:
+        SporaxImportError: Pillow is not installed.
+    """
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise SporaxImportError(
+            f"For '{where}', decoding and encoding images needs Pillow, which is not installed: pip install pillow"
+        ) from error
+
+
+class ByPillow(Transform):
+    """A transform that has Pillow calculate where images are Pillow's, as MindSpore does."""
+
+    by_pillow = False
+
+    def for_pillow(self) -> Transform:
+        """See Transform."""
+        # A copy: the same transform may be applied to arrays at the same time.
+        other = copy.copy(self)
+        other.by_pillow = True
+        return other
+
+
+def check_bytes(where: str, value: Array) -> None:
+    """Refuse what is not an image of bytes."""
+    check_pixels(where, value)
+    if value.dtype != np.uint8:
+        raise SporaxRuntimeError(f"For '{where}', an image must be uint8, but got {value.dtype}.")
+
+
+def check_rgb(where: str, value: Array) -> None:
+    """Refuse what is not RGB."""
+    check_pixels(where, value)
+    if value.ndim < 3 or value.shape[-1] != 3:
+        raise SporaxRuntimeError(f"For '{where}', an image must be RGB (…, H, W, 3), but got the shape {value.shape}.")
+
+
+def rounded(value: Array, dtype: Any) -> Array:
+    """Back to the image's dtype; bytes are rounded and kept within [0, 255]."""
+    # `rint` rounds halves to even, as OpenCV's saturating cast does.
+    if dtype == np.uint8:
+        return np.clip(np.rint(value), 0, 255).astype(np.uint8)
+    return value.astype(dtype)
+
+
+class Sometimes(RandomTransform):
+    """Base of transforms that apply another one with a probability."""
+
+    def __init__(self, transform: OneToOne, prob: float) -> None:
+        self._transform = transform
+        self._prob = check_probability(self.name, "prob", prob)
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> bool:
+        return bool(rng.random() < self._prob)
+
+    def _apply(self, value: Array, choice: bool) -> Array:
+        return self._transform._one(value) if choice else value
+
+
+def check_degrees(where: str, degrees: Any) -> tuple[float, float]:
+    """(smallest, largest) of two numbers >= 0."""
+    if not isinstance(degrees, (list, tuple)) or len(degrees) != 2:
+        raise type_error(where, "degrees", "(smallest, largest)", degrees)
+    low, high = (check_number(where, "degrees", degree, 0) for degree in degrees)
+    if low > high:
+        raise SporaxValueError(f"For '{where}', 'degrees' must be increasing, but got {degrees!r}.")
+    return low, high
+
+
+def check_interval(where: str, name: str, value: Any, low: float) -> tuple[float, float]:
+    """Two increasing numbers >= low."""
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise SporaxTypeError(f"For '{where}', the argument '{name}' must be two numbers, but got {value!r}.")
+    first, last = (check_number(where, f"{name}[{i}]", number, low) for i, number in enumerate(value))
+    if first > last or last <= 0:
+        raise SporaxValueError(
+            f"For '{where}', the argument '{name}' must be increasing and positive, but got {value!r}."
+        )
+    return first, last

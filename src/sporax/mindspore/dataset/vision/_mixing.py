@@ -1,4 +1,4 @@
-"""Transforms that mix the images of a batch, and their labels alike: for `map` after `batch`, over (images, labels)."""
+"""Transforms that mix the images of a batch and their labels: for `map` after `batch`, over (images, labels)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MixUp(Transform):
             )
         share = rng.beta(self._alpha, self._alpha, self._batch_size)
         return tuple(
-            # Rolled by one: each image is mixed with the next, labels alike.
+            # Rolled by one: each image is mixed with the next, and so are labels.
             _along(share, batch) * batch + _along(1 - share, batch) * np.roll(batch, -1, 0)
             for batch in (images, labels)
         )
@@ -149,6 +149,6 @@ class CutMixBatch(Transform):
             box = (slice(max(row, 0), max(row + tall, 0)), slice(max(column, 0), max(column + wide, 0)))
             target[i][box] = source[other][box]
             # By the area that is really covered, after clipping at the edge.
-            kept = np.float32(1 - target[i][box][..., 0].size / (height * width))
-            targets[i] = labels[i] * kept + labels[other] * (1 - kept)
+            share = np.float32(1 - target[i][box][..., 0].size / (height * width))
+            targets[i] = labels[i] * share + labels[other] * (1 - share)
         return result, targets

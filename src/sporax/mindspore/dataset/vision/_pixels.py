@@ -191,6 +191,8 @@ class SlicePatches(Transform):
         SporaxRuntimeError: (when applied) not an image, or fewer pixels than patches along a side.
     """
 
+    makes_patches = True
+
     def __init__(
         self, num_height: int = 1, num_width: int = 1, slice_mode: SliceMode = SliceMode.PAD, fill_value: int = 0
     ) -> None:

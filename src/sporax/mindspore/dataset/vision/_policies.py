@@ -24,22 +24,19 @@ from sporax.mindspore.dataset._operations import (
 )
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import (
+    AutoContrast,
     Equalize,
     Invert,
     Posterize,
     Solarize,
     brightness,
-    check_bytes,
-    check_rgb,
     contrast,
     saturation,
 )
 from sporax.mindspore.dataset.vision._filters import sharpened
-from sporax.mindspore.dataset.vision._images import check_fill, sides
+from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_rgb, sides
 from sporax.mindspore.dataset.vision._policy_tables import LEARNT
-from sporax.mindspore.dataset.vision._rotate import check_warp, rotated
-from sporax.mindspore.dataset.vision._tone import AutoContrast
-from sporax.mindspore.dataset.vision._warps import moved
+from sporax.mindspore.dataset.vision._rotate import check_warp, moved, rotated
 from sporax.mindspore.dataset.vision.enums import AutoAugmentPolicy, Inter
 
 Space = Mapping[str, tuple[Array, bool]]

@@ -1,17 +1,20 @@
-"""Rotation, by looking up for every output pixel where it comes from, in OpenCV's fixed-point arithmetic."""
+"""Rotation, affine and perspective transforms, in OpenCV's fixed-point arithmetic: each output pixel is looked up where it
+comes from.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_number, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_number, check_probability, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._images import check_fill, check_image, sides
+from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_image, pillow, sides
 from sporax.mindspore.dataset.vision.enums import Inter
 
 Matrix = NDArray[np.float64]
@@ -151,7 +154,7 @@ class Rotate(OneToOne):
 
 
 class RandomRotation(RandomTransform):
-    """An image turned by a random angle; several columns are turned alike.
+    """An image turned by a random angle; several columns are turned by the same angle.
 
     Args:
         degrees: (smallest, largest) angle, or one number d for [-d, d].
@@ -191,3 +194,253 @@ class RandomRotation(RandomTransform):
 
     def _apply(self, value: Array, choice: float) -> Array:
         return rotated(value, choice, *self._how)
+
+
+Shift = tuple[float, float]
+
+
+def moved(
+    value: Array,
+    degrees: float,
+    shift: Shift,
+    scale: float,
+    shear: Shift,
+    interpolation: Inter = Inter.NEAREST,
+    fill: tuple[int, ...] = (0,),
+    center: Shift | None = None,
+) -> Array:
+    """An image sheared, scaled and turned about its centre, then shifted.
+
+    Args:
+        value: (H, W) or (H, W, C).
+        degrees: of the turn, clockwise.
+        shift: (x, y) in pixels.
+        scale: factor of the size.
+        shear: (x, y) in degrees.
+        interpolation: NEAREST or LINEAR.
+        fill: what is outside the image.
+        center: (x, y) that stays; the middle by default.
+    """
+    check_image("Affine", value)
+    height, width = sides(value)
+    middle = np.array(((width - 1) / 2, (height - 1) / 2) if center is None else center)
+    turn, along, down = np.deg2rad(degrees), *np.deg2rad(shear)
+    shape = np.array(
+        # Turn after shear, written out as one matrix.
+        [
+            [np.cos(turn - down), -np.cos(turn - down) * np.tan(along) - np.sin(turn) * np.cos(down)],
+            [np.sin(turn - down), -np.sin(turn - down) * np.tan(along) + np.cos(turn) * np.cos(down)],
+        ]
+    )
+    # Inverted: `warp` asks where pixels come from.
+    back = np.linalg.inv(scale * shape / np.cos(down))
+    # Around the middle, with the shift undone first.
+    inverse = np.column_stack([back, middle - back @ (middle + shift)])
+    return warp(value, inverse, (height, width), interpolation, fill)
+
+
+class Affine(OneToOne):
+    """An image sheared, scaled, turned and shifted.
+
+    Args:
+        degrees: of the turn, clockwise.
+        translate: (x, y), as shares of width and height in [-1, 1].
+        scale: factor of the size, > 0.
+        shear: degrees in x, or (x, y).
+        resample: NEAREST or LINEAR.
+        fill_value: what is outside the image: one value in [0, 255], or one per channel of an RGB image.
+    """
+
+    def __init__(
+        self,
+        degrees: float,
+        translate: Sequence[float],
+        scale: float,
+        shear: Any,
+        resample: Inter = Inter.NEAREST,
+        fill_value: Any = 0,
+    ) -> None:
+        self._degrees = check_number("Affine", "degrees", degrees)
+        if not isinstance(translate, (list, tuple)) or len(translate) != 2:
+            raise SporaxTypeError(f"For 'Affine', the argument 'translate' must be (x, y), but got {translate!r}.")
+        self._shift = [check_number("Affine", "translate", share, -1, 1) for share in translate]
+        self._scale = check_number("Affine", "scale", scale, 0, open_low=True)
+        shears = shear if isinstance(shear, (list, tuple)) else (shear, 0.0)
+        if len(shears) != 2:
+            raise SporaxTypeError(f"For 'Affine', the argument 'shear' must be one number or two, but got {shear!r}.")
+        along, down = (check_number("Affine", "shear", angle) for angle in shears)
+        self._shear = (along, down)
+        self._how = check_warp("Affine", resample), check_fill("Affine", fill_value)
+
+    def _one(self, value: Array) -> Array:
+        check_image("Affine", value)
+        height, width = sides(value)
+        shift = (self._shift[0] * width, self._shift[1] * height)
+        return moved(value, self._degrees, shift, self._scale, self._shear, *self._how)
+
+
+class RandomAffine(RandomTransform):
+    """`Affine` at random; several columns are moved in the same way.
+
+    Args:
+        degrees: (smallest, largest) turn, or one number d >= 0 for [-d, d].
+        translate: (smallest, largest) shift in x as shares in [-1, 1], and the same two for y; None for none.
+        scale: (smallest, largest) factor; None for 1.
+        shear: (smallest, largest) degrees in x, and the same two for y, or one number s for [-s, s] in x; None for none.
+        resample: see `Affine`.
+        fill_value: see `Affine`.
+    """
+
+    def __init__(
+        self,
+        degrees: Any,
+        translate: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+        shear: Any = None,
+        resample: Inter = Inter.NEAREST,
+        fill_value: Any = 0,
+    ) -> None:
+        self._degrees = _ranges("degrees", degrees, (2,))[0]
+        shifts = (0, 0, 0, 0) if translate is None else translate
+        self._shift = _ranges("translate", shifts, (2, 4), -1, 1)
+        self._scale = _ranges("scale", (1, 1) if scale is None else scale, (2,), 0)[0]
+        if self._scale[1] <= 0:
+            raise SporaxValueError(f"For 'RandomAffine', 'scale' must be positive, but got {scale!r}.")
+        self._shear = _ranges("shear", (0, 0) if shear is None else shear, (2, 4))
+        self._how = check_warp("RandomAffine", resample), check_fill("RandomAffine", fill_value)
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> tuple[float, list[float], float, list[float]]:
+        # Drawn in a fixed order, so that equal seeds give equal images.
+        shift, shear = ([float(rng.uniform(*limits)) for limits in both] for both in (self._shift, self._shear))
+        return float(rng.uniform(*self._degrees)), shift, float(rng.uniform(*self._scale)), shear
+
+    def _apply(self, value: Array, choice: tuple[float, list[float], float, list[float]]) -> Array:
+        degrees, (along, down), scale, (shear_x, shear_y) = choice
+        check_image("RandomAffine", value)
+        height, width = sides(value)
+        # Whole pixels, as in MindSpore.
+        shift = float(round(along * width)), float(round(down * height))
+        return moved(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
+
+
+def _ranges(
+    name: str, value: Any, counts: tuple[int, ...], low: float = -np.inf, high: float = np.inf
+) -> list[tuple[float, float]]:
+    """Two ranges (the second is (0, 0) unless given) from one number, two or four."""
+    if not isinstance(value, (list, tuple)):
+        width = check_number("RandomAffine", name, value, 0)
+        value = (-width, width)
+    if len(value) not in counts:
+        raise SporaxTypeError(
+            f"For 'RandomAffine', '{name}' must have {' or '.join(map(str, counts))} numbers, but got {value!r}."
+        )
+    ends = [check_number("RandomAffine", name, number, low, high) for number in value]
+    pairs = [(ends[i], ends[i + 1]) for i in range(0, len(ends), 2)]
+    if any(first > last for first, last in pairs):
+        raise SporaxValueError(f"For 'RandomAffine', '{name}' must be increasing, but got {value!r}.")
+    # The second range is zero where only x is given.
+    return [*pairs, (0.0, 0.0)][:2]
+
+
+def _projection(start: Array, end: Array) -> Matrix:
+    """(3, 3) that takes the four points `start` to the points `end`; the last element is 1."""
+    rows = []
+    for (x, y), (u, v) in zip(start, end, strict=True):
+        # Two linear equations per point, with the ninth coefficient fixed to 1.
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+    try:
+        solution = np.linalg.solve(np.array(rows, np.float64), end.ravel())
+    except np.linalg.LinAlgError as error:
+        raise SporaxValueError(
+            f"For 'Perspective', no three of four points may lie on a line, but got {start.tolist()}."
+        ) from error
+    return np.append(solution, 1.0).reshape(3, 3)
+
+
+class Perspective(OneToOne):
+    """An image seen from another angle.
+
+    Args:
+        start_points: four corners (x, y) in the image.
+        end_points: where they are in the result.
+        interpolation: NEAREST or LINEAR.
+    """
+
+    def __init__(self, start_points: Any, end_points: Any, interpolation: Inter = Inter.BILINEAR) -> None:
+        self._start, self._end = _points("start_points", start_points), _points("end_points", end_points)
+        self._interpolation = check_warp("Perspective", interpolation, "interpolation")
+        # Inverted once: the points belong to the transform and not to the image.
+        self._back = np.linalg.inv(_projection(self._start, self._end))
+
+    def _one(self, value: Array) -> Array:
+        check_image("Perspective", value)
+        height, width = sides(value)
+        # Homogeneous coordinates of all pixels.
+        grid = np.stack(np.broadcast_arrays(np.arange(width), np.arange(height)[:, None], 1.0), -1)
+        x, y, depth = np.moveaxis(grid @ self._back.T, -1, 0)
+        # `blended` takes positions in 1/32 of a pixel.
+        unit = 1 if self._interpolation == Inter.NEAREST else 32
+        # Points at infinity come from nowhere.
+        scale = unit / np.where(depth == 0, np.inf, depth)
+        # Clipped before the cast, which is undefined beyond int64.
+        source = [np.rint(np.clip(place * scale, -(2**31), 2**31 - 1)).astype(np.int64) for place in (x, y)]
+        image = value[..., None] if value.ndim == 2 else value
+        blank = np.zeros(image.shape[-1], image.dtype)
+        pick = look_up if self._interpolation == Inter.NEAREST else blended
+        return pick(image, source[0], source[1], blank).reshape(value.shape)
+
+
+def _points(name: str, points: Any) -> Array:
+    if not isinstance(points, (list, tuple)) or len(points) != 4:
+        raise type_error("Perspective", name, "four points (x, y)", points)
+    if any(not isinstance(point, (list, tuple)) or len(point) != 2 for point in points):
+        raise type_error("Perspective", name, "four points (x, y)", points)
+    return np.array([[check_number("Perspective", name, number) for number in point] for point in points], np.float64)
+
+
+class RandomPerspective(RandomTransform):
+    """An image seen from a random angle, with a probability. Needs Pillow.
+
+    Args:
+        distortion_scale: how far the corners may move inwards, as a share in [0, 1] of half the image.
+        prob: the probability.
+        interpolation: NEAREST, LINEAR or CUBIC.
+    """
+
+    only_pillow = True
+
+    def __init__(self, distortion_scale: float = 0.5, prob: float = 0.5, interpolation: Inter = Inter.BICUBIC) -> None:
+        self._scale = check_probability("RandomPerspective", "distortion_scale", distortion_scale)
+        self._prob = check_probability("RandomPerspective", "prob", prob)
+        if not isinstance(interpolation, Inter):
+            raise type_error("RandomPerspective", "interpolation", "an Inter", interpolation)
+        if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.CUBIC):
+            raise SporaxValueError(
+                f"For 'RandomPerspective', 'interpolation' must be NEAREST, LINEAR or CUBIC, but got {interpolation.name}."
+            )
+        self._interpolation = interpolation
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> Array | None:
+        check_image("RandomPerspective", value)
+        check_bytes("RandomPerspective", value)
+        if rng.random() >= self._prob:
+            return None
+        height, width = sides(value)
+        corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float64)
+        # Each corner moves towards the inside.
+        inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
+        reach = np.floor(self._scale * np.array([width // 2, height // 2])).astype(np.int64)
+        # From moved corners to the corners: Pillow asks where pixels come from.
+        return _projection(corners + inwards * rng.integers(0, reach + 1, (4, 2)), corners)
+
+    def _apply(self, value: Array, choice: Array | None) -> Array:
+        if choice is None:
+            return value
+        image = pillow("RandomPerspective")
+        kind = {Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}.get(self._interpolation, "BICUBIC")
+        # Pillow wants (H, W) for gray.
+        source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
+        method = image.Transform.PERSPECTIVE
+        # Eight coefficients; the ninth is 1 in Pillow as well.
+        result = source.transform(source.size, method, choice.ravel()[:8].tolist(), image.Resampling[kind])
+        return np.array(result).reshape(value.shape)

@@ -16,11 +16,11 @@ from sporax.mindspore.experimental.optim._scheduler import (
     LRScheduler,
     as_tensor,
     assign,
+    check_integer,
     check_optimizer,
     counter,
     number,
     per_group,
-    whole,
 )
 from sporax.mindspore.mint.optim._optimizer import Optimizer
 
@@ -104,7 +104,7 @@ class CosineAnnealingLR(ClosedSchedule):
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803 (MindSpore's name)
         number("CosineAnnealingLR", "eta_min", eta_min)
-        whole("CosineAnnealingLR", "T_max", T_max)
+        check_integer("CosineAnnealingLR", "T_max", T_max)
         self.T_max = T_max
         self.eta_min = eta_min
         super().__init__(optimizer, last_epoch)

@@ -13,11 +13,11 @@ from sporax.mindspore.experimental.optim._scheduler import (
     ClosedSchedule,
     LRScheduler,
     as_tensor,
+    check_integer,
     exactly_float,
     number,
     per_group,
     share,
-    whole,
 )
 from sporax.mindspore.mint.optim._optimizer import Optimizer
 
@@ -32,7 +32,7 @@ class StepLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
-        whole("StepLR", "step_size", step_size)
+        check_integer("StepLR", "step_size", step_size)
         exactly_float("StepLR", "gamma", gamma)
         self.step_size = step_size
         self.gamma = gamma
@@ -62,7 +62,7 @@ class MultiStepLR(ClosedSchedule):
                 f"For 'MultiStepLR', 'milestones' must be a list, but got {type(milestones).__name__}."
             )
         for milestone in milestones:
-            whole("MultiStepLR", "milestones", milestone)
+            check_integer("MultiStepLR", "milestones", milestone)
         number("MultiStepLR", "gamma", gamma)
         self.milestones = Counter(milestones)
         self.gamma = gamma
@@ -94,7 +94,7 @@ class ConstantLR(ClosedSchedule):
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
     ) -> None:
         share("ConstantLR", "factor", factor)
-        whole("ConstantLR", "total_iters", total_iters)
+        check_integer("ConstantLR", "total_iters", total_iters)
         self.factor = factor
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
@@ -130,7 +130,7 @@ class LinearLR(ClosedSchedule):
     ) -> None:
         share("LinearLR", "start_factor", start_factor, may_be_zero=False)
         share("LinearLR", "end_factor", end_factor)
-        whole("LinearLR", "total_iters", total_iters)
+        check_integer("LinearLR", "total_iters", total_iters)
         self.start_factor = start_factor
         self.end_factor = end_factor
         self.total_iters = total_iters
@@ -185,7 +185,7 @@ class PolynomialLR(ClosedSchedule):
         exactly_float("PolynomialLR", "power", power)
         if power < 0:
             raise SporaxValueError(f"For 'PolynomialLR', 'power' must be >= 0, but got {power}.")
-        whole("PolynomialLR", "total_iters", total_iters)
+        check_integer("PolynomialLR", "total_iters", total_iters)
         self.total_iters = total_iters
         self.power = power
         super().__init__(optimizer, last_epoch)

@@ -36,7 +36,7 @@ class LRScheduler:
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         name = type(self).__name__
         check_optimizer(name, optimizer)
-        whole(name, "last_epoch", last_epoch)
+        check_integer(name, "last_epoch", last_epoch)
         if last_epoch < -1:
             raise SporaxValueError(f"For '{name}', 'last_epoch' must be >= -1, but got {last_epoch}.")
         for index, group in enumerate(optimizer.param_groups):
@@ -151,7 +151,7 @@ def check_optimizer(name: str, optimizer: Any) -> None:
         )
 
 
-def whole(name: str, what: str, value: Any) -> None:
+def check_integer(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is an int."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise SporaxTypeError(f"For '{name}', '{what}' must be an int, but got {type(value).__name__}.")

@@ -59,7 +59,7 @@ class SGD(mint.SGD):
     ) -> tuple[jax.Array, ...]:
         """See `mint.optim.SGD`."""
         velocity, is_new = slots
-        moved, velocity = super().step(group, rate, is_new > 0, gradient, parameter, velocity)
+        moved, velocity = super().step(group, rate, is_new, gradient, parameter, velocity)
         # Without momentum MindSpore's `stat` never changes.
         return moved, velocity, jnp.zeros_like(is_new) if group["momentum"] else is_new
 

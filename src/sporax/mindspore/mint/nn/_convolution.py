@@ -81,7 +81,7 @@ class Conv2d(_Convolution):
         padding: cells around, one int or one for each dim; ``"valid"``: none; ``"same"``: so that the size stays (with
             stride 1 only).
         dilation: distance between the cells the kernel looks at.
-        groups: the channels are cut into so many independent groups.
+        groups: the channels are divided into so many independent groups.
         bias: whether a number is added to each channel.
         padding_mode: what the cells around hold: ``"zeros"``, or as in `nn.functional.pad` ``"reflect"``,
             ``"replicate"``, ``"circular"``.
@@ -132,8 +132,8 @@ class Conv2d(_Convolution):
         """Cells at both ends of each dimension, the last one first."""
         if self.padding == "same":
             # Half on each side, the odd cell at the end.
-            whole = [gap * (size - 1) for gap, size in zip(self.dilation, self.kernel_size, strict=True)]
-            return tuple(side for total in reversed(whole) for side in (total // 2, total - total // 2))
+            padding_total = [gap * (size - 1) for gap, size in zip(self.dilation, self.kernel_size, strict=True)]
+            return tuple(side for total in reversed(padding_total) for side in (total // 2, total - total // 2))
         edge = (0,) * self.dims if self.padding == "valid" else self.padding
         return tuple(side for size in reversed(edge) for side in (size, size))
 

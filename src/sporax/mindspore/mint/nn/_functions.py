@@ -100,8 +100,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Channels of (n, c, h, w) or (c, h, w) zeroed with probability `p`, the others divided by ``1 - p``."""
     # One image without a batch.
-    whole = input if input.ndim != 3 else input.expand_dims(0)
-    result = ops.dropout2d(whole, p, training)
+    batched = input if input.ndim != 3 else input.expand_dims(0)
+    result = ops.dropout2d(batched, p, training)
     return _placed(input, result if input.ndim != 3 else result.squeeze(0), inplace)
 
 

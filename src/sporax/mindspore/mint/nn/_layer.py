@@ -10,6 +10,7 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.operator import Operator
+from sporax.mindspore.ops._core.parameters import with_signature
 
 
 class FunctionLayer(Cell):
@@ -77,13 +78,12 @@ def layer(name: str, function: Callable[..., Any], doc: str, base: type = Functi
         FunctionLayer.__init__(self, *args, **kwargs)
 
     own = inspect.Parameter("self", kind)
-    # Users see the settings in `help`.
-    construct_it.__signature__ = inspect.Signature([own, *parameters])  # type: ignore[attr-defined]  # read by inspect.signature
     body = {
         # A plain function must not be bound to the layer.
         "function": function if isinstance(function, Operator) else staticmethod(function),
         "parameters": inspect.Signature(parameters),
-        "__init__": construct_it,
+        # Users see the settings in `help`.
+        "__init__": with_signature(construct_it, inspect.Signature([own, *parameters])),
         "__doc__": doc,
         "__module__": "sporax.mindspore.mint.nn",
     }

@@ -10,12 +10,12 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.ops.nn.normalization import batch_moments, batch_norm_shared, batch_norm_train
-from sporax.runtime.ranks import collectives, groups
+from sporax.mindspore.nn.normalization import check_rank, normalized_by_batch
+from sporax.runtime.ranks import groups
 
 
 class LayerNorm(Cell):
@@ -158,11 +158,7 @@ class _BatchNorm(Cell):
 
     def construct(self, input: Tensor) -> Tensor:
         """`input` with the channels in dim 1."""
-        if input.ndim not in self.ranks:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', the input must have {' or '.join(map(str, self.ranks))} dimensions, "
-                f"but got shape {input.shape}."
-            )
+        check_rank(type(self).__name__, input, self.ranks)
         if not self.training and self.track_running_stats:
             return F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
@@ -176,7 +172,7 @@ class _BatchNorm(Cell):
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The result, and mean and unbiased variance of each channel."""
-        return batch_norm_train(input, weight, bias, 1, self.eps)
+        return normalized_by_batch(input, weight, bias, 1, self.eps)
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         ops.assign_add(self.num_batches_tracked, Tensor(1, dtypes.int64))
@@ -258,12 +254,7 @@ class SyncBatchNorm(_BatchNorm):
         self.process_group = process_group
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        group = groups.find(self.process_group)
-        if group.size == 1:
-            return super()._normalize(input, weight, bias)
-        own = batch_moments(input, 1)
-        moments = wrap(collectives.run(collectives.AllGather(group), own.array))
-        return batch_norm_shared(input, moments, weight, bias, 1, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
+        return normalized_by_batch(input, weight, bias, 1, self.eps, groups.find(self.process_group))
 
 
 def _filled(init: str, shape: tuple[int, ...], dtype: DType | None, name: str, trained: bool = True) -> Parameter:

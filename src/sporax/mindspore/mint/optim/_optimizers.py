@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
@@ -70,11 +71,10 @@ class SGD(Optimizer):
             )
 
     def prepare(self) -> Any:
-        """Count the step; gives whether it is the first."""
+        """Count the step; gives 1 for the first, and less for others."""
         done = self.step_t.array
-        # Counted before it is used: 0 marks the first step.
         frames.write(self.step_t, done + 1)
-        return done == 0
+        return 1 - done
 
     def step(
         self,
@@ -91,12 +91,9 @@ class SGD(Optimizer):
             gradient = gradient + group["weight_decay"] * parameter
         # Without momentum there is no velocity to keep.
         if not group["momentum"]:
-            return parameter - rate * gradient, velocity
-        following = group["momentum"] * velocity + (1 - group["dampening"]) * gradient
-        # The first step starts the velocity with the whole gradient.
-        velocity = jnp.where(shared, gradient, following)
-        direction = gradient + group["momentum"] * velocity if group["nesterov"] else velocity
-        return parameter - rate * direction, velocity
+            return update_rules.plain_sgd(gradient, parameter, rate=rate), velocity
+        rule = {name: group[name] for name in ("momentum", "dampening", "nesterov")}
+        return update_rules.sgd(jnp, gradient, parameter, velocity, shared, rate=rate, **rule)[:2]
 
 
 class Adam(Optimizer):

@@ -2,7 +2,7 @@
 
 An optimizer derived from `Optimizer` may define `construct` itself, of ``self.get_lr()``, ``self.decay_weight(gradients)``,
 ``self.hyper_map(function, …)`` and assignments to its Parameters. All of it is plain code on Tensors, so a step with such an
-optimizer compiles, and is cut over devices, as one with ours.
+optimizer compiles, and is sharded over devices, as one with ours.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
 
 def read_once(arguments: inspect.BoundArguments) -> inspect.BoundArguments:
     """The arguments with lists in place of generators of Parameters."""
-    given = arguments.arguments.get("params")
-    if isinstance(given, Iterator):
-        arguments.arguments["params"] = list(given)
+    params = arguments.arguments.get("params")
+    if isinstance(params, Iterator):
+        arguments.arguments["params"] = list(params)
     return arguments
 
 
-def keep_arguments(optimizer: Any, given: inspect.BoundArguments) -> None:
+def keep_arguments(optimizer: Any, call: inspect.BoundArguments) -> None:
     """Set ``init_params``, ``init_learning_rate`` and ``init_args`` of an optimizer from the call that made it."""
     # Defaults count as given.
-    given.apply_defaults()
-    arguments = dict(given.arguments)
-    arguments.pop(next(iter(given.signature.parameters)))
+    call.apply_defaults()
+    arguments = dict(call.arguments)
+    arguments.pop(next(iter(call.signature.parameters)))
     put = functools.partial(object.__setattr__, optimizer)
     if "params" in arguments:
         put("init_params", {"params": arguments.pop("params")})
@@ -73,35 +73,28 @@ class OptimizerHelpers:
         """Set MindSpore's attributes from the settings of the Parameters; `ordered`: the groups say their order."""
         # Past `__setattr__`: these are no plain settings of the compiled step.
         put = functools.partial(object.__setattr__, self)
-        settings = self.settings
-        scheduled = tuple(hasattr(setting.decay, "construct") for setting in settings)
-        values = tuple(
+        centralized = tuple(setting.centralize for setting in self.settings)
+        decays = tuple(
             setting.decay if hasattr(setting.decay, "construct") else setting.decay * self.loss_scale
-            for setting in settings
+            for setting in self.settings
         )
-        flags = tuple(moves or value > 0 for moves, value in zip(scheduled, values, strict=True))
-        # Without groups the names decide.
-        if not self.is_group:
-            flags = tuple(not self._exempt_from_decay(parameter) for parameter in self.parameters)
         put("_parameters", self.parameters)
-        put("group_params", list(self.parameters) if self.is_group else [])
-        put("group_lr", [self.rates[setting.rate] for setting in settings] if self.is_group else [])
-        put("group_weight_decay", list(values) if self.is_group else [])
-        put("group_grad_centralization", [setting.centralize for setting in settings] if self.is_group else [])
         put("is_group_lr", self.is_group and len(self.rates) > 1)
         put("is_group_params_ordered", ordered)
+        by_group = {
+            "group_params": self.parameters,
+            "group_lr": [self.rates[setting.rate] for setting in self.settings],
+            "group_weight_decay": decays,
+            "group_grad_centralization": centralized,
+        }
+        for name, values in by_group.items():
+            put(name, list(values) if self.is_group else [])
         if self.is_group_lr:
             put("learning_rate", tuple(self.group_lr))
         put("dynamic_lr", any(hasattr(rate, "construct") for rate in self.rates))
-        put("dynamic_weight_decay", any(scheduled))
-        put("decay_flags", flags)
-        put("dynamic_decay_flags", scheduled if self.is_group else any(scheduled))
-        put(
-            "exec_weight_decay", any(flags) if self.is_group else hasattr(weight_decay, "construct") or weight_decay > 0
-        )
-        put("weight_decay", self._weight_decay_attribute(values, weight_decay))
-        put("grad_centralization", any(setting.centralize for setting in settings))
-        put("grad_centralization_flags", tuple(setting.centralize for setting in settings))
+        self._describe_decay(put, decays, weight_decay)
+        put("grad_centralization", any(centralized))
+        put("grad_centralization_flags", centralized)
         put("reciprocal_scale", Tensor(1.0 / self.loss_scale, dtypes.float32))
         put("need_scale", self.loss_scale != 1.0)
         put("global_step_increase_tensor", Tensor([1], dtypes.int32))
@@ -112,6 +105,21 @@ class OptimizerHelpers:
         put("hyper_map", ops.HyperMap())
         put("hyper_map_reverse", ops.HyperMap(None, True))
         put("_unique", True)
+
+    def _describe_decay(self: Any, put: Callable[..., None], decays: tuple[Any, ...], weight_decay: Any) -> None:
+        scheduled = tuple(hasattr(decay, "construct") for decay in decays)
+        put("dynamic_weight_decay", any(scheduled))
+        if self.is_group:
+            flags = tuple(varies or decay > 0 for varies, decay in zip(scheduled, decays, strict=True))
+            put("dynamic_decay_flags", scheduled)
+            put("exec_weight_decay", any(flags))
+        else:
+            # Without groups the names decide.
+            flags = tuple(not self._exempt_from_decay(parameter) for parameter in self.parameters)
+            put("dynamic_decay_flags", any(scheduled))
+            put("exec_weight_decay", hasattr(weight_decay, "construct") or weight_decay > 0)
+        put("decay_flags", flags)
+        put("weight_decay", self._weight_decay_attribute(decays, weight_decay))
 
     # As the parallel settings are when they are asked for.
 

@@ -138,18 +138,7 @@ class Optimizer(OptimizerHelpers, Cell):
         main_rate = self._add_rate("learning_rate", learning_rate)
         settings: dict[int, Setting] = {}
         for group, rate in zip(groups if self.is_group else [{"params": groups}], group_rates, strict=False):
-            for parameter in group["params"]:
-                if id(parameter) in settings:
-                    # MindSpore raises different errors for the two cases.
-                    raise (SporaxRuntimeError if self.is_group else SporaxValueError)(
-                        f"For '{name}', every parameter must be given once, but '{parameter.name}' is there twice."
-                    )
-                own = _decay(name, group["weight_decay"]) if "weight_decay" in group else decay
-                # Norms and their shifts are not decayed.
-                if not self.is_group and self._exempt_from_decay(parameter):
-                    own = 0.0
-                centralize = bool(group.get("grad_centralization", False))
-                settings[id(parameter)] = Setting(main_rate if rate is None else rate, own, centralize)
+            self._add_settings(settings, group, main_rate if rate is None else rate, decay)
         ordered = [p for group in groups for p in group["params"]] if self.is_group else groups
         self.parameters = ParameterTuple(_reordered(name, groups, ordered) if self.is_group else ordered)
         self.settings = tuple(settings[id(parameter)] for parameter in self.parameters)
@@ -162,6 +151,21 @@ class Optimizer(OptimizerHelpers, Cell):
         self._target: str | None = None
         self._updates_on_host = False
 
+    def _add_settings(self, settings: dict[int, Setting], group: dict[str, Any], rate: int, decay: Any) -> None:
+        """Add the settings of a group's Parameters; `decay` is that of groups without one of their own."""
+        name = type(self).__name__
+        own = _decay(name, group["weight_decay"]) if "weight_decay" in group else decay
+        centralize = bool(group.get("grad_centralization", False))
+        for parameter in group["params"]:
+            if id(parameter) in settings:
+                # MindSpore raises different errors for the two cases.
+                raise (SporaxRuntimeError if self.is_group else SporaxValueError)(
+                    f"For '{name}', every parameter must be given once, but '{parameter.name}' is there twice."
+                )
+            # Norms and their shifts are not decayed.
+            exempt = not self.is_group and self._exempt_from_decay(parameter)
+            settings[id(parameter)] = Setting(rate, 0.0 if exempt else own, centralize)
+
     @property
     def _owners(self) -> _dealt.Owners | None:
         """Who updates which Parameter, by the parallel settings as they are when a step is compiled."""
@@ -172,7 +176,7 @@ class Optimizer(OptimizerHelpers, Cell):
         """Where the update runs: ``"CPU"`` is the host, ``"Ascend"`` and ``"GPU"`` the accelerator.
 
         Set to ``"CPU"``, Parameters and state live in host memory between steps, and compiled steps update them on
-        the host; in a step that a plan cuts, every device's host holds and updates its part, of its pipeline stage.
+        the host; in a step that a plan shards, every device's host holds and updates its part, of its pipeline stage.
 
         Raises:
             SporaxTypeError: when set: not a string.
@@ -213,15 +217,15 @@ class Optimizer(OptimizerHelpers, Cell):
         """What `move` gives in rows that have a gradient; the others stay."""
         # Scalars are traced arguments of the rule, which may run elsewhere.
         numbers, tree = jax.tree.flatten((at.rate, at.decay, at.number, at.shared))
-        places = [place for place, number in enumerate(numbers) if isinstance(number, jax.Array)]
+        positions = [place for place, number in enumerate(numbers) if isinstance(number, jax.Array)]
 
         def rule(gradient: Any, values: Sequence[Any], scalars: Sequence[Any]) -> Sequence[Any]:
-            for place, scalar in zip(places, scalars, strict=True):
+            for place, scalar in zip(positions, scalars, strict=True):
                 numbers[place] = scalar
             moved = self._moved(gradient, values, Step(*jax.tree.unflatten(tree, numbers)), centralize)
             return _only_touched_rows(gradient, values, moved)
 
-        scalars = [numbers[place] for place in places]
+        scalars = [numbers[place] for place in positions]
         # Eagerly, and in plans, all rows are computed, and untouched ones keep their old values.
         if not frames.compiling() or (frames.planning() and not self._updates_on_host):
             return rule(gradient, values, scalars)
@@ -421,13 +425,13 @@ def _then_serve(cls: type[Optimizer], make: Any) -> Any:
         if type(self) is not cls:
             make(self, *args, **options)
             return
-        given = _bound(signature, self, *args, **options)
-        if given is None:
+        arguments = _bound(signature, self, *args, **options)
+        if arguments is None:
             make(self, *args, **options)  # which says what is wrong
         else:
-            make(*given.args, **given.kwargs)
+            make(*arguments.args, **arguments.kwargs)
             if "init_args" not in self.__dict__:
-                keep_arguments(self, given)
+                keep_arguments(self, arguments)
         self._served = _served.served(self)
 
     return init

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,12 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
-from sporax.ps.worker import row_cache, server_connection
 from sporax.runtime.ranks import server_exchange
 from sporax.runtime.state import frames
+
+if TYPE_CHECKING:
+    from sporax.ps.worker.row_cache import RowCache
+    from sporax.ps.worker.server_connection import ServerConnection
 
 
 class ParameterSetting(Protocol):
@@ -67,31 +70,33 @@ class ServedParameters:
         SporaxRuntimeError: an optimizer, or a setting of it, that servers do not offer.
     """
 
-    def __init__(self, optimizer: ServedOptimizer, servers: server_connection.ServerConnection) -> None:
+    def __init__(self, optimizer: ServedOptimizer, servers: ServerConnection) -> None:
         self._servers = servers
-        # Whole Parameters and tables travel differently.
-        self.dense = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is None]
-        self.tables = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is not None]
+        # Whole Parameters and tables are sent differently.
+        self.dense, tables = _dense_and_tables(optimizer.parameters)
+        self.tables = list(tables)
         self.indices = frozenset((*self.dense, *self.tables))
-        kinds: list[tuple[int, float]] = []
-        for index in (*self.dense, *self.tables):
-            # Servers update by groups of one rule, rate and decay.
-            kind = _kind(optimizer, index)
-            if kind not in kinds:
-                kinds.append(kind)
-        self._rates = [rate for rate, _ in kinds]
-        specs = [_spec(optimizer, decay) for _, decay in kinds]
+        kinds = {index: _kind(optimizer, index) for index in (*self.dense, *self.tables)}
+        # Servers update by groups of one rule, rate and decay.
+        groups = list(dict.fromkeys(kinds.values()))
+        self._rates = [rate for rate, _ in groups]
+        rule, constants = optimizer.server_rule()
+        # Rounded as the device would, so that both compute the same.
+        scale = float(np.float32(1.0 / optimizer.loss_scale))
+        specs = [servers.optimizer_spec(rule, constants, decay, scale) for _, decay in groups]
         parameters = [optimizer.parameters[index] for index in self.dense]
         self._parameters = parameters
         self._table_parameters = [optimizer.parameters[index] for index in self.tables]
-        groups = [kinds.index(_kind(optimizer, index)) for index in self.dense]
-        caches = [
-            (_cache_of(optimizer.parameters[index]), kinds.index(_kind(optimizer, index))) for index in self.tables
-        ]
         # Servers compute in float32.
         values = [np.asarray(parameter.raw, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
-        self._part = servers.attach(names, values, groups, specs, [(cache, group) for cache, group in caches if cache])
+        self._part = servers.attach(
+            names,
+            values,
+            [groups.index(kinds[index]) for index in self.dense],
+            specs,
+            [(cache, groups.index(kinds[index])) for index, cache in tables.items()],
+        )
         # The servers' values: another worker may have brought them first.
         for parameter, value in zip(parameters, servers.values(self._part), strict=True):
             frames.put(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
@@ -136,7 +141,14 @@ def served(optimizer: ServedOptimizer) -> ServedParameters | None:
     return part
 
 
-def _cache_of(parameter: Parameter) -> row_cache.RowCache | None:
+def _dense_and_tables(parameters: Sequence[Parameter]) -> tuple[list[int], dict[int, RowCache]]:
+    """Positions of the Parameters that servers keep as a whole, and of those whose rows are looked up, with their caches."""
+    caches = {index: _cache_of(parameter) for index, parameter in enumerate(parameters) if parameter.is_param_ps}
+    dense = [index for index, cache in caches.items() if cache is None]
+    return dense, {index: cache for index, cache in caches.items() if cache is not None}
+
+
+def _cache_of(parameter: Parameter) -> RowCache | None:
     """The rows that are looked up on servers; None for a Parameter that is served as a whole."""
     cache = parameter.server_rows if parameter.cache_enable or parameter.init_in_server else None
     if cache is not None:
@@ -152,11 +164,3 @@ def _kind(optimizer: ServedOptimizer, index: int) -> tuple[int, float]:
     if setting.centralize:
         raise SporaxRuntimeError(f"For '{name}', 'grad_centralization' is not offered for parameters on servers.")
     return setting.rate, setting.decay
-
-
-def _spec(optimizer: ServedOptimizer, decay: float) -> Any:
-    from sporax.ps.protocol.messages import OptimizerSpec
-
-    rule, constants = optimizer.server_rule()
-    # Rounded as the device would, so that both compute the same.
-    return OptimizerSpec(rule, constants, decay, float(np.float32(1.0 / optimizer.loss_scale)))

@@ -144,7 +144,7 @@ class LazyAdam(Adam):
 class AdamOffload(Adam):
     """`Adam`, whose state MindSpore keeps and updates on the host. Here it stays on the device, and a warning says so.
 
-    MindSpore has deprecated it in favour of `Adam`. To keep less state on each device, cut it (`enable_parallel_optimizer`).
+    MindSpore has deprecated it in favour of `Adam`. To keep less state on each device, shard it (`enable_parallel_optimizer`).
 
     Args: as `Adam`, without `use_amsgrad`.
     """

@@ -79,7 +79,7 @@ def thor(
         batch_size: samples per step, by which the matrices are scaled.
         use_nesterov: look ahead along the velocity.
         decay_filter: which Parameters are decayed.
-        split_indices: last layer of each group whose matrices travel together between ranks; None: one group.
+        split_indices: last layer of each group whose matrices are sent together between ranks; None: one group.
         enable_clip_grad: shorten each gradient to the norm 1 before the update.
         frequency: how often `ModelThor` renews the matrices in sink mode: every so many steps, >= 2.
 
@@ -156,8 +156,8 @@ class ThorGpu(Optimizer):
         self._decay = float(weight_decay)
         # Not a child: its Parameters would count as this optimizer's.
         object.__setattr__(self, "net", net)
-        self._places = _places(net, self.parameters)
-        layers = [place.layer for place in self._places if place.layer is not None]
+        self._positions = _positions(net, self.parameters)
+        layers = [place.layer for place in self._positions if place.layer is not None]
         self.matrix_a = ParameterTuple(_inverse("a", index, layer) for index, layer in enumerate(layers))
         self.matrix_g = ParameterTuple(_inverse("g", index, layer) for index, layer in enumerate(layers))
         self._decayed = tuple(bool(decay_filter(parameter)) for parameter in self.parameters)
@@ -177,9 +177,9 @@ class ThorGpu(Optimizer):
         number, step = self.global_step.array[0], self.cov_step.array[0]
         # After the last value it stays, as learning rates do.
         root = jnp.sqrt(self.damping.array[jnp.clip(step, 0, self.damping.shape[0] - 1)].astype(jnp.float32))
-        inverses = self._renewed(root) if self.thor else self._kept()
+        inverses = self._renewed(root) if self.thor else self._stored_inverses()
         rate = _rate_at(self.rates[0], number)
-        for index, (parameter, place) in enumerate(zip(self.parameters, self._places, strict=True)):
+        for index, (parameter, place) in enumerate(zip(self.parameters, self._positions, strict=True)):
             moment = self._slots["moments"][index]
             value, velocity = parameter.array, moment.array
             gradient = self._preconditioned(grads[index], place, root, inverses)
@@ -214,7 +214,7 @@ class ThorGpu(Optimizer):
 
     def _renewed(self, root: jax.Array) -> list[Inverses]:
         """Inverses of what the layers have kept in this step; they are kept for later steps."""
-        layers = [place.layer for place in self._places if place.layer is not None]
+        layers = [place.layer for place in self._positions if place.layer is not None]
         pairs = [self._inverted(layer, root) for layer in layers]
         # In the global view the matrices are those of the whole batch already.
         if layers and reduces():
@@ -230,7 +230,7 @@ class ThorGpu(Optimizer):
             frames.write(matrix_g, pair[1])
         return pairs
 
-    def _kept(self) -> list[Inverses]:
+    def _stored_inverses(self) -> list[Inverses]:
         return [(a.array, g.array) for a, g in zip(self.matrix_a, self.matrix_g, strict=True)]
 
     def _inverted(self, layer: Any, root: jax.Array) -> Inverses:
@@ -286,7 +286,7 @@ def _group_ends(count: int, split_indices: list[int] | None) -> list[int]:
     return ends if ends and ends[-1] == count else [*ends, count]
 
 
-def _places(net: Cell, parameters: Sequence[Parameter]) -> tuple[_Place, ...]:
+def _positions(net: Cell, parameters: Sequence[Parameter]) -> tuple[_Place, ...]:
     """The place of each Parameter in its layer."""
     weights: dict[Parameter, Any] = {}
     normalized: set[Parameter] = set()
@@ -297,14 +297,14 @@ def _places(net: Cell, parameters: Sequence[Parameter]) -> tuple[_Place, ...]:
             weights[cell.embedding_table] = cell
         elif isinstance(cell, LayerNorm):
             normalized.update(cell.get_parameters(expand=False))
-    places, number = [], 0
+    positions, number = [], 0
     for parameter in parameters:
         if parameter in weights:
-            places.append(_Place(weights[parameter], number))
+            positions.append(_Place(weights[parameter], number))
             number += 1
         else:
-            places.append(_Place(normalized=parameter in normalized))
-    return tuple(places)
+            positions.append(_Place(normalized=parameter in normalized))
+    return tuple(positions)
 
 
 def _inverse(side: str, number: int, layer: Any) -> Parameter:

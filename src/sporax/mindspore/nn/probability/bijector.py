@@ -49,10 +49,12 @@ class Bijector(Cell):
         self._dtype, self._is_constant_jacobian, self._is_injective = dtype, is_constant_jacobian, is_injective
         # `locals()` is a usual argument, which has `self` in it.
         self._parameters = {key: value for key, value in (param or {}).items() if key != "self"}
-        given = (param or {}).get("param_dict", {})
-        shapes = [np.shape(value.array if isinstance(value, Tensor) else value) for value in given.values()]
-        self._batch_shape: tuple[int, ...] | None = np.broadcast_shapes(*shapes) if given else None
-        self._is_scalar_batch = bool(given) and all(isinstance(value, int | float) for value in given.values())
+        parameters = (param or {}).get("param_dict", {})
+        shapes = [np.shape(value.array if isinstance(value, Tensor) else value) for value in parameters.values()]
+        self._batch_shape: tuple[int, ...] | None = np.broadcast_shapes(*shapes) if parameters else None
+        self._is_scalar_batch = bool(parameters) and all(
+            isinstance(value, int | float) for value in parameters.values()
+        )
 
     @property
     def name(self) -> str:
@@ -98,10 +100,12 @@ class Bijector(Cell):
         if isinstance(value, bool) or value is None:
             raise SporaxTypeError(f"For '{self.name}', '{name}' must be a number or Tensor, but got {value!r}.")
         # Kept in the user's dtype, which is checked.
-        kept = value if isinstance(value, Tensor) else Tensor(value)
-        if kept.dtype not in dtypes.float_type:
-            raise SporaxTypeError(f"For '{self.name}', the dtype of '{name}' must be floating, but got {kept.dtype}.")
-        return kept
+        parameter = value if isinstance(value, Tensor) else Tensor(value)
+        if parameter.dtype not in dtypes.float_type:
+            raise SporaxTypeError(
+                f"For '{self.name}', the dtype of '{name}' must be floating, but got {parameter.dtype}."
+            )
+        return parameter
 
     def _checked(self, value: Any) -> Tensor:
         if not isinstance(value, Tensor):
@@ -183,18 +187,18 @@ class PowerTransform(Bijector):
     def _forward(self, x: Tensor) -> Tensor:
         is_zero, _, power = self._powers(x)
         # log1p and expm1 keep digits for small arguments.
-        return ops.where(is_zero, ops.exp(x), ops.exp(ops.log1p(x * power) / power))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(is_zero, ops.exp(x), ops.exp(ops.log1p(x * power) / power))
 
     def _inverse(self, y: Tensor) -> Tensor:
         is_zero, _, power = self._powers(y)
-        return ops.where(is_zero, ops.log(y), ops.expm1(ops.log(y) * power) / power)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(is_zero, ops.log(y), ops.expm1(ops.log(y) * power) / power)
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
         is_zero, _, power = self._powers(x)
-        return ops.where(is_zero, x, (1.0 / power - 1.0) * ops.log1p(x * power))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(is_zero, x, (1.0 / power - 1.0) * ops.log1p(x * power))
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
-        return (self._powers(y)[1] - 1.0) * ops.log(y)  # type: ignore[no-any-return]  # operators are made at run time
+        return (self._powers(y)[1] - 1.0) * ops.log(y)
 
 
 class Exp(PowerTransform):
@@ -227,13 +231,13 @@ class ScalarAffine(Bijector):
         return self._shift
 
     def _forward(self, x: Tensor) -> Tensor:
-        return ops.cast(self._scale, x.dtype) * x + ops.cast(self._shift, x.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.cast(self._scale, x.dtype) * x + ops.cast(self._shift, x.dtype)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return (y - ops.cast(self._shift, y.dtype)) / ops.cast(self._scale, y.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+        return (y - ops.cast(self._shift, y.dtype)) / ops.cast(self._scale, y.dtype)
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
-        return ops.log(ops.abs(ops.cast(self._scale, x.dtype)))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(ops.abs(ops.cast(self._scale, x.dtype)))
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
         return -self._forward_log_jacobian(y)
@@ -263,17 +267,17 @@ class Softplus(Bijector):
     def _forward(self, x: Tensor) -> Tensor:
         scaled, sharpness = self._scaled(x)
         # -log(sigmoid(-x)) is log(1 + exp(x)) without overflow.
-        return -ops.logsigmoid(-scaled) / sharpness  # type: ignore[no-any-return]  # operators are made at run time
+        return -ops.logsigmoid(-scaled) / sharpness
 
     def _inverse(self, y: Tensor) -> Tensor:
         scaled, sharpness = self._scaled(y)
-        return (scaled + ops.log(-ops.expm1(-scaled))) / sharpness  # type: ignore[no-any-return]  # operators are made at run time
+        return (scaled + ops.log(-ops.expm1(-scaled))) / sharpness
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
-        return ops.logsigmoid(self._scaled(x)[0])  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.logsigmoid(self._scaled(x)[0])
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
-        return -ops.log(-ops.expm1(-self._scaled(y)[0]))  # type: ignore[no-any-return]  # operators are made at run time
+        return -ops.log(-ops.expm1(-self._scaled(y)[0]))
 
 
 class GumbelCDF(Bijector):
@@ -308,18 +312,18 @@ class GumbelCDF(Bijector):
         return (x - ops.cast(self._loc, x.dtype)) / scale, scale
 
     def _forward(self, x: Tensor) -> Tensor:
-        return ops.exp(-ops.exp(-self._standard(x)[0]))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.exp(-ops.exp(-self._standard(x)[0]))
 
     def _inverse(self, y: Tensor) -> Tensor:
         scale = ops.cast(self._scale, y.dtype)
-        return ops.cast(self._loc, y.dtype) - scale * ops.log(-ops.log(y))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.cast(self._loc, y.dtype) - scale * ops.log(-ops.log(y))
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
         z, scale = self._standard(x)
-        return -z - ops.exp(-z) - ops.log(scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return -z - ops.exp(-z) - ops.log(scale)
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
-        return ops.log(ops.cast(self._scale, y.dtype) / (-y * ops.log(y)))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(ops.cast(self._scale, y.dtype) / (-y * ops.log(y)))
 
 
 class Invert(Bijector):

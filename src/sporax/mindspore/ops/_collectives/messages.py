@@ -36,10 +36,10 @@ def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
         SporaxTypeError: they are something else.
     """
     # The values are needed now: they are shapes of the program.
-    given = np.ravel(value.asnumpy() if isinstance(value, Tensor) else value)
-    if given.size and given.dtype.kind not in "iu":
+    numbers = np.ravel(value.asnumpy() if isinstance(value, Tensor) else value)
+    if numbers.size and numbers.dtype.kind not in "iu":
         raise SporaxTypeError(f"For '{name}', '{what}' must be ints, but got {value!r}.")
-    return tuple(given.astype(int).tolist())
+    return tuple(numbers.astype(int).tolist())
 
 
 class AllGatherV(CommunicationPrimitive):
@@ -325,8 +325,8 @@ class BatchISendIRecv(CommunicationPrimitive):
 
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The tensors to send in; for each operation what was received, or a 0 without meaning."""
-        given = [element for element in check_list(self.name, "x", x) if element is not None]
-        arrays = [check_tensor(self.name, element).array for element in given]
+        elements = [element for element in check_list(self.name, "x", x) if element is not None]
+        arrays = [check_tensor(self.name, element).array for element in elements]
         if len(arrays) != list(self.op_types).count("isend"):
             raise SporaxValueError(
                 f"For '{self.name}', there must be one tensor for each 'isend' of {list(self.op_types)}, but got "
@@ -368,8 +368,8 @@ class NeighborExchangeV2(CommunicationPrimitive):
             if not isinstance(value, list):
                 raise SporaxTypeError(f"For '{self.name}', '{name}' must be a list, but got {type(value).__name__}.")
             check_ints(self.name, name, value)
-            given = [rank for rank in value if rank != -1]
-            if len(value) != count or min(value) < least or (least == -1 and len(set(given)) < len(given)):
+            ranks = [rank for rank in value if rank != -1]
+            if len(value) != count or min(value) < least or (least == -1 and len(set(ranks)) < len(ranks)):
                 raise SporaxValueError(
                     f"For '{self.name}', '{name}' must hold {count} numbers from {least} on, ranks only once, but got {value}."
                 )
@@ -387,7 +387,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
         # Borders of the own tile go out; the frame around it is filled from others.
         outgoing = _tiles(self.send_lens, height, width, inside=True)
         incoming = _tiles(self.recv_lens, height, width, inside=False)
-        pieces, sends, receives, places = [], [], [], []
+        pieces, sends, receives, positions = [], [], [], []
         for rank, (rows, columns) in zip(self.send_rank_ids, outgoing, strict=True):
             if rank != -1:
                 pieces.append(array[:, :, rows, columns])
@@ -396,15 +396,15 @@ class NeighborExchangeV2(CommunicationPrimitive):
             if rank != -1:
                 shape = (*batch, rows.stop - rows.start, columns.stop - columns.start)
                 receives.append(Message(self.world_rank(rank), shape, array.dtype))
-                places.append((rows, columns))
+                positions.append((rows, columns))
         # One exchange for all directions, so that no two ranks wait for each other.
         arrived = point_to_point.run(Exchange(tuple(sends), tuple(receives)), pieces)
         top, bottom, left, right = self.recv_lens
         # Zeros first: directions without a sender stay 0.
-        whole = jnp.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
-        for (rows, columns), piece in zip(places, arrived, strict=True):
-            whole = whole.at[:, :, rows, columns].set(piece)
-        return wrap(whole)
+        padded = jnp.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
+        for (rows, columns), piece in zip(positions, arrived, strict=True):
+            padded = padded.at[:, :, rows, columns].set(piece)
+        return wrap(padded)
 
 
 def _tiles(lens: Sequence[int], height: int, width: int, inside: bool) -> list[tuple[slice, slice]]:

@@ -274,7 +274,7 @@ class Broadcast(CommunicationPrimitive):
 
 
 class AlltoAll(CommunicationPrimitive):
-    """Cut along one dim into as many pieces as there are members, exchange, put together along another dim.
+    """Divide along one dim into as many pieces as there are members, exchange, put together along another dim.
 
     Args:
         split_count: number of members.
@@ -303,7 +303,7 @@ class AlltoAll(CommunicationPrimitive):
 
 
 class CollectiveScatter(CommunicationPrimitive):
-    """Cut the tensor of one member along dim 0, a piece for each.
+    """Divide the tensor of one member along dim 0, a piece for each.
 
     Args:
         src_rank: world rank of that member; the others bring a tensor of the same shape.

@@ -56,8 +56,8 @@ def integral(operator: str, **arrays: jax.Array) -> None:
 def same_dtype(operator: str, **arrays: jax.Array) -> None:
     """Raise SporaxTypeError unless all arrays have one dtype."""
     if len({array.dtype for array in arrays.values()}) > 1:
-        given = ", ".join(f"'{name}': {from_numpy(array.dtype)}" for name, array in arrays.items())
-        raise SporaxTypeError(f"For '{operator}', the dtypes must be the same, but got {given}.")
+        described = ", ".join(f"'{name}': {from_numpy(array.dtype)}" for name, array in arrays.items())
+        raise SporaxTypeError(f"For '{operator}', the dtypes must be the same, but got {described}.")
 
 
 def rank(operator: str, allowed: int | Sequence[int], **arrays: jax.Array) -> None:
@@ -124,8 +124,8 @@ def broadcast(operator: str, *values: Any) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     # `from None`: numpy's message repeats the shapes without their names.
     except ValueError:
-        given = ", ".join(f"{name}.shape: {shape}" for name, shape in zip("xyzuvw", shapes, strict=False))
-        raise SporaxValueError(f"For '{operator}', the shapes need to broadcast, but got {given}.") from None
+        described = ", ".join(f"{name}.shape: {shape}" for name, shape in zip("xyzuvw", shapes, strict=False))
+        raise SporaxValueError(f"For '{operator}', the shapes need to broadcast, but got {described}.") from None
 
 
 def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
@@ -157,7 +157,7 @@ def only(operator: str, **settings: tuple[Any, Any]) -> None:
         if value is not offered and (
             isinstance(value, jax.Array) or type(value) is not type(offered) or value != offered
         ):
-            given = value if isinstance(value, int | float | str) else type(value).__name__
+            described = value if isinstance(value, int | float | str) else type(value).__name__
             raise SporaxNotImplementedError(
-                f"For '{operator}', '{name}' must be {offered}, but got {given}: other values are not offered."
+                f"For '{operator}', '{name}' must be {offered}, but got {described}: other values are not offered."
             )

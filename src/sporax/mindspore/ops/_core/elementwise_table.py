@@ -14,16 +14,18 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.common.dtype import from_numpy
+from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.operator import Array, Operator, operator
+from sporax.mindspore.ops._core.parameters import with_signature
 
 Convert = Callable[[str, Any], Array]
 
 
 def same(_: str, value: Any) -> Array:
     """The value in its own dtype."""
-    return value  # type: ignore[no-any-return]  # an array by then
+    return value
 
 
 def inexact(_: str, value: Any) -> Array:
@@ -39,7 +41,7 @@ def integral(name: str, value: Any) -> Array:
     """
     if jnp.issubdtype(value.dtype, jnp.inexact):
         raise SporaxTypeError(f"For '{name}', the input must be integers or bools, but got {from_numpy(value.dtype)}.")
-    return value  # type: ignore[no-any-return]  # an array by then
+    return value
 
 
 def pointwise(
@@ -52,7 +54,7 @@ def pointwise(
     convert: Convert = inexact,
     method: str | None = None,
     mint: str | None = None,
-) -> Operator:
+) -> Operator[Tensor]:
     """Make an operator of a function on one array, or on several that are broadcast and brought to one dtype.
 
     Args:
@@ -75,7 +77,8 @@ def pointwise(
                 annotation="Array" if len(parameters) == 1 else "Operand",
             )
             for parameter in parameters
-        ]
+        ],
+        return_annotation="Array",
     )
 
     def kernel(*args: Any, **kwargs: Any) -> Array:
@@ -85,8 +88,8 @@ def pointwise(
 
     # What the operator's other forms, `help` and tracebacks show.
     kernel.__name__, kernel.__doc__, kernel.__module__ = function or name, doc, compute.__module__ or __name__
-    kernel.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for
-    return operator(primitive, function=function, method=method, mint=mint)(kernel)
+    register = operator(primitive, function=function, method=method, mint=mint)
+    return register(with_signature(kernel, signature))
 
 
 def _agreed(name: str, operands: tuple[Any, ...]) -> tuple[Array, ...]:

@@ -68,12 +68,12 @@ def smallest_number(x: Array, axis: Axes = None, keepdims: bool = False) -> Arra
 
 def larger(x: Array, y: Any) -> Array:
     """The larger of two elements; equal ones share the gradient."""
-    return _larger(*_alike(x, y))
+    return _larger(*_of_one_type(x, y))
 
 
 def smaller(x: Array, y: Any) -> Array:
     """The smaller of two elements; equal ones share the gradient."""
-    return _smaller(*_alike(x, y))
+    return _smaller(*_of_one_type(x, y))
 
 
 def limited(x: Array, low: Any, high: Any) -> Array:
@@ -81,7 +81,7 @@ def limited(x: Array, low: Any, high: Any) -> Array:
     return smaller(larger(x, low), high)
 
 
-def _alike(x: Array, y: Any) -> tuple[Array, Array]:
+def _of_one_type(x: Array, y: Any) -> tuple[Array, Array]:
     # Promoted before comparing: a derivative needs both tangents in one dtype.
     dtype = jnp.result_type(x, y)
     one, other = jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.ops._core.parameters import Parameters
 
 
@@ -20,6 +21,7 @@ class FunctionalForm(Protocol):
     composed: bool
     operands: frozenset[int | str]
     parameters: Parameters
+    dims: OperatorDims
     __signature__: inspect.Signature
 
     def place_of(self, name: str) -> int:

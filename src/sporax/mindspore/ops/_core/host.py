@@ -23,13 +23,13 @@ def on_host(
     # A step with work of the host is compiled in another way.
     frames.note_tag("host")
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     # Written while `inside` is traced, as JAX returns flat results.
     shape: dict[str, Any] = {}
 
     def inside(*arrays: Any) -> list[Any]:
         # The leaves are replaced in place: numbers and attributes between them stay constants.
-        for place, array in zip(places, arrays, strict=True):
+        for place, array in zip(positions, arrays, strict=True):
             leaves[place] = wrap(array)
         inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
         results, shape["tree"] = jax.tree.flatten(
@@ -37,5 +37,5 @@ def on_host(
         )
         return [result.array for result in results]
 
-    results = run_on_host(inside, *(leaves[place].array for place in places))
+    results = run_on_host(inside, *(leaves[place].array for place in positions))
     return jax.tree.unflatten(shape["tree"], list(map(wrap, results)))

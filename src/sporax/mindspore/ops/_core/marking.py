@@ -15,8 +15,9 @@ from typing import Any
 import jax
 
 from sporax.ir.layout import HasLayout
-from sporax.ir.marks import Cuts, OperatorMark, Side
-from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.ir.marks import OperatorMark, Shardings, Side
+from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering.marks.numbers import next_number
 from sporax.mindspore.common import _integer_slopes
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.forms import ClassForm, FunctionalForm
@@ -44,7 +45,7 @@ def following() -> Iterator[None]:
 
 
 @contextmanager
-def kept_batch_parallel() -> Iterator[None]:
+def staying_batch_parallel() -> Iterator[None]:
     """Context in which operators without a strategy are batch-parallel, also where a search decides (`set_data_parallel`)."""
     before, _surroundings.batch_parallel = _surroundings.batch_parallel, True
     try:
@@ -85,27 +86,20 @@ def between_marks(
     kwargs = {name: kwargs[name] for name in sorted(kwargs, key=operator.place_of)}
     leaves, tree = jax.tree.flatten((args, list(kwargs.values())), is_leaf=_is_tensor)
     tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
-    marks = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
-    # Read in this order: the user's marks on the operator itself come first and are completed.
-    if _surroundings.following:
-        marks["follow"] = True
-    if _surroundings.batch_parallel:
-        marks["strategy_gen_mode"] = "data_parallel"
-    if _surroundings.strategy is not None:
-        # Taken: only the first operator of the context has it.
-        (marks["in_strategy"], marks["out_strategy"]), _surroundings.strategy = _surroundings.strategy, None
+    marks = _marks_on(primitive)
     if not any(isinstance(leaves[position].array, jax.core.Tracer) for position in tensors):
         # MindSpore folds constants before it reads strategies, so that of an operator on constants alone has no effect.
         marks = {name: value for name, value in marks.items() if name not in ("in_strategy", "out_strategy")}
-    strategy = cuts_of(marks.get("in_strategy"))
+    strategy = readable_strategy(marks.get("in_strategy"))
     entrance = OperatorMark(
         operator.name,
         next_number(),
         Side.IN,
         # Numbers among the operands are constants in the plan, so their entries are dropped.
         None if strategy is None else _of_tensors(operator, strategy, args, kwargs),
-        cuts_of(marks.get("out_strategy")),
+        readable_strategy(marks.get("out_strategy")),
         _attributes({**_named(operator, args, kwargs), **(primitive._attributes if primitive else {}), **marks}),
+        dims=operator.dims,
     )
     operands = [leaves[position].array for position in tensors]
     marked = apply_mark(operands, entrance)
@@ -125,7 +119,20 @@ def between_marks(
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
 
 
-def cuts_of(strategy: Any) -> Cuts | None:
+def _marks_on(primitive: ClassForm | None) -> dict[str, Any]:
+    """The user's marks on the operator itself, completed by those of the surrounding code."""
+    marks = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
+    if _surroundings.following:
+        marks["follow"] = True
+    if _surroundings.batch_parallel:
+        marks["strategy_gen_mode"] = "data_parallel"
+    if _surroundings.strategy is not None:
+        # Taken: only the first operator of the context has it.
+        (marks["in_strategy"], marks["out_strategy"]), _surroundings.strategy = _surroundings.strategy, None
+    return marks
+
+
+def readable_strategy(strategy: Any) -> Shardings | None:
     """A strategy as a plan reads it: tuples of ints, or the values behind the user's Layouts."""
     if strategy is None:
         return None
@@ -151,7 +158,9 @@ def _run_composed(
         return operator.run(args, kwargs, constants)
 
 
-def _of_tensors(operator: FunctionalForm, strategy: Cuts, args: Sequence[Any], kwargs: dict[str, Any]) -> Cuts:
+def _of_tensors(
+    operator: FunctionalForm, strategy: Shardings, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Shardings:
     """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
     takes = [
         _is_tensor(leaf)

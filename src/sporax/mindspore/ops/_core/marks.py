@@ -1,6 +1,6 @@
 """Marks of operators, `add_prim_attr(name, value)`: which there are, and what each may be.
 
-Problem: a mark is any name with any value, so a mistyped name, or a value that nobody expects, did nothing. Method: a table of
+Problem: a mark is any name with any value, so a mistyped name, or a value that no code expects, did nothing. Method: a table of
 the marks that something reads, each with its check; others are kept, since programs keep notes there, with a warning.
 """
 
@@ -119,6 +119,6 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
                 f"For '{name}', the entries of '{what}' must be tuples or Layouts, but got {entry!r}."
             )
         # A tuple among the numbers is an axis that several device axes shard.
-        elif any(not isinstance(cut, int | tuple) or isinstance(cut, bool) for cut in entry):
+        elif any(not isinstance(slices, int | tuple) or isinstance(slices, bool) for slices in entry):
             raise SporaxTypeError(f"For '{name}', the numbers of slices in '{what}' must be ints, but got {entry!r}.")
     return form

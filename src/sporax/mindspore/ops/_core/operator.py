@@ -25,6 +25,8 @@ Each combination of attributes becomes one inner `jax.jit` named after the opera
 own functions; inside a step it marks the operator's boundary in the jaxpr, where plans look for it. It also means that the
 body, checks included, runs once per combination of shapes, dtypes and attributes, so checks cost nothing after the first
 call.
+
+What a plan has to know of the operator stands here too: ``dims=`` names the dimensions of its tensors.
 """
 
 from __future__ import annotations
@@ -32,28 +34,31 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import types
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import UNSTATED, OperatorDims
 from sporax.mindspore.common import _gradient_switch, _integer_slopes
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._core.dims import Stated, stated
 from sporax.mindspore.ops._core.forms import ClassForm
 from sporax.mindspore.ops._core.marking import between_marks
 from sporax.mindspore.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.mindspore.ops._core.primitive import Primitive
+from sporax.mindspore.ops._core.signatures import as_method, renamed, with_parameters
 from sporax.mindspore.runtime import _blocking
 from sporax.runtime.state import frames
 from sporax.runtime.state.trace_constants import ENDED, is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
 
-OPERATORS: dict[str, Operator] = {}
+OPERATORS: dict[str, Operator[Any]] = {}
 """All operators by the name of their primitive form (or of their function, where there is no primitive)."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -80,16 +85,25 @@ _MANY = _Hole()
 _NUMBER_TYPES = (float, int, bool, complex)
 
 
-class Operator:
+Result = TypeVar("Result", covariant=True)
+"""What callers of an operator get: Tensors where its kernel returns arrays."""
+
+
+class Operator(Generic[Result]):
     """Functional form of an operator. Called with Tensors, numbers and attributes; returns Tensors.
+
+    The type keeps the result only. A caller's Tensor is the kernel's array, and Python has no type for a list of parameters in
+    which one class stands for another: parameters are in the stubs (`tools/make_type_stubs.py`).
 
     Attributes:
         name: name of the primitive form; opens error messages and names the operator in compiled programs.
         kernel: the function on arrays.
         composed: whether the kernel calls other operators.
+        dims: of its tensors, for plans.
     """
 
     composed = False
+    dims: OperatorDims = UNSTATED
 
     def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
         self._name = name
@@ -132,13 +146,14 @@ class Operator:
         names = list(self.__signature__.parameters)
         return names.index(name) if name in names else len(names)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Result:
         """Run the operator.
 
         Raises:
             SporaxTypeError, SporaxValueError: the arguments do not fit; the message says which and why.
         """
-        return self.run(args, kwargs)
+        result: Result = self.run(args, kwargs)
+        return result
 
     def run(
         self,
@@ -190,15 +205,15 @@ class Operator:
         """Say how to compute results that depend on constants only; nothing is computed before somebody asks."""
 
         # In a closure: most constants are never asked for.
-        def whole() -> Any:
+        def computed() -> Any:
             return self.run_unmarked(_known_form(args), _known_form(kwargs), attributes)
 
         if isinstance(result, Tensor):
-            note(result.array, lambda: whole().array)
+            note(result.array, lambda: computed().array)
             return
         for number, part in enumerate(result):
             # `partial`, as a closure would see the last number only.
-            note(part.array, functools.partial(lambda place: whole()[place].array, number))
+            note(part.array, functools.partial(lambda place: computed()[place].array, number))
 
     def run_between_marks(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...], marks: Mapping[str, Any]
@@ -225,13 +240,13 @@ class Operator:
                 key.append((name, self._sort(name, arg, arrays)))
         try:
             # The key is all that the compiled program depends on besides shapes and dtypes.
-            whole = (*key, *constants)
-            compiled = self._compiled.get(whole) or self._specialise(len(args), whole)
+            full_key = (*key, *constants)
+            compiled = self._compiled.get(full_key) or self._specialise(len(args), full_key)
             result = _integer_slopes.run(compiled, arrays)
         except SporaxError as error:
             # The traceback through JAX says nothing to users; the message has all.
             raise error.with_traceback(None) from None
-        except (TypeError, ValueError, IndexError, NotImplementedError, jax.errors.UnexpectedTracerError) as error:
+        except (*_MISFITS, NotImplementedError, jax.errors.UnexpectedTracerError) as error:
             # Reasons are found only now, so that calls that succeed pay nothing.
             raise self._explain(error, args, {**kwargs, **{name: part[1] for name, part in constants}}) from None
         kind = type(result)
@@ -301,15 +316,15 @@ class Operator:
             )
         except SporaxError as mismatch:
             return mismatch
-        given = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
+        described = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
         # IndexErrors of JAX are about axes and positions, which are ValueErrors in MindSpore.
         kind = SporaxValueError if isinstance(error, ValueError | IndexError) else SporaxTypeError
         # JAX's first line has the reason, further ones explain tracers.
         reason = str(error).split("\n")[0].rstrip(".")
-        return kind(f"For '{self.name}', the arguments ({', '.join(given)}) do not fit: {reason}.")
+        return kind(f"For '{self.name}', the arguments ({', '.join(described)}) do not fit: {reason}.")
 
 
-class Composition(Operator):
+class Composition(Operator[Result]):
     """An operator whose kernel is a Python function of Tensors, made of other operators.
 
     For what is not one compiled program: results whose shape depends on values, random draws, writes to Parameters.
@@ -335,7 +350,25 @@ class Composition(Operator):
             self.__signature__.bind(*args, **settings)
         except TypeError as mismatch:
             raise self._explain(mismatch, args, settings) from None
-        return self.kernel(*args, **settings)
+        try:
+            return self.kernel(*args, **settings)
+        except _MISFITS as error:
+            # JAX's errors about tracers belong to whoever compiles, and what a function of the user raises to the user.
+            if isinstance(error, SporaxError | jax.errors.JAXTypeError | jax.errors.JAXIndexError) or _is_of_the_user(
+                error
+            ):
+                raise
+            raise self._explain(error, args, settings) from None
+
+
+def _is_of_the_user(error: BaseException) -> bool:
+    """Whether code other than ours and that of the libraries below was running."""
+    frame = error.__traceback__
+    while frame is not None:
+        if str(frame.tb_frame.f_globals.get("__name__")).partition(".")[0] not in _LIBRARIES:
+            return True
+        frame = frame.tb_next
+    return False
 
 
 def _finished(result: Any) -> Any:
@@ -374,6 +407,9 @@ def _known_form(value: Any) -> Any:
     return known(value) if isinstance(value, jax.core.Tracer) else value
 
 
+_MISFITS = (TypeError, ValueError, IndexError, AttributeError, OverflowError)
+"""What Python, numpy and JAX raise for arguments that a kernel cannot take."""
+_LIBRARIES = sys.stdlib_module_names | {"sporax", "jax", "jaxlib", "numpy"}
 _STATIC_TYPES = frozenset((int, float, bool, complex, str, type(None)))
 
 
@@ -394,7 +430,20 @@ def _describe(value: Any) -> str:
 
 
 class _Registrar(Protocol):
-    def __call__(self, kernel: Callable[..., Any]) -> Operator: ...
+    """Arrays that a kernel returns are Tensors for the operator's callers."""
+
+    @overload
+    def __call__(self, kernel: Callable[..., Array]) -> Operator[Tensor]: ...
+    @overload
+    def __call__(self, kernel: Callable[..., tuple[Array, Array]]) -> Operator[tuple[Tensor, Tensor]]: ...
+    @overload
+    def __call__(
+        self, kernel: Callable[..., tuple[Array, Array, Array]]
+    ) -> Operator[tuple[Tensor, Tensor, Tensor]]: ...
+    @overload
+    def __call__(self, kernel: Callable[..., tuple[Array, ...]]) -> Operator[tuple[Tensor, ...]]: ...
+    @overload
+    def __call__(self, kernel: Callable[..., Result]) -> Operator[Result]: ...
 
 
 _FORM = re.compile(r"^(?P<name>[\w.]+)(?:\((?P<params>.*)\))?$")
@@ -408,7 +457,8 @@ def operator(
     method: str | None = None,
     mint: str | None = None,
     composed: bool = False,
-    form: type[Operator] = Operator,
+    dims: Stated = None,
+    form: type[Operator[Any]] = Operator,
     classes: dict[str, type[Any]] | None = None,
 ) -> _Registrar:
     """Make an operator of a kernel and register its forms.
@@ -421,14 +471,16 @@ def operator(
         mint: dotted names in `sporax.mindspore.mint`, separated by semicolons, with parameters that have another name there:
             ``"nn.functional.softmax(dim=axis)"``.
         composed: the kernel works on Tensors and calls other operators; see `Composition`.
+        dims: of its tensors, see `_core.dims`: ``"n c h! w!"``, or a function of the call; element by element by default.
         form: class of the functional form.
         classes: register of the class form; `PRIMITIVES` by default.
     """
 
-    def register(kernel: Callable[..., Any]) -> Operator:
+    def register(kernel: Callable[..., Any]) -> Operator[Any]:
         class_name, constructor = _parse(primitive or "")
         # The name of the class form is the operator's in messages and plans.
         result = (Composition if composed else form)(class_name or kernel.__name__, kernel)
+        result.dims = stated(dims)
         OPERATORS[result.name] = result
         name = kernel.__name__ if function is None else function
         if name:
@@ -457,10 +509,10 @@ def _parse(form: str) -> tuple[str, tuple[str, ...] | None]:
 
 
 def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in renames or ())  # type: ignore[misc]  # each is "new=old"
+    return dict(pair.split("=", 1) for pair in renames or ())
 
 
-def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator) -> type[Primitive]:
+def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator[Any]) -> type[Primitive]:
     parameters = target.__signature__.parameters
     attributes = target.parameters.attributes if constructor is None else constructor
     # Class attributes in place of a constructor for each primitive: all differ in these only.
@@ -473,8 +525,8 @@ def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator
             if parameters[attribute].default is not _NOTHING
         },
         # For `inspect` and `help`: all classes share one `__init__`, whose own signature says nothing.
-        "__init__": _with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
-        "__call__": _with_parameters(
+        "__init__": with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
+        "__call__": with_parameters(
             Primitive.__call__, [parameter for parameter in parameters.values() if parameter.name not in attributes]
         ),
         "__doc__": target.__doc__,
@@ -484,61 +536,6 @@ def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator
 
 
 _NOTHING = inspect.Parameter.empty
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
-    """The same method once more, which tells `inspect` and `help` the parameters it really takes."""
-    # A new function object over the same code, since a signature belongs to the object.
-    twin = types.FunctionType(
-        method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
-    )
-    functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
-    # `inspect` would follow it to the first signature.
-    del twin.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    named = [parameter.replace(kind=kind) for parameter in parameters]
-    # Defaults may come before parameters without one here, which `Signature` would refuse.
-    twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]  # read by inspect.signature
-    return twin
-
-
-def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] | None = None) -> Callable[..., Any]:
-    """`function` as a method whose first argument is the Tensor; `names` as for `renamed`."""
-    target = function
-    if names:
-        target = renamed(function, names)
-        # Messages of renamed parameters name the method.
-        target.__name__ = f"_{name}"
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return target(self, *args, **kwargs)
-
-    method.__name__, method.__doc__ = name, function.__doc__
-    # The first parameter becomes `self`.
-    _, *others = inspect.signature(target).parameters.values()
-    method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]  # read by inspect.signature
-    return method
-
-
-def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[..., Any]:
-    """`function` with parameters that are called differently; `names` maps the new name to the old one."""
-    if not names:
-        return function
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        # Only named arguments are renamed; positions are the same.
-        return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
-
-    call.__name__ = getattr(function, "__name__", "call")
-    call.__doc__ = function.__doc__
-    signature = inspect.signature(function)
-    new = {old: name for name, old in names.items()}
-    parameters = [
-        parameter.replace(name=new.get(parameter.name, parameter.name)) for parameter in signature.parameters.values()
-    ]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by inspect.signature
-    return call
 
 
 def export(*functions: Callable[..., Any], mint: str = "", method: bool = False) -> None:

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import numpy as np
@@ -34,6 +34,15 @@ _ACCEPTED: dict[Any, tuple[type, ...]] = {
     complex: (complex, float, int, np.number),
 }
 _NAMES = {Array: "Tensor", type(None): "None", DType: "dtype"}
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def with_signature(function: _Function, signature: inspect.Signature) -> _Function:
+    """`function`, for which `inspect` and `help` show this signature."""
+    vars(function)["__signature__"] = signature
+    return function
 
 
 class Parameters:

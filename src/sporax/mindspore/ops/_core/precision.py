@@ -122,7 +122,7 @@ def _classes() -> list[Any]:
 
 
 def _run(
-    operator: Operator,
+    operator: Operator[Any],
     rule: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],

@@ -59,17 +59,17 @@ class Primitive:
             raise SporaxTypeError(
                 f"For '{self.name}', the constructor takes {len(names)} arguments {names}, but got {len(args)}."
             )
-        given = dict(zip(names, args, strict=False))
+        arguments = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
-            if name not in names or name in given:
-                problem = "is given twice" if name in given else f"is not one of {names}"
+            if name not in names or name in arguments:
+                problem = "is given twice" if name in arguments else f"is not one of {names}"
                 raise SporaxTypeError(f"For '{self.name}', the argument '{name}' {problem}.")
-            given[name] = value
-        attributes = {**self.defaults, **given}
+            arguments[name] = value
+        attributes = {**self.defaults, **arguments}
         missing = [name for name in names if name not in attributes]
         if missing:
             raise SporaxTypeError(f"For '{self.name}', the constructor lacks the arguments {missing}.")
-        for name, value in given.items():
+        for name, value in arguments.items():
             # Only what was given: defaults need no check.
             self._check(name, value)
         return attributes

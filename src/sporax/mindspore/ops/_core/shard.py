@@ -22,7 +22,7 @@ def shard(
     device: str = "Ascend",
     level: int = 0,
 ) -> Callable[..., Any]:
-    """A callable that runs `fn` with its inputs cut as given, in semi-automatic and automatic parallelism.
+    """A callable that runs `fn` with its inputs sharded as specified, in semi-automatic and automatic parallelism.
 
     Elsewhere (one device, data parallel) it runs `fn` as it is. Outside a compiled step it is a step of its own.
 

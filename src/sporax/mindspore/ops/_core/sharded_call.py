@@ -10,11 +10,12 @@ import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.layout import HasLayout
-from sporax.ir.marks import Cuts, LayoutMark
-from sporax.lowering.marks.mark_primitive import apply_mark, next_number
+from sporax.ir.marks import LayoutMark, Shardings
+from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering.marks.numbers import next_number
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.marking import cuts_of, following, next_operator
+from sporax.mindspore.ops._core.marking import following, next_operator, readable_strategy
 from sporax.mindspore.ops._core.operator import MINT, Operator
 from sporax.runtime.state import frames
 
@@ -46,19 +47,19 @@ def sharded_call(
         asked = None if out_strategy is None or all(entry is None for entry in out_strategy) else out_strategy
         with next_operator(in_strategy, asked):
             return function(*args, **kwargs)
-    args, kwargs = _marked(name, "in_strategy", (args, dict(kwargs)), cuts_of(in_strategy))
+    args, kwargs = _marked(name, "in_strategy", (args, dict(kwargs)), readable_strategy(in_strategy))
     values = {
         # Parameters are marked where they are read, so that the sharding for use is as given.
         parameter: apply_mark(
-            [frames.read(parameter)], LayoutMark(parameter.name, next_number(), cuts_of((cut,)) or ())
+            [frames.read(parameter)], LayoutMark(parameter.name, next_number(), readable_strategy((sharding,)) or ())
         )[0]
-        for parameter, cut in parameters.items()
+        for parameter, sharding in parameters.items()
     }
     with following():
         # In a frame of its own: reads of these Parameters give the marked arrays.
         result, updates = frames.isolate(lambda: function(*args, **kwargs), values)
     frames.commit(updates)
-    return _marked(name, "out_strategy", result, cuts_of(out_strategy))
+    return _marked(name, "out_strategy", result, readable_strategy(out_strategy))
 
 
 def check_options(where: str, device: Any, level: Any) -> None:
@@ -90,7 +91,7 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
     Args:
         where: what messages call the function.
         cell: whose Parameters are named, by their present names or by their paths, ``self.`` before them or not.
-        plan: cuts by name. Unknown names are left out with a warning.
+        plan: shardings by name. Unknown names are left out with a warning.
 
     Raises:
         SporaxTypeError: a name is no string, or a sharding neither a tuple nor a Layout.
@@ -100,11 +101,11 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
     by_name = {parameter.name: path for path, parameter in paths.items()}
     # Users may write the path or the name.
     plans: dict[str, Any] = {}
-    for name, cut in plan.items():
-        if not isinstance(name, str) or not (isinstance(cut, tuple) or isinstance(cut, HasLayout)):
+    for name, sharding in plan.items():
+        if not isinstance(name, str) or not (isinstance(sharding, tuple) or isinstance(sharding, HasLayout)):
             raise SporaxTypeError(
                 f"For '{where}', 'parameter_plan' must hold tuples or Layouts by name, but got {type(name).__name__} and "
-                f"{type(cut).__name__} for {name!r}."
+                f"{type(sharding).__name__} for {name!r}."
             )
         short = name.removeprefix("self.")
         path = by_name.get(short, short)
@@ -116,18 +117,18 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
                 stacklevel=4,
             )
             continue
-        _check_fits(where, name, cut, tuple(paths[path].shape))
-        plans[path] = cut
+        _check_fits(where, name, sharding, tuple(paths[path].shape))
+        plans[path] = sharding
     return plans
 
 
-def _check_fits(where: str, name: str, cut: Any, shape: tuple[int, ...]) -> None:
+def _check_fits(where: str, name: str, sharding: Any, shape: tuple[int, ...]) -> None:
     # A Layout says axes; the numbers of slices follow from its device matrix.
-    parts = cut.__layout__().split if isinstance(cut, HasLayout) else cut
+    parts = sharding.__layout__().split if isinstance(sharding, HasLayout) else sharding
     if len(parts) != len(shape):
         raise SporaxValueError(
             f"For '{where}', the sharding of '{name}' in 'parameter_plan' must have {len(shape)} numbers for its shape {shape}, "
-            f"but got {cut}."
+            f"but got {sharding}."
         )
     for dim, (size, part) in enumerate(zip(shape, parts, strict=True)):
         if not isinstance(part, int) or isinstance(part, bool) or part < 1 or size % part:
@@ -138,22 +139,22 @@ def _check_fits(where: str, name: str, cut: Any, shape: tuple[int, ...]) -> None
 
 
 def parameters_by_plan(cell: Any, plan: Mapping[str, Any]) -> dict[Parameter, Any]:
-    """The Parameters of a checked plan, with their cuts."""
+    """The Parameters of a checked plan, with their shardings."""
     paths = dict(cell.parameters_and_names()) if plan else {}
-    return {paths[path]: cut for path, cut in plan.items() if path in paths}
+    return {paths[path]: sharding for path, sharding in plan.items() if path in paths}
 
 
-def _marked(name: str, what: str, values: Any, cuts: Cuts | None) -> Any:
+def _marked(name: str, what: str, values: Any, sharding: Shardings | None) -> Any:
     """The same values; their tensors have passed a mark."""
-    if cuts is None:
+    if sharding is None:
         return values
     leaves, tree = jax.tree.flatten(values, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     tensors = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    if len(cuts) != len(tensors):
+    if len(sharding) != len(tensors):
         raise SporaxRuntimeError(
-            f"For '{name}', '{what}' must have one entry for each of the {len(tensors)} Tensors, but got {len(cuts)}."
+            f"For '{name}', '{what}' must have one entry for each of the {len(tensors)} Tensors, but got {len(sharding)}."
         )
-    arrays = apply_mark([leaves[position].array for position in tensors], LayoutMark(name, next_number(), cuts))
+    arrays = apply_mark([leaves[position].array for position in tensors], LayoutMark(name, next_number(), sharding))
     for position, array in zip(tensors, arrays, strict=True):
         leaves[position] = wrap(array)
     return jax.tree.unflatten(tree, leaves)

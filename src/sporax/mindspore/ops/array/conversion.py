@@ -15,6 +15,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, export, operator
 from sporax.mindspore.ops.array.sorting import known
 
@@ -128,13 +129,13 @@ def view_as_real(input: Array) -> Array:
     return jnp.stack([input.real, input.imag], -1)
 
 
-@operator("Cast()", function="")
+@operator("Cast()", function="", dims=FOLLOWS)
 def _cast(input_x: Operand, dtype: DType) -> Array:
     """The elements in another dtype."""
     return _converted(input_x, dtype)
 
 
-@operator(function="cast")
+@operator(function="cast", dims=FOLLOWS)
 def cast(input: Operand, dtype: DType) -> Array:
     """The elements in another dtype."""
     return _converted(input, dtype)
@@ -191,14 +192,14 @@ def _like(name: str, value: int) -> None:
     operator(mint=f"{name}_like")(function)
 
 
-@operator("Identity", function="deepcopy", method="copy, clone")
+@operator("Identity", function="deepcopy", method="copy, clone", dims=FOLLOWS)
 def deepcopy(input_x: Array) -> Array:
     """A copy."""
     # `copy=True`: JAX may otherwise give the same buffer, which a step could donate.
     return jnp.array(input_x, copy=True)
 
 
-@operator("StopGradient", function="stop_gradient")
+@operator("StopGradient", function="stop_gradient", dims=FOLLOWS)
 def stop_gradient(value: Array) -> Array:
     """The values, as a constant for differentiation."""
     if jnp.issubdtype(value.dtype, jnp.inexact):

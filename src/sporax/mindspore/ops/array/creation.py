@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -84,8 +85,8 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | Non
     first, last, step = (value.item() if isinstance(value, Tensor) else value for value in (first, last, step))
     if step == 0:
         raise SporaxValueError("For 'arange', 'step' must not be 0.")
-    whole = all(isinstance(value, int | np.integer) for value in (first, last, step))
-    kind = dtype or (dtypes.int64 if whole else dtypes.float32)
+    integral = all(isinstance(value, int | np.integer) for value in (first, last, step))
+    kind = dtype or (dtypes.int64 if integral else dtypes.float32)
     # numpy counts in double precision, whatever the dtype of the result.
     return _constant(lambda: jnp.asarray(np.arange(first, last, step), kind.np_dtype))
 
@@ -106,7 +107,15 @@ export(zeros, ones, full, full_like, arange, eye, linspace)
 # ------------------------------------------------------------------------------------------------------------- making
 
 
-@operator("LinSpace()", function="")
+def _spaced(call: Call, shapes: Shapes) -> Dims | None:
+    """One entry, for the only dimension of the result."""
+    num = call.get("num", 0)
+    if not isinstance(num, int) or any(shapes):
+        return None
+    return Dims(tuple(() for _ in shapes), (StrategyEntry(("n",), (num,)),), ("n",))
+
+
+@operator("LinSpace()", function="", dims=_spaced)
 def _lin_space(start: Array, stop: Array, num: int) -> Array:
     """`num` numbers at equal distances from `start` to `stop`, both included; both of one dtype."""
     check.floating("LinSpace", start=start, stop=stop)
@@ -179,8 +188,8 @@ def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
     length = max(math.ceil((last - first) / stride), 0)
     if length > maxlen:
         raise SporaxValueError(f"For 'Range', there must be at most 'maxlen' {maxlen} numbers, but got {length}.")
-    whole = all(isinstance(bound, int) for bound in (first, last, stride))
-    return _constant(lambda: jnp.arange(first, last, stride).astype(jnp.int64 if whole else jnp.float32))
+    integral = all(isinstance(bound, int) for bound in (first, last, stride))
+    return _constant(lambda: jnp.arange(first, last, stride).astype(jnp.int64 if integral else jnp.float32))
 
 
 def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
@@ -253,7 +262,22 @@ def _hot(name: str, indices: Array, depth: int, on_value: Any, off_value: Any, a
     return jnp.where(jnp.expand_dims(indices, where) == classes.reshape(spread), on, off)
 
 
-@operator("OneHot(axis)", function="")
+def _by_result(call: Call, shapes: Shapes) -> Dims | None:
+    """Entries: the result, and empty ones for the values on and off."""
+    depth, axis = call.get("depth", 0), call.get("axis", -1)
+    if not isinstance(depth, int) or not isinstance(axis, int):
+        return None
+    indices = numbered(len(shapes[0]), letter="x")
+    position = len(indices) if axis == -1 else axis
+    names = (*indices[:position], "depth", *indices[position:])
+    sizes = (*shapes[0][:position], depth, *shapes[0][position:])
+    # Values on and off are scalars; their entries are empty and may be left out.
+    others: list[Names] = [() for _ in shapes[1:]]
+    scalars = [StrategyEntry((), ())] * 2
+    return Dims((indices, *others), (StrategyEntry(names, sizes), *scalars), names, leader=0)
+
+
+@operator("OneHot(axis)", function="", dims=_by_result)
 def _one_hot(indices: Array, depth: int, on_value: Operand, off_value: Operand, axis: int = -1) -> Array:
     """`on_value` at the positions in `indices`, `off_value` elsewhere, along a new dimension of size `depth` at `axis`.
 

@@ -89,8 +89,8 @@ def _fill_diagonal(input_x: Array, fill_value: float, wrap: bool = False) -> Arr
         return input_x.at[(at,) * input_x.ndim].set(jnp.asarray(fill_value, input_x.dtype))
     rows, columns = input_x.shape
     # In the flat tensor a diagonal is every (columns + 1)-th element; without wrap it ends at the square part.
-    places = np.arange(0, rows * columns if wrap else min(rows, columns) * columns, columns + 1)
-    filled = input_x.reshape(-1).at[places].set(jnp.asarray(fill_value, input_x.dtype))
+    positions = np.arange(0, rows * columns if wrap else min(rows, columns) * columns, columns + 1)
+    filled = input_x.reshape(-1).at[positions].set(jnp.asarray(fill_value, input_x.dtype))
     return filled.reshape(input_x.shape)
 
 

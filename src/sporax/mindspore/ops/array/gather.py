@@ -1,4 +1,4 @@
-"""Picking elements: by index, by mask, by position; looking rows up in tables; and cutting a dimension into pieces."""
+"""Picking elements: by index, by mask, by position; looking rows up in tables; and dividing a dimension into pieces."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, NumSlices, OperatorDims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import elements_along
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.array.join_split import _split_along
-from sporax.mindspore.ops.array.lookup import TableLookup
+from sporax.mindspore.ops.array.lookup import INDICES_FIRST, TABLE_FIRST, TableLookup
 from sporax.mindspore.ops.array.sorting import known
 from sporax.mindspore.ops.linalg.norms import length as norm_of
 
@@ -38,7 +40,7 @@ def _gather_along(name: str, x: Array, dim: int, index: Array) -> Array:
     return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
 
 
-@operator("GatherD()", function="gather_d", mint="gather(input=x)")
+@operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=elements_along)
 def gather_d(x: Array, dim: int, index: Array) -> Array:
     """Elements of `x` along `dim` at `index`, one for each element of `index`; an index out of range gives zero.
 
@@ -50,13 +52,19 @@ def gather_d(x: Array, dim: int, index: Array) -> Array:
     return _gather_along("GatherD", x, dim, index)
 
 
-@operator(function="gather_elements", method="gather_elements")
+@operator(function="gather_elements", method="gather_elements", dims=elements_along)
 def gather_elements(input: Array, dim: int, index: Array) -> Array:
     """Same as `gather_d`."""
     return _gather_along("gather_elements", input, dim, index)
 
 
-@operator("GatherNd", function="gather_nd", method="gather_nd")
+def _nd_dims(call: Call, shapes: Shapes) -> Dims:
+    table, indices = shapes
+    last = len(indices) - 1
+    return Dims((numbered(len(table), range(len(table)), "p"), numbered(len(indices), {last}, "x")), leader=1)
+
+
+@operator("GatherNd", function="gather_nd", method="gather_nd", dims=_nd_dims)
 def gather_nd(input_x: Array, indices: Array) -> Array:
     """Elements or slices of `input_x` at positions; a position out of range gives zeros.
 
@@ -111,14 +119,14 @@ def _table_rows(name: str, table: Array, indices: Array, offset: int) -> Array:
     return jnp.take(table, known_rows, 0, mode="fill", fill_value=0)
 
 
-@operator("EmbeddingLookup()", function="", form=TableLookup)
+@operator("EmbeddingLookup()", function="", form=TableLookup, dims=TABLE_FIRST)
 def _embedding_lookup(input_params: Array, input_indices: Array, offset: int) -> Array:
     """Rows of a table that holds the rows from `offset` on; zeros for rows that it does not hold."""
     check.rank("EmbeddingLookup", (1, 2), input_params=input_params)
     return _table_rows("EmbeddingLookup", input_params, input_indices, offset)
 
 
-@operator("SparseGatherV2()", function="", form=TableLookup)
+@operator("SparseGatherV2()", function="", form=TableLookup, dims=TABLE_FIRST)
 def _sparse_gather(input_params: Array, input_indices: Array, axis: int) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros."""
     check.integral("SparseGatherV2", input_indices=input_indices)
@@ -126,7 +134,7 @@ def _sparse_gather(input_params: Array, input_indices: Array, axis: int) -> Arra
     return jnp.take(input_params, input_indices, where, mode="fill", fill_value=0)
 
 
-@operator(function="embedding", mint="nn.functional.embedding")
+@operator(function="embedding", mint="nn.functional.embedding", dims=INDICES_FIRST)
 def embedding(
     input: Array,
     weight: Array,
@@ -225,8 +233,47 @@ _split_along("vsplit", 0)
 _split_along("dsplit", 2)
 
 
+def _strided_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
+    """A sharded dimension is taken whole."""
+    for name in ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"):
+        if call.get(name, 0):
+            raise SporaxRuntimeError(
+                f"For '{call.where}', '{name}' must be 0 where the input is sharded, but got {call.get(name)} with {slices[0]}."
+            )
+    # Compared as they are set: a negative number is refused like any other part of the dimension.
+    begin, end, strides = (_ints(call, name) for name in ("begin", "end", "strides"))
+    for dim, (size, parts) in enumerate(zip(shapes[0], slices[0], strict=True)):
+        # Slices of one entry: an attribute that is too short gives an empty tuple, which matches nothing.
+        taken = (begin[dim : dim + 1], end[dim : dim + 1], strides[dim : dim + 1])
+        untouched = dim >= len(begin)
+        if parts > 1 and not untouched and taken != ((0,), (size,), (1,)):
+            _refuse_part(call, dim, parts, f"{taken[0]}:{taken[1]}:{taken[2]}", size)
+
+
+def _slice_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
+    """A sharded dimension is taken whole."""
+    begin, sizes = _ints(call, "begin"), _ints(call, "size")
+    for dim, (size, parts) in enumerate(zip(shapes[0], slices[0], strict=True)):
+        if parts > 1 and (begin[dim : dim + 1] != (0,) or sizes[dim : dim + 1] not in ((size,), (-1,))):
+            _refuse_part(call, dim, parts, f"{sizes[dim : dim + 1]} from {begin[dim : dim + 1]}", size)
+
+
+def _refuse_part(call: Call, dim: int, parts: int, taken: str, size: int) -> None:
+    raise SporaxRuntimeError(
+        f"For '{call.where}', dimension {dim} has {parts} slices, so all of its {size} elements must be taken with a stride of "
+        f"1, but got {taken}."
+    )
+
+
+def _ints(call: Call, name: str) -> tuple[int, ...]:
+    value = call.get(name, ())
+    return value if isinstance(value, tuple) else ()
+
+
 @operator(
-    "StridedSlice(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)", function="strided_slice"
+    "StridedSlice(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)",
+    function="strided_slice",
+    dims=OperatorDims(limits=_strided_limits),
 )
 def strided_slice(
     input_x: Array,
@@ -265,7 +312,7 @@ def strided_slice(
     return input_x[tuple(part(index) for index in range(len(begin)))]
 
 
-@operator("Slice()", function="slice")
+@operator("Slice()", function="slice", dims=OperatorDims(limits=_slice_limits))
 def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Array:
     """The block that starts at `begin` and has sizes `size`; a size of -1 reaches to the end.
 
@@ -278,14 +325,14 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
             f"For 'Slice', 'begin' and 'size' must have one number per dim of shape {input_x.shape}, but got {begin}, {size}."
         )
     sizes = tuple(
-        whole - start if length == -1 else length
-        for whole, start, length in zip(input_x.shape, begin, size, strict=True)
+        extent - start if length == -1 else length
+        for extent, start, length in zip(input_x.shape, begin, size, strict=True)
     )
-    for dim, (whole, start, length) in enumerate(zip(input_x.shape, begin, sizes, strict=True)):
+    for dim, (extent, start, length) in enumerate(zip(input_x.shape, begin, sizes, strict=True)):
         # JAX would clamp the start silently.
-        if start < 0 or length < 0 or start + length > whole:
+        if start < 0 or length < 0 or start + length > extent:
             raise SporaxValueError(
-                f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {whole}."
+                f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {extent}."
             )
     return jax.lax.slice(input_x, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
 
@@ -293,7 +340,7 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
 # ------------------------------------------------------------------------------------------------------- picking, counting
 
 
-@operator("Gather(batch_dims)", function="gather", form=TableLookup)
+@operator("Gather(batch_dims)", function="gather", form=TableLookup, dims=TABLE_FIRST)
 def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int = 0) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros.
 

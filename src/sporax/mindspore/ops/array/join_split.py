@@ -11,6 +11,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import Along, position_by_position
 from sporax.mindspore.ops._core.operator import Array, operator
 
 # ------------------------------------------------------------------------------------------------------------- pieces
@@ -77,7 +78,7 @@ def unbind(input: Array, dim: int = 0) -> tuple[Array, ...]:
     return tuple(jnp.moveaxis(input, check.axis("unbind", dim, input.ndim, "dim"), 0))
 
 
-# ----------------------------------------------------------------------------------------------------- joining, cutting
+# ---------------------------------------------------------------------------------------------------- joining, splitting
 
 
 def _check_filled(name: str, arrays: Any) -> None:
@@ -109,7 +110,7 @@ def _joined(tensors: tuple[Array, ...], axis: int) -> Array:
     return jnp.concatenate(promote.together("Concat", tensors), where)
 
 
-@operator("Concat", function="concat", mint="concat(dim=axis)")
+@operator("Concat", function="concat", mint="concat(dim=axis)", dims=Along("axis", 0))
 def concat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
     """Tensors joined along an existing dimension, in the dtype they have in common.
 
@@ -130,7 +131,7 @@ def cat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
     return _joined(tensors, axis)
 
 
-@operator("Stack", function="stack", mint="stack(dim=axis)")
+@operator("Stack", function="stack", mint="stack(dim=axis)", dims=position_by_position)
 def stack(tensors: tuple[Array, ...], axis: int = 0) -> Array:
     """Tensors of one shape joined along a new dimension.
 
@@ -144,7 +145,7 @@ def stack(tensors: tuple[Array, ...], axis: int = 0) -> Array:
     return jnp.stack(promote.together("Stack", tensors), check.axis("Stack", axis, tensors[0].ndim + 1))
 
 
-@operator("Split", function="")
+@operator("Split", function="", dims=Along("axis", 0))
 def _split(input_x: Array, axis: int = 0, output_num: int = 1) -> tuple[Array, ...]:
     """`output_num` equal parts along `axis`.
 
@@ -188,7 +189,7 @@ def _slices(input_x: Array, axis: int) -> tuple[Array, ...]:
     return tuple(jnp.moveaxis(input_x, where, 0))
 
 
-@operator("Unstack", function="")
+@operator("Unstack", function="", dims=Along("axis", 0))
 def _unstack(input_x: Array, axis: int = 0, num: int | None = None) -> tuple[Array, ...]:
     """The slices along `axis`, without that dimension; `num`, if given, has to be their number."""
     slices = _slices(input_x, axis)
@@ -218,12 +219,12 @@ def _split_v(input_x: Array, size_splits: tuple[int, ...], split_dim: int, num_s
     """Parts of the sizes `size_splits` along `split_dim`; one of them may be -1, which takes what is left."""
     name = "SplitV"
     dim = check.axis(name, split_dim, input_x.ndim, "split_dim")
-    sizes, whole = list(size_splits), input_x.shape[dim]
+    sizes, total = list(size_splits), input_x.shape[dim]
     if sizes.count(-1) == 1:
-        sizes[sizes.index(-1)] = whole - sum(sizes) - 1
-    if len(sizes) != num_split or min(sizes, default=-1) < 0 or sum(sizes) != whole:
+        sizes[sizes.index(-1)] = total - sum(sizes) - 1
+    if len(sizes) != num_split or min(sizes, default=-1) < 0 or sum(sizes) != total:
         raise SporaxValueError(
-            f"For '{name}', 'size_splits' must be {num_split} sizes that add up to {whole}, the size of dim {dim}, but got "
+            f"For '{name}', 'size_splits' must be {num_split} sizes that add up to {total}, the size of dim {dim}, but got "
             f"{tuple(size_splits)}."
         )
     return tuple(jnp.split(input_x, np.cumsum(sizes)[:-1], dim))

@@ -11,15 +11,17 @@ from typing import Any, Literal
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import Array, export, operator
 from sporax.mindspore.ops.array.conversion import rank, shape, size
 
 # ------------------------------------------------------------------------------------------------------------ shape
 
 
-@operator("Reshape()", mint="reshape")
+@operator("Reshape()", mint="reshape", dims=FOLLOWS)
 def reshape(input: Array, shape: tuple[int, ...]) -> Array:
     """The same elements in row-major order in another shape; one size may be -1, for what is left.
 
@@ -116,7 +118,7 @@ def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     return _squeezed(input, axis)
 
 
-@operator("Flatten", function="")
+@operator("Flatten", function="", dims=FOLLOWS)
 def _flatten(input_x: Array) -> Array:
     """All dimensions but the first made into one.
 
@@ -141,7 +143,7 @@ def _merged(input: Array, order: str, start_dim: int, end_dim: int) -> Array:
     return jnp.reshape(input, (*input.shape[:first], size, *input.shape[last + 1 :]), order=order)
 
 
-@operator(function="flatten")
+@operator(function="flatten", dims=FOLLOWS)
 def flatten(input: Array, order: Literal["C", "F"] = "C", *, start_dim: int = 1, end_dim: int = -1) -> Array:
     """Dimensions `start_dim` to `end_dim` made into one, in row-major (C) or column-major (F) order."""
     return _merged(input, order, start_dim, end_dim)
@@ -153,7 +155,24 @@ def _mint_flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
     return _merged(input, "C", start_dim, end_dim)
 
 
-@operator("Tile()", method="tile", mint="tile", function="tile")
+def _by_copies(call: Call, shapes: Shapes) -> Dims | None:
+    """One entry, for the numbers of copies; where there is one copy, for the dimension itself."""
+    copies = call.get("dims", call.get("multiples", ()))
+    if not isinstance(copies, tuple) or len(copies) < len(shapes[0]):
+        return None
+    # Missing dimensions on the left count as copies of one element.
+    lead = len(copies) - len(shapes[0])
+    sizes = ((1,) * lead) + shapes[0]
+    result = tuple(f"m{dim}" if count > 1 else f"d{dim}" for dim, count in enumerate(copies))
+    entry = StrategyEntry(
+        result, tuple(count if count > 1 else size for count, size in zip(copies, sizes, strict=True))
+    )
+    # Where there is one copy, the dimension of the result is that of the input.
+    inputs = tuple(f"d{dim}" if copies[dim] == 1 else f"d{dim}!" for dim in range(lead, len(copies)))
+    return Dims((inputs,), (entry,), result)
+
+
+@operator("Tile()", method="tile", mint="tile", function="tile", dims=OperatorDims(_by_copies, takes_out_strategy=True))
 def tile(input: Array, dims: tuple[int, ...]) -> Array:
     """The tensor repeated `dims` times along each dimension; missing dimensions are put in front.
 

@@ -26,7 +26,7 @@ def _padded(x: Array, pads: Pads, mode: str, value: Any = 0) -> Array:
     """`x` with cells added at both ends of each dim; negative numbers take cells away (mode "constant")."""
     if mode == "constant":
         fill = jnp.asarray(value, x.dtype)
-        # XLA's pad takes negative numbers as cuts.
+        # XLA's pad takes negative numbers as cropping.
         return jax.lax.pad(x, fill, [(low, high, 0) for low, high in pads])
     # Cells that are left out of the mirror: the edge itself for "reflect".
     limits = {"reflect": 1, "symmetric": 0, "circular": 0, "wrap": 0}

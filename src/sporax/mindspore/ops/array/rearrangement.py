@@ -112,9 +112,9 @@ def _batch_to_space(name: str, x: Array, block: Any, crops: Any) -> Array:
     for dim in range(count):
         # Each cell is followed by its place in the block.
         order += [count + lead + dim, dim]
-    whole = [cell * b for cell, b in zip(x.shape[lead:], sizes, strict=True)]
-    joined = split.transpose(order).reshape(batch, *x.shape[1:lead], *whole)
-    # Negative padding cuts the crops off.
+    grown = [cell * b for cell, b in zip(x.shape[lead:], sizes, strict=True)]
+    joined = split.transpose(order).reshape(batch, *x.shape[1:lead], *grown)
+    # Negative padding removes the crops.
     return _padded(joined, (*[(0, 0)] * lead, *((-low, -high) for low, high in edges)), "constant")
 
 
@@ -122,7 +122,7 @@ def _batch_to_space(name: str, x: Array, block: Any, crops: Any) -> Array:
 def _space_to_batch_primitive(
     input_x: Array, block_shape: int | tuple[int, ...], paddings: tuple[tuple[int, ...], ...]
 ) -> Array:
-    """The last dims, padded with zeros, cut into blocks whose cells become samples."""
+    """The last dims, padded with zeros, divided into blocks whose cells become samples."""
     return _space_to_batch("SpaceToBatchND", input_x, block_shape, paddings)
 
 
@@ -130,13 +130,13 @@ def _space_to_batch_primitive(
 def space_to_batch_nd(
     input_x: Array, block_size: int | tuple[int, ...], paddings: tuple[tuple[int, ...], ...]
 ) -> Array:
-    """The last dims, padded with zeros, cut into blocks whose cells become samples."""
+    """The last dims, padded with zeros, divided into blocks whose cells become samples."""
     return _space_to_batch("SpaceToBatchND", input_x, block_size, paddings)
 
 
 @operator("BatchToSpaceND(block_shape, crops)", function="batch_to_space_nd")
 def batch_to_space_nd(input_x: Array, block_shape: int | tuple[int, ...], crops: tuple[tuple[int, ...], ...]) -> Array:
-    """Samples made into the cells of blocks of the last dims, then `crops` cut off; undoes SpaceToBatchND."""
+    """Samples made into the cells of blocks of the last dims, then `crops` removed; undoes SpaceToBatchND."""
     return _batch_to_space("BatchToSpaceND", input_x, block_shape, crops)
 
 
@@ -150,12 +150,12 @@ def _patches(name: str, x: Array, kernel_size: Any, dilation: Any, padding: Any,
     gap, edge = pair(name, dilation, "dilation"), pair(name, padding, "padding", 0)
     n, c = x.shape[:2]
     # Channels become samples, so that patches of each are separate.
-    cut = jax.lax.conv_general_dilated_patches(
+    patches = jax.lax.conv_general_dilated_patches(
         x.reshape(n * c, 1, *x.shape[2:]), size, step, [(cells, cells) for cells in edge], rhs_dilation=gap
     )
-    if 0 in cut.shape:
+    if 0 in patches.shape:
         raise SporaxValueError(f"For '{name}', the kernel {size} does not fit into 'input' of shape {x.shape}.")
-    return cut.reshape(n, c, size[0] * size[1], -1)
+    return patches.reshape(n, c, size[0] * size[1], -1)
 
 
 @operator(function="unfold", method="unfold", mint="nn.functional.unfold")
@@ -167,8 +167,8 @@ def unfold(
     stride: int | tuple[int, ...] = 1,
 ) -> Array:
     """Patches of images as columns: (n, c, h, w) gives (n, c · kernel cells, places)."""
-    cut = _patches("unfold", input, kernel_size, dilation, padding, stride)
-    return cut.reshape(input.shape[0], -1, cut.shape[-1])
+    patches = _patches("unfold", input, kernel_size, dilation, padding, stride)
+    return patches.reshape(input.shape[0], -1, patches.shape[-1])
 
 
 @operator("Im2Col(ksizes, strides, dilations, pads)", function="")
@@ -185,22 +185,24 @@ def _im2col(
 
 @operator(function="")
 def _fold(input: Array, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Array:
-    """Patches added up to images, by the transpose of cutting them."""
+    """Patches added up to images, by the transpose of extracting them."""
     size = pair("fold", kernel_size, "kernel_size")
     cells = size[0] * size[1]
-    n, columns, places = input.shape
+    n, columns, num_positions = input.shape
     c = _divisible("fold", "dim 1 of 'input'", columns, cells)
     image = jax.ShapeDtypeStruct((n, c, *pair("fold", output_size, "output_size")), input.dtype)
 
-    # Folding is the transpose of cutting patches; its gradient rules come with it.
-    def cut(whole: Array) -> Array:
-        return _patches("fold", whole, kernel_size, dilation, padding, stride)
+    # Folding is the transpose of extracting patches; its gradient rules come with it.
+    def patches_of(x: Array) -> Array:
+        return _patches("fold", x, kernel_size, dilation, padding, stride)
 
-    expected = jax.eval_shape(cut, image).shape[-1]
-    if expected != places:
-        raise SporaxValueError(f"For 'fold', the last dim of 'input' must be the {expected} places, but got {places}.")
+    expected = jax.eval_shape(patches_of, image).shape[-1]
+    if expected != num_positions:
+        raise SporaxValueError(
+            f"For 'fold', the last dim of 'input' must be the {expected} places, but got {num_positions}."
+        )
     # Overlapping patches add up in the transpose.
-    return jax.linear_transpose(cut, image)(input.reshape(n, c, cells, places))[0]
+    return jax.linear_transpose(patches_of, image)(input.reshape(n, c, cells, num_positions))[0]
 
 
 @operator(function="fold", method="fold", mint="nn.functional.fold", composed=True)
@@ -215,14 +217,14 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
 
 @operator("SpaceToBatch(block_size, paddings)", function="")
 def _space_to_batch_class(input_x: Array, block_size: int, paddings: tuple[tuple[int, ...], ...]) -> Array:
-    """Height and width of (n, c, h, w), padded with zeros, cut into blocks whose cells become samples."""
+    """Height and width of (n, c, h, w), padded with zeros, divided into blocks whose cells become samples."""
     check.rank("SpaceToBatch", 4, input_x=input_x)
     return _space_to_batch("SpaceToBatch", input_x, (block_size, block_size), paddings)
 
 
 @operator("BatchToSpace(block_size, crops)", function="")
 def _batch_to_space_class(input_x: Array, block_size: int, crops: tuple[tuple[int, ...], ...]) -> Array:
-    """Samples of (n, c, h, w) made into the cells of blocks, then `crops` cut off; undoes SpaceToBatch."""
+    """Samples of (n, c, h, w) made into the cells of blocks, then `crops` removed; undoes SpaceToBatch."""
     check.rank("BatchToSpace", 4, input_x=input_x)
     return _batch_to_space("BatchToSpace", input_x, (block_size, block_size), crops)
 
@@ -245,8 +247,10 @@ def col2im(
     """Patches (n, c, kernel cells, places) added up to images (n, c, *output_size); see `fold`."""
     if input_x.ndim != 4:
         raise SporaxValueError(f"For 'Col2Im', 'input_x' must have 4 dimensions, but its shape is {input_x.shape}.")
-    n, c, cells, places = input_x.shape
-    return fold(input_x.reshape((n, c * cells, places)), output_size, kernel_size, dilation, padding_value, stride)
+    n, c, cells, num_positions = input_x.shape
+    return fold(
+        input_x.reshape((n, c * cells, num_positions)), output_size, kernel_size, dilation, padding_value, stride
+    )
 
 
 # -------------------------------------------------------------------------------------------------- layouts of images

@@ -8,6 +8,7 @@ seven words: set, add, sub, mul, div, max, min. Updates of one position all take
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import Stated, elements_along
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, operator
 from sporax.mindspore.ops.array.scatter_extremes import extreme_at
 from sporax.mindspore.ops.array.sorting import known
@@ -100,6 +103,32 @@ def _positions(name: str, target: Array, indices: Array, updates: Array, how: st
     return scattered(target, tuple(jnp.moveaxis(indices, -1, 0)), updates, how)
 
 
+def _row_dims(call: Call, shapes: Shapes, unsharded: Collection[int] = ()) -> Dims:
+    """Updates end as the input does; the indices, and what they number among the updates, are never sharded."""
+    target, indices, updates = shapes
+    names = numbered(len(target), unsharded)
+    points = numbered(len(indices), range(len(indices)), "x")
+    return Dims((names, points, (*points, *names[1:])[: len(updates)]), leader=0)
+
+
+def _one_winner_dims(call: Call, shapes: Shapes) -> Dims:
+    """An overwritten element has one winner, which devices could not agree on if rows were sharded."""
+    return _row_dims(call, shapes, {0})
+
+
+def _position_dims(call: Call, shapes: Shapes) -> Dims:
+    """As `_row_dims`, with indices of as many dimensions as their last one is long."""
+    target, indices, updates = shapes
+    names, points = numbered(len(target)), numbered(len(indices), range(len(indices)), "x")
+    return Dims((names, points, (*points[:-1], *names[indices[-1] :])[: len(updates)]), leader=0)
+
+
+def _in_place_dims(call: Call, shapes: Shapes) -> Dims:
+    """Rows are written at numbers that are attributes: they are never sharded in either input."""
+    names = numbered(len(shapes[0]))
+    return Dims(tuple((f"r{number}!", *names[1:]) for number in range(len(shapes))))
+
+
 _DONE = {
     "set": "Replaces", "add": "Adds to", "sub": "Subtracts from", "mul": "Multiplies", "div": "Divides",
     "max": "Takes the maximum with", "min": "Takes the minimum with",
@@ -122,17 +151,17 @@ def written(name: str, variable: Any, new: Tensor) -> Tensor:
     return new
 
 
-def _in_place(name: str, own: str, how: str, update: Any, locking: bool, extra: bool) -> None:
+def _in_place(name: str, own: str, how: str, update: Any, dims: Stated, extra: bool) -> None:
     """A class form `name` and a function `own` that write a Parameter by `update`."""
 
-    @operator(function="")
+    @operator(function="", dims=dims)
     def compute(input_x: Array, indices: Array, updates: Array) -> Array:
         return update(name, input_x, indices, updates, how)
 
     # MindSpore's name in messages, though the operator has none of its own.
     compute.name = name
 
-    def kernel(input_x: Any, indices: Any, updates: Any, use_locking: bool = locking) -> Any:
+    def kernel(input_x: Any, indices: Any, updates: Any, use_locking: bool = how == "set") -> Any:
         # Composed: the write to a Parameter is not part of the compiled kernel.
         return written(name, input_x, compute(input_x, indices, updates))
 
@@ -143,7 +172,7 @@ def _in_place(name: str, own: str, how: str, update: Any, locking: bool, extra: 
     where = "rows" if update is _rows else "elements or slices"
     for form in (kernel, short):
         form.__name__, form.__doc__ = own, f"{_DONE[how]} {where} of a Parameter in place; returns the new value."
-    operator(f"{name}(use_locking)", function=own if extra else "", composed=True)(kernel)
+    operator(f"{name}(use_locking)", function=own if extra else "", composed=True, dims=dims)(kernel)
     if not extra:
         operator(function=own, composed=True)(short)
 
@@ -152,8 +181,9 @@ for _word, _how in (
     ("Update", "set"), ("Add", "add"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "div"), ("Max", "max"), ("Min", "min"),
 ):  # fmt: skip
     _lower = _word.lower()
-    _in_place(f"Scatter{_word}", f"scatter_{_lower}", _how, _rows, _how == "set", False)
-    _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _how == "set", True)
+    _dims = _one_winner_dims if _how in ("set", "max", "min") else _row_dims
+    _in_place(f"Scatter{_word}", f"scatter_{_lower}", _how, _rows, _dims, False)
+    _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _position_dims, True)
 
 
 # --------------------------------------------------------------------------------------------------------- new tensors
@@ -164,7 +194,7 @@ def _tensor_scatter(name: str, own: str, how: str, method: str) -> Any:
         return _positions(name, input_x, indices, updates, how)
 
     kernel.__name__, kernel.__doc__ = own, f"{_DONE[how]} elements or slices at positions; gives a new tensor."
-    return operator(name, function=own, method=method)(kernel)
+    return operator(name, function=own, method=method, dims=_position_dims)(kernel)
 
 
 for _word, _how in (("Update", "set"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "div"), ("Max", "max"), ("Min", "min")):
@@ -202,7 +232,7 @@ def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) 
             f"For '{name}', 'input', 'index' and 'src' must have as many dims as each other, "
             f"but got shapes {input.shape}, {index.shape} and {values.shape}."
         )
-    if any(size > given for size, given in zip(index.shape, values.shape, strict=True)):
+    if any(size > length for size, length in zip(index.shape, values.shape, strict=True)):
         raise SporaxValueError(
             f"For '{name}', 'index' must not be larger than 'src', but got {index.shape} and {values.shape}."
         )
@@ -217,7 +247,7 @@ def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) 
 _REDUCTIONS = {"none": "set", "add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max", "min": "min"}
 
 
-@operator("TensorScatterElements(axis, reduction)", function="tensor_scatter_elements")
+@operator("TensorScatterElements(axis, reduction)", function="tensor_scatter_elements", dims=elements_along)
 def tensor_scatter_elements(
     input_x: Array, indices: Array, updates: Array, axis: int = 0, reduction: str = "none"
 ) -> Array:
@@ -290,10 +320,10 @@ def index_add(x: Any, indices: Any, y: Any, axis: int, use_lock: bool = True, ch
 @operator("IndexFill()", function="index_fill", method="index_fill", mint="")
 def index_fill(x: Array, axis: int, index: Array | int, value: Operand) -> Array:
     """`x` with the slices at `index` along `axis` filled with one value."""
-    places = jnp.asarray(index)
-    check.integral("IndexFill", index=places)
+    positions = jnp.asarray(index)
+    check.integral("IndexFill", index=positions)
     where = check.axis("IndexFill", axis, x.ndim)
-    return x.at[(slice(None),) * where + (jnp.atleast_1d(places),)].set(jnp.asarray(value, x.dtype), mode="drop")
+    return x.at[(slice(None),) * where + (jnp.atleast_1d(positions),)].set(jnp.asarray(value, x.dtype), mode="drop")
 
 
 @operator(function="", method="index_put", composed=True)
@@ -324,7 +354,9 @@ def _inplace(word: str, how: str) -> None:
 
     doc = f"A new tensor; {_DONE[how].lower()} the rows of `x` at `indices` (an int or a tuple of ints) with those of `v`."
     compute.__name__, compute.__doc__ = own, doc
-    operator(f"{name}(indices)", function=own, method="inplace_update" if how == "set" else "")(compute)
+    operator(f"{name}(indices)", function=own, method="inplace_update" if how == "set" else "", dims=_in_place_dims)(
+        compute
+    )
 
 
 _inplace("Update", "set")
@@ -424,13 +456,13 @@ def coalesce(x_indices: Any, x_values: Any, x_shape: Any) -> Any:
         x_shape: (dims,), int64.
     """
     # The result has as many elements as there are different positions.
-    places, values = known("Coalesce", "x_indices", x_indices), known("Coalesce", "x_values", x_values)
-    if places.ndim != 2 or values.shape != places.shape[1:] or x_shape.shape != places.shape[:1]:
+    positions, values = known("Coalesce", "x_indices", x_indices), known("Coalesce", "x_values", x_values)
+    if positions.ndim != 2 or values.shape != positions.shape[1:] or x_shape.shape != positions.shape[:1]:
         raise SporaxValueError(
             "For 'Coalesce', 'x_indices' must be (dims, elements), 'x_values' (elements,) and 'x_shape' (dims,), but got "
-            f"{places.shape}, {values.shape} and {x_shape.shape}."
+            f"{positions.shape}, {values.shape} and {x_shape.shape}."
         )
-    unique, inverse = np.unique(places, axis=1, return_inverse=True)
+    unique, inverse = np.unique(positions, axis=1, return_inverse=True)
     sums = np.zeros(unique.shape[1], values.dtype)
     # `np.add.at`: plain indexing would count a position once.
     np.add.at(sums, inverse.reshape(-1), values)

@@ -73,8 +73,8 @@ def _shares(target: Array, index: Index, updates: Array, result: Array, upwards:
         near(measured[1], distance[1], seen(nearest), seen(mean)),
     ]
     # Equal elements share alone; near ones only where rounding left none equal.
-    whole = jnp.where(count > 0, count, total(*close))
-    own = jnp.where(count > 0, equal[0], close[0]) / whole
-    theirs = jnp.where(seen(count) > 0, equal[1], close[1]) / seen(whole)
+    divisor = jnp.where(count > 0, count, total(*close))
+    own = jnp.where(count > 0, equal[0], close[0]) / divisor
+    theirs = jnp.where(seen(count) > 0, equal[1], close[1]) / seen(divisor)
     # Weights are constants of the derivative.
     return jax.lax.stop_gradient(own).astype(target.dtype), jax.lax.stop_gradient(theirs).astype(target.dtype)

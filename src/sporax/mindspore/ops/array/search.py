@@ -47,8 +47,8 @@ def _list_diff(x: Any, y: Any, out_idx: DType = dtypes.int32) -> Any:
             f"{y.dtype}{list(y.shape)}."
         )
     # The order of `x`, as MindSpore gives it.
-    places = np.flatnonzero(~np.isin(values, others))
-    return wrap_numpy(values[places]), wrap_numpy(places.astype(out_idx.np_dtype))
+    positions = np.flatnonzero(~np.isin(values, others))
+    return wrap_numpy(values[positions]), wrap_numpy(positions.astype(out_idx.np_dtype))
 
 
 @operator("UnravelIndex()", function="")
@@ -89,8 +89,8 @@ def _sub_and_filter(input_x: Any, max_num: Any, offset: Any) -> Any:
     """
     values = known("SubAndFilter", "input_x", input_x) - np.asarray(offset, input_x.dtype.np_dtype)
     # Compared as numpy values: the number of results depends on them.
-    places = np.flatnonzero((values >= 0) & (values < np.asarray(max_num)))
-    return wrap_numpy(values[places]), wrap_numpy(places.astype(np.int32))
+    positions = np.flatnonzero((values >= 0) & (values < np.asarray(max_num)))
+    return wrap_numpy(values[positions]), wrap_numpy(positions.astype(np.int32))
 
 
 @operator("NoRepeatNGram(ngram_size)", function="")
@@ -114,8 +114,8 @@ def _no_repeat_ngram(state_seq: Array, log_probs: Array, ngram_size: int = 1) ->
     starts = jnp.arange(length - size + 1)
     windows = state_seq[..., starts[:, None] + jnp.arange(size)]
     # The last words of the sequence against the begin of each earlier window.
-    begins_alike = (windows[..., :-1] == state_seq[..., None, length - size + 1 :]).all(-1)
+    begins_equally = (windows[..., :-1] == state_seq[..., None, length - size + 1 :]).all(-1)
     words = jnp.arange(log_probs.shape[-1])
-    # Any window that begins alike bans its last word.
-    is_banned = (begins_alike[..., None] & (windows[..., -1:] == words)).any(-2)
+    # Any window with the same beginning bans its last word.
+    is_banned = (begins_equally[..., None] & (windows[..., -1:] == words)).any(-2)
     return jnp.where(is_banned, jnp.finfo(log_probs.dtype).min, log_probs)

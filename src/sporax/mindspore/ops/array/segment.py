@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import segments
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, operator
 from sporax.mindspore.ops.array.scatter import scattered
 from sporax.mindspore.ops.array.sorting import known
@@ -50,7 +51,7 @@ def _count(name: str, num_segments: Any) -> int:
 def _unsorted(word: str, how: str, doc: str, first: str) -> None:
     name, own = f"UnsortedSegment{word}", f"unsorted_segment_{word.lower()}"
 
-    @operator(function="")
+    @operator(function="", dims=segments)
     def compute(x: Array, segment_ids: Array, num_segments: int) -> Array:
         return _segments(name, x, segment_ids, num_segments, how, _start(how, x.dtype))
 
@@ -71,7 +72,7 @@ def _unsorted(word: str, how: str, doc: str, first: str) -> None:
         "            negative numbers leave an element out.\n"
         "        num_segments: how many segments there are.\n"
     )
-    operator(f"{name}()", function=own, method="" if how == "add" else own, composed=True)(kernel)
+    operator(f"{name}()", function=own, method="" if how == "add" else own, composed=True, dims=segments)(kernel)
 
 
 _unsorted("Sum", "add", "Sums", "input_x")

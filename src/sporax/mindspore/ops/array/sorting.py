@@ -13,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import LAST, Along, labels, never_sharded
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.runtime.state import trace_constants
 
@@ -36,7 +38,7 @@ def _sorted(name: str, x: Array, axis: int, descending: bool, index_dtype: Any) 
     return values, order.astype(index_dtype)
 
 
-@operator("Sort(axis, descending)", function="sort", method="sort")
+@operator("Sort(axis, descending)", function="sort", method="sort", dims=Along("axis", -1))
 def sort(input_x: Array, axis: int = -1, descending: bool = False) -> tuple[Array, Array]:
     """The elements in order along `axis`, and the position each came from (int32). Equal ones keep their order."""
     return _sorted("Sort", input_x, axis, descending, jnp.int32)
@@ -91,7 +93,7 @@ def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any)
     return jnp.moveaxis(values, -1, where), jnp.moveaxis(index, -1, where).astype(index_dtype)
 
 
-@operator("TopK(sorted)", function="")
+@operator("TopK(sorted)", function="", dims=LAST)
 def _top_k_primitive(input_x: Array, k: int, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest elements of the last dim in descending order (whatever `sorted` says), and positions (int32)."""
     return _top("TopK", input_x, k, -1, True, jnp.int32)
@@ -139,7 +141,7 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     return jnp.squeeze(picked[0], where), jnp.squeeze(picked[1], where)
 
 
-@operator("InTopK(k)", function="intopk")
+@operator("InTopK(k)", function="intopk", dims=labels)
 def intopk(x1: Array, x2: Array, k: int) -> Array:
     """Whether the score of the true class `x2` (n,) is among the `k` highest of its row in `x1` (n, classes)."""
     check.rank("InTopK", 2, x1=x1)
@@ -264,7 +266,9 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray[Any, Any]:
     return values
 
 
-@operator("Unique()", function="unique", method="unique", composed=True)
+@operator(
+    "Unique()", function="unique", method="unique", composed=True, dims=OperatorDims(never_sharded, unsharded=True)
+)
 def unique(input: Any) -> tuple[Tensor, Tensor]:
     """The different elements in the order they first occur in, and for each element the position of its like there.
 
@@ -319,8 +323,8 @@ def unique_consecutive(
     changed = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
     # The first row always starts a run.
     starts = np.concatenate([np.ones(min(len(rows), 1), bool), changed])
-    kept = rows[starts]
-    result = [kept if dim is None else np.moveaxis(kept, 0, dim)]
+    firsts = rows[starts]
+    result = [firsts if dim is None else np.moveaxis(firsts, 0, dim)]
     if return_inverse:
         inverse = np.cumsum(starts, dtype=np.int64) - 1
         result.append(inverse.reshape(values.shape) if dim is None else inverse)

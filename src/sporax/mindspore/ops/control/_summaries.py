@@ -10,18 +10,18 @@ from typing import Any
 import jax
 import numpy as np
 
-_kept: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+_stored: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
 
 
 def keep(plugin: str, name: str, value: np.ndarray[Any, Any]) -> None:
     """Put a value aside; the last one of a name counts."""
-    _kept[plugin, name] = np.asarray(value)
+    _stored[plugin, name] = np.asarray(value)
 
 
 def take() -> dict[tuple[str, str], np.ndarray[Any, Any]]:
     """What was put aside since the last time."""
     # Callbacks of a step may still be on their way when its results are there.
     jax.effects_barrier()
-    taken = dict(_kept)
-    _kept.clear()
+    taken = dict(_stored)
+    _stored.clear()
     return taken

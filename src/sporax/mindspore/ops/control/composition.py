@@ -14,6 +14,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor
 from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, export, operator
 from sporax.mindspore.ops.control.float_status import is_tensor, remember
 
@@ -104,8 +105,8 @@ class MultitypeFuncGraph:
         ]
         if fitting:
             return max(fitting, key=lambda entry: entry[:2])[2](*args)
-        given = ", ".join(type(arg).__name__ for arg in args)
-        raise SporaxValueError(f"For 'MultitypeFuncGraph', '{self.name}' has no implementation for ({given}).")
+        names = ", ".join(type(arg).__name__ for arg in args)
+        raise SporaxValueError(f"For 'MultitypeFuncGraph', '{self.name}' has no implementation for ({names}).")
 
 
 def _kind(name: Any) -> Any:
@@ -210,7 +211,7 @@ def _after(value: Array, expr: Array) -> Array:
     return jax.lax.optimization_barrier((value, expr))[0]
 
 
-@operator("Depend()", function="depend", composed=True)
+@operator("Depend()", function="depend", composed=True, dims=FOLLOWS)
 def depend(value: Any, expr: Any) -> Any:
     """`value`, with the promise that `expr` has been computed before it is used.
 

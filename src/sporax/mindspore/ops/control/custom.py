@@ -159,12 +159,12 @@ class Custom(Primitive):
         return tuple(a.reshape(s.shape).astype(s.dtype) for a, s in zip(checked, structs, strict=True))
 
     def _backward(self, is_one: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
-        def backward(kept: Any, cotangents: Any) -> tuple[Any, ...]:
+        def backward(residuals: Any, cotangents: Any) -> tuple[Any, ...]:
             if self.bprop is None:
                 raise SporaxRuntimeError(
                     "For 'Custom', 'bprop' must be given where a gradient is needed, but it is None."
                 )
-            arrays, results = kept
+            arrays, results = residuals
             out, dout = tuple(map(wrap, results)), tuple(map(_as_tensor, cotangents, results))
             inputs = tuple(map(wrap, arrays))
             gradients = self.bprop(*inputs, *((out[0], dout[0]) if is_one else (out, dout)))
@@ -244,8 +244,8 @@ _FORMATS = {
     "FracZNLSTM": "FRACTAL_ZN_LSTM", "FracZNRNN": "FRACTAL_ZN_RNN", "ND_RNNBIAS": "ND_RNN_BIAS",
     "ChannelLast": "ChannelLast",
 }  # fmt: skip
-DataType.None_None = ("", "")  # type: ignore[attr-defined]
-DataType.None_Default = ("", "DefaultFormat")  # type: ignore[attr-defined]
+for _name, _pair in {"None_None": ("", ""), "None_Default": ("", "DefaultFormat")}.items():
+    setattr(DataType, _name, _pair)
 for _short, _dtype in _DTYPES.items():
     for _name, _format in _FORMATS.items():
         setattr(DataType, f"{_short}_{_name}", (_dtype, _format))

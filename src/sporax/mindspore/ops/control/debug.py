@@ -71,5 +71,5 @@ def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
     if isinstance(summarize, bool) or not isinstance(summarize, int):
         raise SporaxTypeError(f"For 'Assert', 'summarize' must be an int, but got {type(summarize).__name__}.")
     if not holds:
-        shown = [tensor.asnumpy().ravel()[:summarize].tolist() for tensor in input_data]
-        raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {shown}.")
+        printed = [tensor.asnumpy().ravel()[:summarize].tolist() for tensor in input_data]
+        raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {printed}.")

@@ -211,10 +211,10 @@ def _writes(*functions: Callable[[], Any]) -> tuple[Any, ...]:
 
 def _isolated(function: Callable[[], Any], variables: tuple[Any, ...], values: list[Any]) -> tuple[Any, list[Any]]:
     """What `function` returns when `variables` have these `values`, and their values afterwards."""
-    given = dict(zip(variables, values, strict=True))
-    result, updates = frames.isolate(function, given)
+    bound = dict(zip(variables, values, strict=True))
+    result, updates = frames.isolate(function, bound)
     # What is not written keeps its value, so that both ways give equally many results.
-    return result, [updates.get(variable, given[variable]) for variable in variables]
+    return result, [updates.get(variable, bound[variable]) for variable in variables]
 
 
 def _next(name: str, before: Any, after: Any) -> Any:

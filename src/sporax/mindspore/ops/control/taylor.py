@@ -73,8 +73,8 @@ def linearize(fn: Callable[..., Any], inputs: Any) -> tuple[Any, Callable[..., A
     points = _as_tuple("linearize", "inputs", inputs)
 
     def along(*directions: Any) -> Any:
-        given = tuple(directions[0]) if len(directions) == 1 and isinstance(directions[0], tuple) else directions
-        return jvp(fn, points, given)[1]
+        tangents = tuple(directions[0]) if len(directions) == 1 and isinstance(directions[0], tuple) else directions
+        return jvp(fn, points, tangents)[1]
 
     return fn(*points), along
 
@@ -83,14 +83,14 @@ def _along(fn: Callable[..., Any], points: Sequence[Tensor], curves: Sequence[Te
     """The value and the derivatives of orders 1 to `orders` of `fn` along curves."""
 
     def at(t: Tensor) -> Any:
-        places = []
+        positions = []
         for point, curve in zip(points, curves, strict=True):
             place = point
             for order in range(1, min(curve.shape[0], orders) + 1):
                 # Taylor's coefficients: the order's factorial divides.
                 place = place + curve[order - 1] * (t**order / math.factorial(order)).astype(point.dtype)
-            places.append(place)
-        return fn(*places)
+            positions.append(place)
+        return fn(*positions)
 
     origin, one = Tensor(0.0, points[0].dtype), Tensor(1.0, points[0].dtype)
     # Nested once per order: the slope of the slope.

@@ -13,7 +13,11 @@ from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.image.sampling import between
 
 
-@operator("ROIAlign(pooled_height, pooled_width, spatial_scale, sample_num, roi_end_mode)", function="")
+@operator(
+    "ROIAlign(pooled_height, pooled_width, spatial_scale, sample_num, roi_end_mode)",
+    function="",
+    dims="n c h! w!, r five!",
+)
 def _roi_align(
     features: Array,
     rois: Array,
@@ -98,7 +102,7 @@ def _overlaps(name: str, anchor_boxes: Array, gt_boxes: Array, mode: str) -> Arr
     return common / (area(truth) if mode == "iof" else area(anchors) + area(truth) - common)
 
 
-@operator("IOU(mode)", function="iou")
+@operator("IOU(mode)", function="iou", dims="a four!, g four!")
 def iou(anchor_boxes: Array, gt_boxes: Array, mode: str = "iou") -> Array:
     """Intersection over union of boxes (n, 4) and (m, 4), as (m, n); ``"iof"``: over the area of the true box."""
     return _overlaps("IOU", anchor_boxes, gt_boxes, mode)
@@ -113,7 +117,7 @@ def _centres(boxes: Array) -> tuple[Array, Array]:
     return (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2] + 1
 
 
-@operator("BoundingBoxEncode(means, stds)", function="bounding_box_encode")
+@operator("BoundingBoxEncode(means, stds)", function="bounding_box_encode", dims="b four!, b four!")
 def bounding_box_encode(
     anchor_box: Array, groundtruth_box: Array, means: Four = _NO_SHIFT, stds: Four = _NO_SCALE
 ) -> Array:
@@ -121,7 +125,7 @@ def bounding_box_encode(
     _corners("BoundingBoxEncode", anchor_box=anchor_box, groundtruth_box=groundtruth_box)
     middle, sides = _centres(anchor_box)
     true_middle, true_sides = _centres(groundtruth_box)
-    # Ratios as logarithms, so that growing and shrinking are alike.
+    # Ratios as logarithms, so that growing and shrinking are symmetric.
     deltas = jnp.concatenate([(true_middle - middle) / sides, jnp.log(true_sides / sides)], 1)
     return (deltas - jnp.asarray(means, deltas.dtype)) / jnp.asarray(stds, deltas.dtype)
 
@@ -135,7 +139,7 @@ def bounding_box_decode(
     stds: Four = _NO_SCALE,
     wh_ratio_clip: float = 0.016,
 ) -> Array:
-    """Anchors (n, 4) moved and scaled by `deltas` and cut at the image; undoes BoundingBoxEncode.
+    """Anchors (n, 4) moved and scaled by `deltas` and clipped at the image; undoes BoundingBoxEncode.
 
     `max_shape` is the image's height and width; sides grow or shrink at most by ``1 / wh_ratio_clip``.
     """
@@ -190,9 +194,9 @@ def _nms_with_mask(bboxes: Array, iou_threshold: float = 0.5) -> tuple[Array, Ar
     number = jnp.arange(len(order))
 
     # A box that was dropped itself drops no other.
-    def drop(index: Array, kept: Array) -> Array:
-        return kept & ~(kept[index] & too_near[index] & (number > index))
+    def drop(index: Array, remaining: Array) -> Array:
+        return remaining & ~(remaining[index] & too_near[index] & (number > index))
 
     # One step per box: whether it counts depends on those before it.
-    kept = jax.lax.fori_loop(0, len(order), drop, jnp.ones(len(order), bool))
-    return ranked, order.astype(jnp.int32), kept
+    remaining = jax.lax.fori_loop(0, len(order), drop, jnp.ones(len(order), bool))
+    return ranked, order.astype(jnp.int32), remaining

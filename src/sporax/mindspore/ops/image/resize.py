@@ -149,7 +149,9 @@ def _resize_forms(kind: Any, doc: str, size_in_constructor: str, size_in_call: s
         )
     # Bicubic resizing has the newer class only.
     if size_in_constructor:
-        operator(f"{size_in_constructor}(size, align_corners, half_pixel_centers)", function="")(older)
+        operator(f"{size_in_constructor}(size, align_corners, half_pixel_centers)", function="", dims="n c h! w!")(
+            older
+        )
     operator(f"{size_in_call}(align_corners, half_pixel_centers)", function="")(newer)
 
 
@@ -186,7 +188,7 @@ def _interpolated(
     if size is None:
         factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * dims
         # Rounded down, as in MindSpore.
-        size = tuple(math.floor(given * factor) for given, factor in zip(input.shape[2:], factors, strict=True))
+        size = tuple(math.floor(length * factor) for length, factor in zip(input.shape[2:], factors, strict=True))
         # None lets the coordinates follow from the sizes.
         factors = (None,) * dims if recompute else factors
     align = bool(align_corners)

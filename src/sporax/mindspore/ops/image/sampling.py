@@ -1,4 +1,4 @@
-"""Sampling images at given points, and cutting boxes out of them."""
+"""Sampling images at given points, and cropping boxes out of them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _pixel(grid: Array, size: int, align: bool, padding: str) -> Array:
     return at if padding == "zeros" else jnp.clip(at, 0, size - 1)
 
 
-def picked(image: Array, places: list[Array]) -> Array:
+def picked(image: Array, positions: list[Array]) -> Array:
     """Pixels (c, …) of one image (c, *space) at whole numbers; zeros outside."""
-    inside = jnp.ones(places[0].shape, bool)
+    inside = jnp.ones(positions[0].shape, bool)
     index = []
-    for place, size in zip(places, image.shape[1:], strict=True):
+    for place, size in zip(positions, image.shape[1:], strict=True):
         inside = inside & (place >= 0) & (place < size)
         # Clipped, since JAX reads something for every index; what is outside is masked below.
         index.append(jnp.clip(place, 0, size - 1).astype(jnp.int32))
@@ -132,7 +132,7 @@ def affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool = False
     return jnp.einsum("...k,njk->n...j", points, theta)
 
 
-@operator("CropAndResize(method, extrapolation_value)", function="")
+@operator("CropAndResize(method, extrapolation_value)", function="", dims="n h! w! c, b four!, b")
 def _crop_and_resize_primitive(
     x: Array,
     boxes: Array,
@@ -141,7 +141,7 @@ def _crop_and_resize_primitive(
     method: str = "bilinear",
     extrapolation_value: float = 0.0,
 ) -> Array:
-    """Boxes cut out of images and resized; see `ops.crop_and_resize`."""
+    """Boxes cropped out of images and resized; see `ops.crop_and_resize`."""
     return crop_and_resize.kernel(x, boxes, box_index, crop_size, method, extrapolation_value)
 
 
@@ -154,7 +154,7 @@ def crop_and_resize(
     method: str = "bilinear",
     extrapolation_value: float = 0.0,
 ) -> Array:
-    """Boxes cut out of images and resized to one size.
+    """Boxes cropped out of images and resized to one size.
 
     Args:
         image: (n, h, w, c).
@@ -190,7 +190,7 @@ def crop_and_resize(
     rows = along(boxes[:, 0], boxes[:, 2], height, image.shape[1])
     columns = along(boxes[:, 1], boxes[:, 3], width, image.shape[2])
 
-    def cut(number: Array, ys: Array, xs: Array) -> Array:
+    def crop(number: Array, ys: Array, xs: Array) -> Array:
         # MindSpore's result is float32.
         pixels = jnp.moveaxis(image[number].astype(jnp.float32), -1, 0)
         y, x = jnp.meshgrid(ys, xs, indexing="ij")
@@ -202,7 +202,7 @@ def crop_and_resize(
             value = between(pixels, y, x)
         return jnp.moveaxis(jnp.where(outside, jnp.float32(extrapolation_value), value), 0, -1)
 
-    return jax.vmap(cut)(box_indices, rows, columns)
+    return jax.vmap(crop)(box_indices, rows, columns)
 
 
 def between(image: Array, y: Array, x: Array) -> Array:

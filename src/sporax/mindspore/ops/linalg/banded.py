@@ -33,7 +33,7 @@ def _band(name: str, k: tuple[int, ...], rows: int, columns: int) -> tuple[int, 
     return low, high
 
 
-def _places(low: int, high: int, rows: int, columns: int, align: str) -> tuple[Any, Any, Any]:
+def _positions(low: int, high: int, rows: int, columns: int, align: str) -> tuple[Any, Any, Any]:
     """For every element of the matrix: whether it is in the band, and its row and column in the packed band."""
     i, j = np.arange(rows)[:, None], np.arange(columns)
     diagonal = j - i
@@ -73,15 +73,15 @@ def _diag(x: Array, padding_value: Operand, k: tuple[int, ...], num_rows: int, n
     least = length - min(k[-1], 0), length + max(k[0], 0)
     both_open = num_rows == num_cols == -1
     rows, columns = (
-        (max(least) if both_open else low) if given == -1 else given
-        for low, given in zip(least, (num_rows, num_cols), strict=True)
+        (max(least) if both_open else low) if count == -1 else count
+        for low, count in zip(least, (num_rows, num_cols), strict=True)
     )
     low, high = _band("MatrixDiagV3", k, rows, columns)
     if rows < least[0] or columns < least[1] or _longest(low, high, rows, columns) != length:
         raise SporaxValueError(
             f"For 'MatrixDiagV3', a {rows} x {columns} matrix has no diagonals {low} to {high} of length {length}."
         )
-    inside, row, column = _places(low, high, rows, columns, align)
+    inside, row, column = _positions(low, high, rows, columns, align)
     band = _packed("MatrixDiagV3", x, low, high, length)
     # One gather from the packed band.
     return jnp.where(inside, band[..., row, column], jnp.asarray(padding_value, x.dtype))
@@ -93,7 +93,7 @@ def _diag_part(x: Array, padding_value: Operand, k: tuple[int, ...], align: Alig
     check.rank("MatrixDiagPartV3", range(2, 9), x=x)
     rows, columns = x.shape[-2:]
     low, high = _band("MatrixDiagPartV3", k, rows, columns)
-    inside, row, column = _places(low, high, rows, columns, align)
+    inside, row, column = _positions(low, high, rows, columns, align)
     shape = (high - low + 1, _longest(low, high, rows, columns))
     source, filled = np.zeros((2, *shape), np.int64), np.zeros(shape, bool)
     # From the places in the matrix back to those in the band.
@@ -111,7 +111,7 @@ def _set_diag(x: Array, diagonal: Array, k: tuple[int, ...], align: Align) -> Ar
     check.same_dtype("MatrixSetDiagV3", x=x, diagonal=diagonal)
     rows, columns = x.shape[-2:]
     low, high = _band("MatrixSetDiagV3", k, rows, columns)
-    inside, row, column = _places(low, high, rows, columns, align)
+    inside, row, column = _positions(low, high, rows, columns, align)
     band = _packed("MatrixSetDiagV3", diagonal, low, high, _longest(low, high, rows, columns))
     return jnp.where(inside, band[..., row, column], x)
 

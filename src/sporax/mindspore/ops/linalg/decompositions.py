@@ -296,5 +296,5 @@ def matrix_band_part(x: Array, lower: Array | int, upper: Array | int) -> Array:
     rows, columns = jnp.arange(x.shape[-2])[:, None], jnp.arange(x.shape[-1])[None, :]
     # Negative numbers leave a side open; both may be tensors.
     below, above = jnp.asarray(lower), jnp.asarray(upper)
-    kept = ((below < 0) | (rows - columns <= below)) & ((above < 0) | (columns - rows <= above))
-    return jnp.where(kept, x, jnp.zeros((), x.dtype))
+    inside = ((below < 0) | (rows - columns <= below)) & ((above < 0) | (columns - rows <= above))
+    return jnp.where(inside, x, jnp.zeros((), x.dtype))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
@@ -22,7 +23,13 @@ _ONE_RESULT = (2, 3)
 """MindSpore's numbers of `split_item` for a single Tensor as result."""
 
 
-@operator(function="")
+def _group_dims(call: Call, shapes: Shapes) -> Dims:
+    """Rows in groups, a matrix per group, numbers of rows, a bias per group or none: elements and columns are sharded."""
+    inputs: tuple[Names, ...] = (("m!", "k"), ("g!", "k", "n"), ("g!",), ("g!", "n"))
+    return Dims(inputs[: len(shapes)], leader=0)
+
+
+@operator(function="", dims=_group_dims)
 def _grouped_rows(x: Array, weight: Array, counts: Array, bias: Array | None, name: str) -> Array:
     """``x`` (rows, k) times ``weight`` (groups, k, n): the first ``counts[0]`` rows times the first matrix, and so on."""
     check.rank(name, 2, x=x)
@@ -71,11 +78,11 @@ class _Grouped(Primitive):
         Raises:
             SporaxTypeError, SporaxValueError: as `Primitive.shard`; entries of one list differ, or there are too many.
         """
-        given = _of_lists(self.name, in_strategy, getattr(self, "transpose_b", False))
-        return super().shard(given, out_strategy)
+        strategy = _of_lists(self.name, in_strategy, getattr(self, "transpose_b", False))
+        return super().shard(strategy, out_strategy)
 
     def _product(
-        self, x: Any, weight: Any, bias: Any, group_list: Any, split_item: int, group_type: int, counts_given: bool
+        self, x: Any, weight: Any, bias: Any, group_list: Any, split_item: int, group_type: int, are_counts: bool
     ) -> tuple[Tensor, ...]:
         x, weight = _listed(self.name, "x", x), _listed(self.name, "weight", weight)
         biases = None if bias is None else _listed(self.name, "bias", bias)
@@ -96,7 +103,7 @@ class _Grouped(Primitive):
         matrices = weight[0] if len(weight) == 1 and weight[0].ndim == 3 else _stacked(weight)
         rows = None if biases is None else biases[0] if len(biases) == 1 and biases[0].ndim == 2 else _stacked(biases)
         numbers = group_list if isinstance(group_list, Tensor) else Tensor(np.asarray(group_list, np.int64))
-        counts = numbers if counts_given else _counts_of(numbers)
+        counts = numbers if are_counts else _counts_of(numbers)
         return (Primitive.__call__(self, x[0], matrices, counts, rows),)
 
 
@@ -107,32 +114,29 @@ def _of_lists(name: str, strategy: Any, transposed: bool) -> Any:
     """
     if not isinstance(strategy, tuple) or len(strategy) < 2:
         return strategy
-    nested = [isinstance(entry, tuple) and any(map(_is_entry, entry)) for entry in strategy]
+    nested = list(map(_is_nested, strategy))
     if not any(nested):
         rows, matrices, *rest = strategy
         return (rows, _turned(name, matrices, transposed), *rest)
     rows, matrices = (_one_of_list(name, entry) for entry in strategy[:2])
-    if isinstance(matrices, tuple) and len(matrices) == 2:
-        # Matrices one by one, which are stacked: every group is whole.
-        matrices = (1, *matrices)
-    counts: Any = (1,)
-    bias: Any = None
-    for entry, is_list in zip(strategy[2:], nested[2:], strict=True):
-        if is_list:
-            entry = _one_of_list(name, entry)
-            # Empty entries stand for inputs that are None.
-            if entry == ():
-                continue
-            if bias is not None:
-                raise SporaxValueError(
-                    f"For '{name}', 'in_strategy' must have one nested entry behind 'x' and 'weight', that of 'bias', but got "
-                    f"{strategy}: quantized matrices are not offered."
-                )
-            bias = (1, *entry) if isinstance(entry, tuple) and len(entry) == 1 else entry
-        elif entry != ():
-            counts = entry
-    product = (rows, _turned(name, matrices, transposed), counts)
-    return product if bias is None else (*product, bias)
+    matrices = _of_stack(matrices, 2)
+    further = list(zip(strategy[2:], nested[2:], strict=True))
+    # Empty entries stand for inputs that are None.
+    counts = [entry for entry, is_list in further if not is_list and entry != ()]
+    nested_entries = [_one_of_list(name, entry) for entry, is_list in further if is_list]
+    biases = [entry for entry in nested_entries if entry != ()]
+    if len(biases) > 1:
+        raise SporaxValueError(
+            f"For '{name}', 'in_strategy' must have one nested entry behind 'x' and 'weight', that of 'bias', but got "
+            f"{strategy}: quantized matrices are not offered."
+        )
+    product = (rows, _turned(name, matrices, transposed), counts[-1] if counts else (1,))
+    return (*product, *(_of_stack(entry, 1) for entry in biases))
+
+
+def _of_stack(entry: Any, dims: int) -> Any:
+    """The entry of Tensors of so many dimensions for their stack, whose first dimension is not sharded."""
+    return (1, *entry) if isinstance(entry, tuple) and len(entry) == dims else entry
 
 
 def _is_entry(value: Any) -> bool:
@@ -140,9 +144,13 @@ def _is_entry(value: Any) -> bool:
     return isinstance(value, tuple) or hasattr(value, "tensor_map") or hasattr(value, "to_dict")
 
 
+def _is_nested(entry: Any) -> bool:
+    return isinstance(entry, tuple) and any(map(_is_entry, entry))
+
+
 def _one_of_list(name: str, entry: Any) -> Any:
     """The entry of a list of Tensors, which are sharded equally."""
-    if not isinstance(entry, tuple) or not any(map(_is_entry, entry)):
+    if not _is_nested(entry):
         return entry
     if any(other != entry[0] for other in entry):
         raise SporaxValueError(f"For '{name}', 'in_strategy' must be equal for all Tensors of a list, but got {entry}.")
@@ -226,7 +234,7 @@ class GroupedMatmul(_Grouped):
         matrices = _listed(self.name, "weight", weight)
         if self.transpose_b:
             matrices = [matrix.swapaxes(-1, -2) for matrix in matrices]
-        return self._product(x, matrices, bias, group_list, self.split_item, self.group_type, counts_given=False)
+        return self._product(x, matrices, bias, group_list, self.split_item, self.group_type, are_counts=False)
 
 
 class GroupedMatmulV4(_Grouped):
@@ -261,8 +269,8 @@ class GroupedMatmulV4(_Grouped):
         check.only(self.name, activation_quant_scale=(activation_quant_scale, None))
         check.only(self.name, activation_quant_offset=(activation_quant_offset, None), act_type=(act_type, 0))
         check.one_of(self.name, group_list_type, (0, 1), "group_list_type")
-        counts_given = group_list_type == 1
-        results = self._product(x, weight, bias, group_list, split_item, group_type, counts_given)
+        are_counts = group_list_type == 1
+        results = self._product(x, weight, bias, group_list, split_item, group_type, are_counts)
         return results if output_dtype is None else tuple(result.astype(output_dtype) for result in results)
 
 

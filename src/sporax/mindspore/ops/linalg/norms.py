@@ -17,6 +17,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import Along
 from sporax.mindspore.ops._core.operator import Array, operator
 
 Axes = int | tuple[int, ...] | None
@@ -170,7 +171,7 @@ def _square_sum_all(x: Array, y: Array) -> tuple[Array, Array]:
 # ---------------------------------------------------------------------------------------------------------- distances
 
 
-@operator("Cdist", function="cdist", mint="")
+@operator("Cdist", function="cdist", mint="", dims="b p m!, b r m!")
 def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
     """Distances of all rows of `x1` to all rows of `x2` in the p-norm: (…, n, d) and (…, m, d) give (…, n, m)."""
     check.floating("Cdist", x1=x1, x2=x2)
@@ -234,7 +235,7 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-08) ->
 # ------------------------------------------------------------------------------------------- normalising and clipping
 
 
-@operator("L2Normalize", function="")
+@operator("L2Normalize", function="", dims=Along("axis", 0))
 def _l2_normalize(input_x: Array, axis: Axes = 0, epsilon: float = 1e-4) -> Array:
     """``x / sqrt(max(sum of squares over axis, epsilon))``."""
     check.floating("L2Normalize", input_x=input_x)
@@ -263,9 +264,9 @@ def renorm(input: Array, p: float, axis: int, maxnorm: float) -> Array:
     check.floating("Renorm", input=input)
     if p <= 0 or maxnorm < 0:
         raise SporaxValueError(f"For 'Renorm', 'p' must be positive and 'maxnorm' >= 0, but got {p} and {maxnorm}.")
-    kept = check.axis("Renorm", axis, input.ndim)
+    own_axis = check.axis("Renorm", axis, input.ndim)
     # Over all dims but the one whose slices are meant.
-    size = length(input, p, tuple(dim for dim in range(input.ndim) if dim != kept), True)
+    size = length(input, p, tuple(dim for dim in range(input.ndim) if dim != own_axis), True)
     # 1e-7 keeps the scaled norm below the limit in spite of rounding.
     return input * jnp.where(size > maxnorm, maxnorm / (size + 1e-7), jnp.ones((), size.dtype))
 

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import Product, channels
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
 
 
@@ -20,7 +22,7 @@ def _pair(name: str, input: Any, other: Any) -> None:
     check.same_dtype(name, input=input, other=other)
 
 
-@operator(function="mm", method="mm", mint="mm")
+@operator(function="mm", method="mm", mint="mm", dims=Product())
 def mm(input: Array, mat2: Array) -> Array:
     """Product of two matrices."""
     _pair("mm", input, mat2)
@@ -252,7 +254,7 @@ def bidense(input1: Array, input2: Array, weight: Array, bias: Array | None = No
     """``input1 @ weight[o] @ input2 + bias[o]`` for each output o.
 
     Args:
-        input1, input2: (…, in1) and (…, in2), alike in the other dims.
+        input1, input2: (…, in1) and (…, in2), equal in the other dims.
         weight: (out, in1, in2).
         bias: (out,).
     """
@@ -288,7 +290,7 @@ def _check_batch(name: str, left: Array, right: Array) -> None:
         ) from None
 
 
-@operator("MatMul(transpose_a, transpose_b)", function="")
+@operator("MatMul(transpose_a, transpose_b)", function="", dims=OperatorDims(Product(), takes_out_strategy=True))
 def _matmul_2d(input: Array, mat2: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     """Product of two matrices, each transposed first if its flag says so. Shapes (n, k) and (k, m) give (n, m).
 
@@ -303,7 +305,7 @@ def _matmul_2d(input: Array, mat2: Array, transpose_a: bool = False, transpose_b
     return jnp.matmul(left, right)
 
 
-@operator("BatchMatMul(transpose_a, transpose_b)", function="")
+@operator("BatchMatMul(transpose_a, transpose_b)", function="", dims=OperatorDims(Product(), takes_out_strategy=True))
 def _batch_matmul(x: Array, y: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     """Products of matrices in the last two dimensions; the leading ones are broadcast. Errors as `MatMul`."""
     for name, array in (("x", x), ("y", y)):
@@ -318,7 +320,7 @@ def _batch_matmul(x: Array, y: Array, transpose_a: bool = False, transpose_b: bo
     return jnp.matmul(left, right)
 
 
-@operator(function="matmul", method="matmul", mint="matmul")
+@operator(function="matmul", method="matmul", mint="matmul", dims=Product())
 def matmul(input: Array, other: Array) -> Array:
     """Matrix product of tensors with any number of leading dimensions (broadcast), or of vectors.
 
@@ -337,14 +339,14 @@ def matmul(input: Array, other: Array) -> Array:
     return jnp.matmul(input, other)
 
 
-@operator(function="bmm", method="bmm", mint="bmm(input=input_x)")
+@operator(function="bmm", method="bmm", mint="bmm(input=input_x)", dims=Product())
 def bmm(input_x: Array, mat2: Array) -> Array:
     """Product of the matrices in two three-dimensional tensors."""
     check.rank("bmm", 3, input_x=input_x, mat2=mat2)
     return _batch_matmul.kernel(input_x, mat2)
 
 
-@operator(function="dense", mint="nn.functional.linear")
+@operator(function="dense", mint="nn.functional.linear", dims=Product(transpose_b=True))
 def dense(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """``input @ weight.T + bias``.
 
@@ -373,7 +375,7 @@ def dense(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return result if bias is None else result + bias
 
 
-@operator("BiasAdd", function="bias_add")
+@operator("BiasAdd", function="bias_add", dims=channels)
 def bias_add(input_x: Array, bias: Array, data_format: Literal["NCHW", "NHWC", "NCDHW"] = "NCHW") -> Array:
     """`bias` added along the channel dimension: dim 1, or the last for NHWC.
 

@@ -25,7 +25,7 @@ from sporax.mindspore.ops._core.operator import Array
 _NEAR_JY = 8.0
 # As above, for K.
 _NEAR_K = 2.0
-# Degree of the interpolation; trailing coefficients are cut off.
+# Degree of the interpolation; trailing coefficients are left out.
 _DEGREE = 30
 
 
@@ -137,7 +137,7 @@ def _oscillating(order: int, second: bool) -> Callable[[Array], Array]:
         cosine, sine = jnp.cos(_phase(x, order)), jnp.sin(_phase(x, order))
         return jnp.sqrt(2 / (math.pi * x)) * (p * sine + q * cosine if second else p * cosine - q * sine)
 
-    def whole(x: Array) -> Array:
+    def value_at(x: Array) -> Array:
         # J is even or odd, so only its size is evaluated.
         size = jnp.abs(x)
         is_near = size <= _NEAR_JY
@@ -149,7 +149,7 @@ def _oscillating(order: int, second: bool) -> Callable[[Array], Array]:
         # Y has a pole at 0 and no real value below.
         return jnp.where(x > 0, value, jnp.where(x == 0, -jnp.inf, jnp.nan)).astype(x.dtype)
 
-    return whole
+    return value_at
 
 
 def _decaying(order: int, scaled: bool) -> Callable[[Array], Array]:
@@ -165,12 +165,12 @@ def _decaying(order: int, scaled: bool) -> Callable[[Array], Array]:
         value = _at(f"k{order} far", _NEAR_K / x) / jnp.sqrt(x)
         return value if scaled else value * jnp.exp(-x)
 
-    def whole(x: Array) -> Array:
+    def value_at(x: Array) -> Array:
         is_near = x <= _NEAR_K
         value = jnp.where(is_near, near(jnp.where(is_near & (x > 0), x, 1)), far(jnp.where(is_near, _NEAR_K, x)))
         return jnp.where(x > 0, value, jnp.where(x == 0, jnp.inf, jnp.nan)).astype(x.dtype)
 
-    return whole
+    return value_at
 
 
 def _register(letter: str, order: int, compute: Callable[[Array], Array], doc: str) -> None:

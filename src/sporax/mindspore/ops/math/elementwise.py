@@ -14,6 +14,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import position_by_position
 from sporax.mindspore.ops._core.operator import Array, Operand, export, operator
 
 # ----------------------------------------------------------------------------------------- two operands, broadcast
@@ -68,7 +69,7 @@ def div(input: Operand, other: Operand, *, rounding_mode: Literal["floor", "trun
         return jnp.floor_divide(left, right)
     if not jnp.issubdtype(left.dtype, jnp.integer):
         return jnp.trunc(left / right)
-    # XLA's integer division cuts towards zero.
+    # XLA's integer division truncates towards zero.
     return jax.lax.div(*jnp.broadcast_arrays(left, right))
 
 
@@ -125,9 +126,9 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
         # The exponent is no operand here, so its dtype is not mixed in by JAX.
         dtype = promote.common_dtype("Pow", input, exponent)
         base = jnp.asarray(input, dtype)
-        whole = isinstance(exponent, int) and not isinstance(exponent, bool)
+        integral = isinstance(exponent, int) and not isinstance(exponent, bool)
         # Small whole powers become products, which are exact and have simple gradients.
-        return jax.lax.integer_pow(base, int(exponent)) if whole and exponent >= 0 else jnp.power(base, exponent)
+        return jax.lax.integer_pow(base, int(exponent)) if integral and exponent >= 0 else jnp.power(base, exponent)
     left, right = _operands("Pow", input, exponent)
     return jnp.power(left, right)
 
@@ -380,7 +381,7 @@ def clip_by_value(x: Array, clip_value_min: Operand | None = None, clip_value_ma
     return _limited("clip_by_value", x, clip_value_min, clip_value_max, "'clip_value_min' and 'clip_value_max'")
 
 
-@operator("AddN", function="addn")
+@operator("AddN", function="addn", dims=position_by_position)
 def addn(x: tuple[Array, ...]) -> Array:
     """Sum of several tensors of one dtype, broadcast against each other.
 

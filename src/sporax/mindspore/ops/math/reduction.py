@@ -17,6 +17,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import Along
 from sporax.mindspore.ops._core.operator import Array, export, operator
 
 Axes = int | tuple[int, ...] | None
@@ -39,7 +40,7 @@ def _in_own_dtype(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _mean(x: Array, **settings: Any) -> Array:
-    """The mean in the dtype of `x`: that of integers is cut to a whole number, as MindSpore's."""
+    """The mean in the dtype of `x`: that of integers is truncated to a whole number, as MindSpore's."""
     if x.dtype == np.bool_:
         return jnp.mean(x.astype(jnp.float32), **settings)
     return jnp.mean(x, **settings).astype(x.dtype)
@@ -92,7 +93,7 @@ def prod(input: Array, axis: Axes = None, keep_dims: bool = False, dtype: DType 
 
 @operator(function="mean", mint="mean(input=x, dim=axis, keepdim=keep_dims)")
 def mean(x: Array, axis: Axes = None, keep_dims: bool = False, *, dtype: DType | None = None) -> Array:
-    """Mean over `axis` in the dtype of `x`, or in `dtype`; that of integers is cut to a whole number."""
+    """Mean over `axis` in the dtype of `x`, or in `dtype`; that of integers is truncated to a whole number."""
     values = x if dtype is None else x.astype(dtype.np_dtype)
     return _mean(values, axis=check.axes("mean", axis, x.ndim), keepdims=keep_dims)
 
@@ -178,7 +179,7 @@ def argmin(input: Array, axis: int | None = None, keepdims: bool = False) -> Arr
     return _position("argmin", jnp.argmin, input, axis, keepdims, "axis").astype(jnp.int32)
 
 
-@operator("Argmax(axis, output_type)", function="")
+@operator("Argmax(axis, output_type)", function="", dims=Along("axis", -1))
 def _argmax_primitive(input_x: Array, axis: int = -1, output_type: DType = dtypes.int32) -> Array:
     """Position of the first largest element along `axis`, in the dtype `output_type`."""
     return _position("Argmax", jnp.argmax, input_x, axis, False, "axis").astype(output_type.np_dtype)
@@ -187,7 +188,7 @@ def _argmax_primitive(input_x: Array, axis: int = -1, output_type: DType = dtype
 # ------------------------------------------------------------------------------------------------------- running sums
 
 
-@operator("CumSum(exclusive, reverse)", function="")
+@operator("CumSum(exclusive, reverse)", function="", dims=Along("axis", 0))
 def _cumsum_primitive(input: Array, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """Running sum along `axis`; `exclusive`: without the element itself; `reverse`: from the back."""
     where = check.axis("CumSum", axis, input.ndim)
@@ -230,11 +231,11 @@ def min(
 
 
 def _extreme(
-    name: str, with_index: Any, whole: Any, input: Any, axis: int | None, keepdims: bool, initial: Any, where: Any
+    name: str, with_index: Any, of_all: Any, input: Any, axis: int | None, keepdims: bool, initial: Any, where: Any
 ) -> tuple[Tensor, Tensor]:
     input = limited(name, input, initial, where)
     if axis is None:
-        return whole(input), Tensor(0)
+        return of_all(input), Tensor(0)
     positions, values = with_index(input, axis, keepdims)
     return values, positions
 

@@ -1,6 +1,6 @@
 """Signals: Fourier transforms, windows, and spectra over time.
 
-The transforms take real or complex tensors of any float dtype; integers become float32. Sizes that are given cut or fill up
+The transforms take real or complex tensors of any float dtype; integers become float32. Sizes that are given truncate or fill up
 with zeros. `norm` says which direction is divided: ``"backward"`` (or None, the default) the inverse, ``"forward"`` the other
 one, ``"ortho"`` both, by square roots.
 """
@@ -179,7 +179,7 @@ def _window(name: str, length: Any, periodic: bool, dtype: DType | None, make: C
         raise SporaxValueError(f"For '{name}', 'window_length' must be >= 0, but got {size}.")
     if not isinstance(periodic, bool):
         raise SporaxTypeError(f"For '{name}', 'periodic' must be a bool, but got {type(periodic).__name__}.")
-    # numpy's windows are symmetric: a periodic one is cut out of the next longer one. Below 2 there is no shape.
+    # numpy's windows are symmetric: a periodic one is a part of the next longer one. Below 2 there is no shape.
     values = np.ones(size) if size < 2 else make(size + periodic)[:size]
     return wrap(jnp.asarray(values, (dtype or dtypes.float32).np_dtype))
 

@@ -14,6 +14,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import Along
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
 
 Axes = int | tuple[int, ...] | None
@@ -67,7 +68,7 @@ def ptp(input: Array, axis: Axes = None, keepdims: bool = False) -> Array:
     return extremes.spread(input, where, keepdims)
 
 
-@operator("Argmin(axis, output_type)", function="")
+@operator("Argmin(axis, output_type)", function="", dims=Along("axis", -1))
 def _argmin_primitive(x: Array, axis: int = -1, output_type: DType = dtypes.int32) -> Array:
     """Position of the smallest element along `axis`; in `output_type`."""
     positions = jnp.argmin(x, axis=check.axis("Argmin", axis, x.ndim))
@@ -297,7 +298,7 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
 # ------------------------------------------------------------------------------------------------------ running results
 
 
-@operator("CumProd(exclusive, reverse)", function="")
+@operator("CumProd(exclusive, reverse)", function="", dims=Along("axis", 0))
 def _cumprod_primitive(x: Array, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """Running product along `axis`; `exclusive` leaves out the element itself, `reverse` starts at the end."""
     where = check.axis("CumProd", axis, x.ndim)
@@ -324,7 +325,7 @@ def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], index_
         check.tensor(name, input=input)
         where = check.axis(name, axis, input.ndim)
         rows = jnp.atleast_1d(input)
-        # Positions travel with the values through the scan.
+        # Positions go with the values through the scan.
         positions = jax.lax.broadcasted_iota(jnp.int64, rows.shape, where)
 
         # Of the running winner and the next element, which is later.

@@ -98,8 +98,8 @@ def _bound(name: str, right: bool, doc: str) -> None:
         check.rank(name, 2, sorted_x=sorted_x, values=values)
         check.same_dtype(name, sorted_x=sorted_x, values=values)
         check.one_of(name, out_type, (dtypes.int32, dtypes.int64), "out_type")
-        places: Array = searchsorted.kernel(sorted_x, values, right=right)
-        return places.astype(out_type.np_dtype)
+        positions: Array = searchsorted.kernel(sorted_x, values, right=right)
+        return positions.astype(out_type.np_dtype)
 
     kernel.__doc__ = doc
     operator(f"{name}(out_type)", function="")(kernel)

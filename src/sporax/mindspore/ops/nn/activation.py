@@ -18,6 +18,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import Along, channels
 from sporax.mindspore.ops._core.elementwise_table import Convert, pointwise
 from sporax.mindspore.ops._core.operator import Array, operator
 
@@ -95,7 +96,7 @@ def _softmax_of(input: Array, axis: int | tuple[int, ...], dtype: DType | None =
     return jax.nn.softmax(values, check.axes("Softmax", axis, input.ndim) or tuple(range(input.ndim)))
 
 
-@operator("Softmax", function="")
+@operator("Softmax", function="", dims=Along("axis", -1))
 def _softmax(input: Array, axis: int | tuple[int, ...] = -1) -> Array:
     """Exponentials divided by their sum along `axis`."""
     return _softmax_of(input, axis)
@@ -130,7 +131,7 @@ def _mint_softmax(input: Array, dim: int | None = None, dtype: DType | None = No
     return _softmax_of(input, _guessed(dim, input.ndim), dtype)
 
 
-@operator("LogSoftmax", function="log_softmax")
+@operator("LogSoftmax", function="log_softmax", dims=Along("axis", -1))
 def log_softmax(logits: Array, axis: int = -1) -> Array:
     """Logarithm of `softmax`, computed without overflow."""
     check.floating("LogSoftmax", logits=logits)
@@ -200,7 +201,7 @@ def softplus(input: Array, beta: float = 1, threshold: float = 20) -> Array:
 
 def _floating(name: str, value: Any) -> Array:
     check.floating(name, input=value)
-    return value  # type: ignore[no-any-return]  # an array by then
+    return value
 
 
 def _hard_sigmoid(x: Array) -> Array:
@@ -328,7 +329,7 @@ def swiglu(input: Array, dim: int = -1) -> Array:
 # -------------------------------------------------------------------------------------------- learned and drawn slopes
 
 
-@operator("PReLU", function="prelu", mint="nn.functional.prelu")
+@operator("PReLU", function="prelu", mint="nn.functional.prelu", dims=channels)
 def prelu(input: Array, weight: Array) -> Array:
     """The input where it is positive, `weight` times the input elsewhere.
 

@@ -29,7 +29,7 @@ def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any],
         if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
             raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
         # None keeps the size of a dim.
-        goal = [whole if target is None else target for target, whole in zip(sizes, x.shape[-2:], strict=True)]
+        goal = [length if target is None else target for target, length in zip(sizes, x.shape[-2:], strict=True)]
         for axis, target in zip((-2, -1), goal, strict=True):
             # Dim by dim: means of means and maxima of maxima are exact here, as cells are boxes.
             x = jnp.concatenate(list(_cells(x, axis, target, reduce)), axis)
@@ -39,10 +39,10 @@ def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any],
 
 
 def _cells(x: Array, axis: int, size: int, reduce: Callable[..., Array]) -> Any:
-    whole = x.shape[axis]
+    length = x.shape[axis]
     for cell in range(size):
         # Cells may overlap by one element where sizes do not divide.
-        first, last = cell * whole // size, -(-(cell + 1) * whole // size)
+        first, last = cell * length // size, -(-(cell + 1) * length // size)
         yield reduce(jax.lax.slice_in_dim(x, first, last, axis=axis), axis=axis, keepdims=True)
 
 
@@ -77,21 +77,21 @@ def adaptive_max_pool2d(
 def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, ...]) -> Array:
     """Of cell (row, column) of a pooling to `sizes`: the position of its first largest element."""
     (top, bottom), (left, right) = (
-        (index * whole // size, -(-(index + 1) * whole // size))
-        for index, size, whole in zip(cell, sizes, x.shape[-2:], strict=True)
+        (index * length // size, -(-(index + 1) * length // size))
+        for index, size, length in zip(cell, sizes, x.shape[-2:], strict=True)
     )
     flat = (*x.shape[:-2], (bottom - top) * (right - left))
-    values, places = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
+    values, indices = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
     # The first of equal elements, in row-major order.
-    return jnp.take_along_axis(places, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]
+    return jnp.take_along_axis(indices, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]
 
 
 # ------------------------------------------------------------------------------------------- to a given output size
 
 
-def _bounds(whole: int, size: int) -> list[tuple[int, int]]:
+def _bounds(length: int, size: int) -> list[tuple[int, int]]:
     """Cell i covers the elements floor(i·whole/size) up to ceil((i+1)·whole/size)."""
-    return [(cell * whole // size, -(-(cell + 1) * whole // size)) for cell in range(size)]
+    return [(cell * length // size, -(-(cell + 1) * length // size)) for cell in range(size)]
 
 
 def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
     goal = output_size if isinstance(output_size, tuple) else (output_size,) * dims
     if len(goal) != dims or any(size is not None and size < 1 for size in goal):
         raise SporaxValueError(f"For '{name}', 'output_size' must be ints >= 1 or None, but got {output_size}.")
-    return tuple(whole if size is None else size for size, whole in zip(goal, x.shape[-dims:], strict=True))
+    return tuple(length if size is None else size for size, length in zip(goal, x.shape[-dims:], strict=True))
 
 
 def _adaptive_mean(name: str, x: Array, output_size: Any, dims: int) -> Array:
@@ -115,30 +115,30 @@ def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool)
     goal = _goal(name, x, output_size, dims)
     spatial = x.shape[-dims:]
     # Positions are carried along, as each dim moves elements.
-    places = jnp.broadcast_to(jnp.arange(int(np.prod(spatial)), dtype=jnp.int64).reshape(spatial), x.shape)
+    positions = jnp.broadcast_to(jnp.arange(int(np.prod(spatial)), dtype=jnp.int64).reshape(spatial), x.shape)
     # From the last dim, so that the first of equals in row-major order wins.
     for dim in reversed(range(x.ndim - dims, x.ndim)):
         picked = []
         for bound in _bounds(x.shape[dim], goal[dim - x.ndim]):
-            cell, where = (jax.lax.slice_in_dim(array, *bound, axis=dim) for array in (x, places))
+            cell, where = (jax.lax.slice_in_dim(array, *bound, axis=dim) for array in (x, positions))
             best = jnp.argmax(cell, dim, keepdims=True)
             picked.append([jnp.take_along_axis(array, best, dim) for array in (cell, where)])
-        x, places = (jnp.concatenate(parts, dim) for parts in zip(*picked, strict=True))
+        x, positions = (jnp.concatenate(parts, dim) for parts in zip(*picked, strict=True))
     # int32 for volumes, as MindSpore gives it.
-    return (x, places.astype(jnp.int32) if dims == 3 else places) if index else x
+    return (x, positions.astype(jnp.int32) if dims == 3 else positions) if index else x
 
 
 def _adaptive_forms(dims: int) -> None:
     size_type = int | tuple[int | None, ...] | None
     mean, top = f"adaptive_avg_pool{dims}d", f"adaptive_max_pool{dims}d"
 
-    def average(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]  # the annotation is a value of this function
+    def average(input: Array, output_size: size_type) -> Array:
         return _adaptive_mean(mean, input, output_size, dims)
 
-    def maximum(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]  # the annotation is a value of this function
+    def maximum(input: Array, output_size: size_type) -> Array:
         return _adaptive_max(top, input, output_size, dims, False)
 
-    def with_indices(input: Array, output_size: size_type, return_indices: bool = False) -> Any:  # type: ignore[valid-type]  # the annotation is a value of this function
+    def with_indices(input: Array, output_size: size_type, return_indices: bool = False) -> Any:
         return _adaptive_max(top, input, output_size, dims, return_indices)
 
     for form in (average, maximum, with_indices):
@@ -181,5 +181,5 @@ def _adaptive_max_pool3d_class(x: Any, output_size: Any) -> Any:
     """Maxima that bring the last 3 dims to `output_size`, and their positions (int32) in the flattened volume."""
     # A Tensor in MindSpore's class; it decides the shape.
     sizes = tuple(known("AdaptiveMaxPool3D", "output_size", output_size).tolist())
-    values, places = FUNCTIONS["adaptive_max_pool3d"](x, sizes, True)
-    return values, places.astype(dtypes.int32)
+    values, positions = FUNCTIONS["adaptive_max_pool3d"](x, sizes, True)
+    return values, positions.astype(dtypes.int32)

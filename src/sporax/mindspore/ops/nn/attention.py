@@ -22,6 +22,7 @@ from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
+from sporax.mindspore.ops.nn.attention_dims import AttentionDims
 
 Layout = Literal["BSH", "BNSD", "SBH", "BSND", "TH", "TND"]
 EVERYTHING = 2**31 - 1
@@ -75,15 +76,15 @@ def num_key_heads(name: str, query: Array, key: Array, layout: str, heads: int) 
 
 def positions(length: int, ends: Array | None) -> tuple[Array, Array, Array]:
     """Of every token in a row: the sequence it belongs to, its place there, and the length of that sequence."""
-    places = jnp.arange(length)
+    numbers = jnp.arange(length)
     if ends is None:
-        return jnp.zeros_like(places), places, jnp.full_like(places, length)
-    ends = ends.astype(places.dtype)
+        return jnp.zeros_like(numbers), numbers, jnp.full_like(numbers, length)
+    ends = ends.astype(numbers.dtype)
     # The first end behind a place belongs to its sequence.
-    sequence = jnp.searchsorted(ends, places, side="right")
+    sequence = jnp.searchsorted(ends, numbers, side="right")
     # A zero in front: the first sequence begins there.
     starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
-    return sequence, places - starts[sequence], (starts[1:] - starts[:-1])[sequence]
+    return sequence, numbers - starts[sequence], (starts[1:] - starts[:-1])[sequence]
 
 
 def _window(mode: int, reach: tuple[int, int], rows: tuple[Array, ...], columns: tuple[Array, ...]) -> Array:
@@ -109,30 +110,32 @@ def allowed(
     """Where queries may look, to be broadcast to (batch, heads, queries, keys); None for everywhere."""
     if mode not in (_BAND_OR_FULL, _FULL, _LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND):
         raise SporaxNotImplementedError(f"For '{name}', 'sparse_mode' must be in [0, 4], but got {mode}.")
-    visible = None
     # In these modes the mask only stands for a form and its values are not read.
     compressed = mode in (_LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND)
+    _check_mask(name, mode, compressed, mask, lengths)
+    # MindSpore's masks are 1 where nothing may be seen.
+    visible = None if mask is None or compressed else mask == 0
+    # A window counts in mode 0 only together with a mask, as in MindSpore.
+    banded = compressed or (mode == _BAND_OR_FULL and mask is not None and reach != (EVERYTHING, EVERYTHING))
+    if banded or ends[0] is not None:
+        window_mode, window = (mode, reach) if banded else (_BAND_OR_FULL, (EVERYTHING, EVERYTHING))
+        rows, columns = positions(lengths[0], ends[0]), positions(lengths[1], ends[1])
+        inside = _window(window_mode, window, rows, columns)
+        visible = inside if visible is None else visible & inside
+    return visible
+
+
+def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, lengths: tuple[int, int]) -> None:
     if compressed and mask is not None and mask.shape[-2:] != _COMPRESSED:
         raise SporaxValueError(
             f"For '{name}', the shape of 'attn_mask' must be {_COMPRESSED} with sparse_mode {mode}, but got {mask.shape}."
         )
     if mode == _FULL and mask is None:
         raise SporaxValueError(f"For '{name}', 'attn_mask' must be given with sparse_mode 1, but got None.")
-    if mask is not None and not compressed:
-        if mask.shape[-2:] != lengths:
-            raise SporaxValueError(
-                f"For '{name}', the last dims of 'attn_mask' must be the lengths {lengths}, but got {mask.shape}."
-            )
-        # MindSpore's masks are 1 where nothing may be seen.
-        visible = mask == 0
-    # A window counts in mode 0 only together with a mask, as in MindSpore.
-    banded = mode == _BAND_OR_FULL and mask is not None and reach != (EVERYTHING, EVERYTHING)
-    if compressed or banded or ends[0] is not None:
-        window_mode, window = (mode, reach) if compressed or banded else (_BAND_OR_FULL, (EVERYTHING, EVERYTHING))
-        rows, columns = positions(lengths[0], ends[0]), positions(lengths[1], ends[1])
-        inside = _window(window_mode, window, rows, columns)
-        visible = inside if visible is None else visible & inside
-    return visible
+    if mask is not None and not compressed and mask.shape[-2:] != lengths:
+        raise SporaxValueError(
+            f"For '{name}', the last dims of 'attn_mask' must be the lengths {lengths}, but got {mask.shape}."
+        )
 
 
 # -------------------------------------------------------------------------------------------------------------- attention
@@ -156,14 +159,14 @@ def _statistics(scores: Array) -> tuple[Array, Array]:
     return largest, jnp.exp(scores - largest).sum(-1, keepdims=True)
 
 
-def _weighted(scores: Array, value: Array, kept: Array | None, keep_prob: float) -> Array:
-    """The result (batch, length, heads, size); weights that are not `kept` count nothing."""
+def _weighted(scores: Array, value: Array, remaining: Array | None, keep_prob: float) -> Array:
+    """The result (batch, length, heads, size); weights that are not `remaining` count nothing."""
     largest, total = _statistics(scores)
     weights = jnp.exp(scores - largest)
     # Such rows give zeros.
     weights = weights / jnp.where(total > 0, total, 1.0)
     # Scaled up by the share that is kept, as dropout does.
-    weights = weights if kept is None else jnp.where(kept, weights / keep_prob, 0.0)
+    weights = weights if remaining is None else jnp.where(remaining, weights / keep_prob, 0.0)
     value = jnp.repeat(value, scores.shape[1] // value.shape[2], axis=2)
     return jnp.einsum("bnqk,bknd->bqnd", weights.astype(value.dtype), value)
 
@@ -173,7 +176,7 @@ def attended(query: Array, key: Array, value: Array, shift: Array | None, visibl
     return _weighted(_scores(query, key, shift, visible, scale), value, None, 1.0)
 
 
-def _kept(drop_mask: Array | None, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Array:
+def _not_dropped(drop_mask: Array | None, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Array:
     """Which weights are kept: by the bits of a mask, the lowest bit of a byte first, or drawn."""
     if drop_mask is None:
         return jax.random.bernoulli(key, keep_prob, shape)
@@ -206,13 +209,13 @@ def check_qkv(name: str, query: Array, key: Array, value: Array, heads: int) -> 
         )
 
 
-@operator("FlashAttentionScore", function="")
+@operator("FlashAttentionScore", function="", dims=AttentionDims())
 def _flash_attention_score(
     query: Array,
     key: Array,
     value: Array,
     others: tuple[Array, ...],
-    given: tuple[str, ...],
+    present: tuple[str, ...],
     head_num: int,
     keep_prob: float = 1.0,
     scale_value: float = 1.0,
@@ -224,10 +227,10 @@ def _flash_attention_score(
 ) -> tuple[Array, Array, Array, Array]:
     """Maxima and sums of the rows (batch, heads, queries, 8), a zero, and the result in the layout of the query.
 
-    `others` are the tensors of the names `given`: ``real_shift``, ``drop_mask``, ``attn_mask``, ``actual_seq_qlen``,
+    `others` are the tensors of the names `present`: ``real_shift``, ``drop_mask``, ``attn_mask``, ``actual_seq_qlen``,
     ``actual_seq_kvlen``, and ``random_key``.
     """
-    name, inputs = "FlashAttentionScore", dict(zip(given, others, strict=True))
+    name, inputs = "FlashAttentionScore", dict(zip(present, others, strict=True))
     if not 0 < keep_prob <= 1:
         raise SporaxValueError(f"For '{name}', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
     ends = inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen")
@@ -252,8 +255,10 @@ def _flash_attention_score(
         shift = shift.astype(jnp.float32) * scale_value  # the formula scales the sum of both
     scores = _scores(query, key, shift, visible, scale_value)
     drops = keep_prob < 1
-    kept = _kept(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
-    result = _weighted(scores, value, kept, keep_prob)
+    remaining = (
+        _not_dropped(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
+    )
+    result = _weighted(scores, value, remaining, keep_prob)
     # MindSpore's kernel stores each number eight times, for its own alignment.
     statistics = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in _statistics(scores))
     if input_layout.startswith("T"):

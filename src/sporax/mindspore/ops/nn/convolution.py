@@ -10,6 +10,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops._core.spatial_settings import ImageFormat, Pair, pair, per_dim
+from sporax.mindspore.ops.nn.window_dims import CONVOLUTION, convolution
 
 Padding = Literal["same", "valid", "pad", "SAME", "VALID", "PAD"]
 
@@ -26,7 +27,11 @@ def _padding(name: str, pad_mode: str, pad: Any) -> Any:
     return (sides[0], sides[1]), (sides[2], sides[3])
 
 
-@operator("Conv2D(out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, data_format)", function="")
+@operator(
+    "Conv2D(out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, data_format)",
+    function="",
+    dims=CONVOLUTION,
+)
 def _conv2d(
     x: Array,
     weight: Array,
@@ -52,7 +57,7 @@ def _conv2d(
         pad: cells on all sides, or (top, bottom, left, right); only with ``"pad"``.
         stride: step of the kernel.
         dilation: distance between the cells the kernel looks at.
-        group: the channels are cut into so many independent groups.
+        group: the channels are divided into so many independent groups.
         data_format: NCHW or NHWC.
 
     Raises:
@@ -132,11 +137,11 @@ def resolved_edges(name: str, pad_mode: str, padding: Any, sizes: Any, window: A
     """
     mode = pad_mode.lower()
     check.one_of(name, mode, ("same", "valid", "pad"), "pad_mode")
-    given = edges(name, padding, len(sizes))
+    around = edges(name, padding, len(sizes))
     if mode == "pad":
-        return given
+        return around
     # Padding without the mode would be ignored.
-    if any(low or high for low, high in given):
+    if any(low or high for low, high in around):
         raise SporaxValueError(f"For '{name}', 'pad' must be 0 when 'pad_mode' is not 'pad', but got {padding}.")
     return tuple((0, 0) for _ in sizes) if mode == "valid" else same_edges(sizes, window, stride)
 
@@ -206,9 +211,9 @@ def _functional(dims: int) -> None:
     ) -> Array:
         check.rank(name, dims + 2, weight=weight)
         # Torch allows one sample without its dim.
-        whole = input if input.ndim == dims + 2 else input[None]
+        batched = input if input.ndim == dims + 2 else input[None]
         mode, around = (padding, 0) if isinstance(padding, str) else ("pad", padding)
-        result = _biased(_convolved(name, whole, weight, stride, mode, around, dilation, groups), bias)
+        result = _biased(_convolved(name, batched, weight, stride, mode, around, dilation, groups), bias)
         return result if input.ndim == dims + 2 else result[0]
 
     what = f"Cross-correlation of (n, c_in, {dims} dims) with kernels (c_out, c_in / groups, {dims} dims)"
@@ -225,8 +230,8 @@ def _functional(dims: int) -> None:
         "        groups: number of independent groups of channels.\n"
     )
     torch_like.__doc__ = f'{what}; `padding` in cells, or "valid" or "same". The sample dim may be missing.'
-    operator(function=name)(kernel)
-    operator(function="", mint=f"nn.functional.{name}")(torch_like)
+    operator(function=name, dims=convolution)(kernel)
+    operator(function="", mint=f"nn.functional.{name}", dims=convolution)(torch_like)
 
 
 for _dims in (1, 2, 3):
@@ -243,7 +248,11 @@ def _check_kernel(name: str, weight: Array, channels: int, out_channel: int, ker
         )
 
 
-@operator("Conv3D(out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, data_format)", function="")
+@operator(
+    "Conv3D(out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, data_format)",
+    function="",
+    dims=CONVOLUTION,
+)
 def _conv3d(
     x: Array,
     weight: Array,
@@ -319,8 +328,8 @@ def _conv2d_backprop_input(name: str) -> None:
         around = resolved_edges(name, pad_mode, pad if pad_list is None else pad_list, sizes, reach, step)
         # What the stride had rounded away in the forward direction.
         extra = [
-            size - ((given - 1) * jump + far - low - high)
-            for size, given, jump, far, (low, high) in zip(sizes, dout.shape[2:], step, reach, around, strict=True)
+            size - ((length - 1) * jump + far - low - high)
+            for size, length, jump, far, (low, high) in zip(sizes, dout.shape[2:], step, reach, around, strict=True)
         ]
         # Anything beyond the stride cannot come from rounding.
         if len(input_size) != 4 or any(not 0 <= more < jump for more, jump in zip(extra, step, strict=True)):

@@ -72,7 +72,7 @@ def _ctc_loss(
             f"got {labels_indices.shape}, {labels_values.shape} and {sequence_length.shape} for 'x' of shape {x.shape}."
         )
     rows, columns = labels_indices[:, 0], labels_indices[:, 1]
-    # The sparse labels as rows; columns without a label are cut off by the counts.
+    # The sparse labels as rows; columns without a label are left out by the counts.
     targets = jnp.zeros((x.shape[1], labels_values.shape[0]), labels_values.dtype).at[rows, columns].set(labels_values)
     counts = jnp.zeros(x.shape[1], jnp.int32).at[rows].add(1)
 
@@ -103,13 +103,13 @@ def _decoded(inputs: Any, sequence_length: Any, merge_repeated: bool) -> tuple[T
     # -1 in front: the first step has no step before it.
     before = np.vstack([np.full((1, n), -1), best[:-1]])
     # Neither blanks nor steps beyond the sequence.
-    kept = (best != classes - 1) & (np.arange(time)[:, None] < lengths)
+    remaining = (best != classes - 1) & (np.arange(time)[:, None] < lengths)
     if merge_repeated:
-        kept &= best != before
-    rows, times = np.nonzero(kept.T)
+        remaining &= best != before
+    rows, times = np.nonzero(remaining.T)
     # Positions within each sample: the place less the first place of the sample.
     columns = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    longest = int(kept.sum(0).max(initial=0))
+    longest = int(remaining.sum(0).max(initial=0))
     # The sum of the greatest logits, of the steps that count.
     counted = np.where(np.arange(time)[:, None] < lengths, logits.max(2), 0)
     return (
@@ -134,7 +134,7 @@ def ctc_greedy_decoder(inputs: Array, sequence_length: Array, merge_repeated: bo
         the greatest logits (n, 1).
     """
     result: Any = _decoded(inputs, sequence_length, merge_repeated)
-    return result  # type: ignore[no-any-return]  # Tensors: the kernel is composed
+    return result
 
 
 # ------------------------------------------------------------------------------------------------------------ sequences

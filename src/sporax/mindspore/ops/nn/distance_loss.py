@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import labels
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
 from sporax.mindspore.ops.linalg.norms import cosine_similarity, length
 from sporax.mindspore.ops.nn.loss_reduction import Reduction, check_broadcast_pair, check_equal_shapes, reduced
@@ -147,7 +148,7 @@ def _multi_margin(x: Array, target: Array, weight: Array | None, p: int, margin:
     return reduced(jnp.sum(jnp.where(is_own, 0, gaps), -1) / x.shape[-1], reduction)
 
 
-@operator("MultiMarginLoss(p, margin, reduction)", function="")
+@operator("MultiMarginLoss(p, margin, reduction)", function="", dims=labels)
 def _multi_margin_primitive(
     x: Array,
     target: Array,

@@ -61,8 +61,8 @@ def _pooled(
     values = jnp.take_along_axis(x.reshape(*x.shape[:2], -1), cells, -1)
     values = values.reshape(*x.shape[:2], *output, -1)
     best = jnp.argmax(values, -1)[..., None]
-    places = jnp.take_along_axis(cells.reshape(values.shape), best, -1)
-    return jnp.take_along_axis(values, best, -1)[..., 0], places[..., 0].astype(jnp.int64)
+    positions = jnp.take_along_axis(cells.reshape(values.shape), best, -1)
+    return jnp.take_along_axis(values, best, -1)[..., 0], positions[..., 0].astype(jnp.int64)
 
 
 def _sizes(name: str, what: str, value: Any, dims: int) -> tuple[int, ...]:
@@ -130,10 +130,10 @@ def _register(dims: int, kernel: Any) -> None:
         batched: Tensor = input if input.ndim == dims + 2 else input.expand_dims(0)
         if _random_samples is None:
             _random_samples = rand(*batched.shape[:2], dims, dtype=batched.dtype)
-        values, places = kernel(batched, _random_samples, kernel_size, output_size)
+        values, positions = kernel(batched, _random_samples, kernel_size, output_size)
         if batched is not input:
-            values, places = values[0], places[0]
-        return (values, places) if return_indices else values
+            values, positions = values[0], positions[0]
+        return (values, positions) if return_indices else values
 
     function.__name__ = name
     function.__doc__ = f"""Largest values over windows at random places in {dims} dims.

@@ -27,15 +27,16 @@ from sporax.mindspore.ops.nn.attention import (
     num_key_heads,
     together,
 )
+from sporax.mindspore.ops.nn.attention_dims import AttentionDims
 
 
-@operator(function="")
+@operator(function="", dims=AttentionDims(("b", "s", "k!")))
 def _infer_attention(
     query: Array,
     key: Array,
     value: Array,
     others: tuple[Array, ...],
-    given: tuple[str, ...],
+    present: tuple[str, ...],
     name: str,
     num_heads: int,
     scale_value: float,
@@ -45,8 +46,8 @@ def _infer_attention(
     pre_tokens: int,
     next_tokens: int,
 ) -> Array:
-    """The result in the layout of the query; `others` are the tensors of the names `given`."""
-    inputs = dict(zip(given, others, strict=True))
+    """The result in the layout of the query; `others` are the tensors of the names `present`."""
+    inputs = dict(zip(present, others, strict=True))
     # 0 stands for as many heads as the query has.
     key_heads = num_key_value_heads or num_heads
     check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, input_layout, num_heads)))
@@ -71,8 +72,8 @@ def _within(visible: Array | None, lengths: Array | None, size: int, axis: int) 
     if lengths is None:
         return visible
     # Broadcast against (batch, heads, queries, keys).
-    places = jnp.expand_dims(jnp.arange(size), -3 - axis)  # (size, 1) for queries, (1, size) for keys
-    inside = places < lengths.reshape(-1, 1, 1, 1)
+    numbers = jnp.expand_dims(jnp.arange(size), -3 - axis)  # (size, 1) for queries, (1, size) for keys
+    inside = numbers < lengths.reshape(-1, 1, 1, 1)
     return inside if visible is None else visible & inside
 
 
@@ -82,13 +83,13 @@ def _attend(query: Array, key: Array, value: Array, shift: Array | None, visible
         # JAX asks for a product of halves that XLA's CPU backend refuses.
         return attended(query, key, value, shift, visible, scale)
     result = jax.nn.dot_product_attention(
-        query, key, value, bias=shift, mask=None if visible is None else _whole(visible, query, key), scale=scale
+        query, key, value, bias=shift, mask=None if visible is None else _full_mask(visible, query, key), scale=scale
     )
     # JAX gives such rows the mean of all values; MindSpore gives zeros.
     return result if visible is None else jnp.where(_sees_any(visible), result, jnp.zeros((), result.dtype))
 
 
-def _whole(visible: Array, query: Array, key: Array) -> Array:
+def _full_mask(visible: Array, query: Array, key: Array) -> Array:
     # JAX wants the mask's last dims whole.
     lead = jnp.broadcast_shapes(visible.shape[:-2], (1, 1))
     return jnp.broadcast_to(visible, (*lead, query.shape[1], key.shape[1]))

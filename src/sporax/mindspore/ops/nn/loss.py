@@ -15,11 +15,12 @@ from jax.scipy.special import xlogy
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import LAST, labels
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.nn.loss_reduction import Reduction, check_broadcast_pair, check_equal_shapes, reduced
 
 
-@operator(function="cross_entropy", mint="nn.functional.cross_entropy")
+@operator(function="cross_entropy", mint="nn.functional.cross_entropy", dims=labels)
 def cross_entropy(
     input: Array,
     target: Array,
@@ -76,17 +77,17 @@ def _hard_cross_entropy(
     log_probs: Array, target: Array, weight: Array | None, channel: int, ignore: int, reduction: str, smoothing: float
 ) -> Array:
     num_classes = log_probs.shape[channel]
-    kept = target != ignore
+    counted = target != ignore
     # 0 as any valid class; its share is masked.
-    index = jnp.where(kept, target, 0)
+    index = jnp.where(counted, target, 0)
     picked = jnp.squeeze(jnp.take_along_axis(log_probs, jnp.expand_dims(index, channel), channel), channel)
     class_weight = jnp.ones((num_classes,), log_probs.dtype) if weight is None else weight
     # Ignored targets weigh nothing, so the mean does not count them either.
-    sample_weight = jnp.where(kept, class_weight[index], 0)
+    sample_weight = jnp.where(counted, class_weight[index], 0)
     loss = -picked * sample_weight
     if smoothing:
         spread = [-1 if dim == channel else 1 for dim in range(log_probs.ndim)]
-        smooth = jnp.where(kept, -jnp.sum(log_probs * class_weight.reshape(spread), channel), 0)
+        smooth = jnp.where(counted, -jnp.sum(log_probs * class_weight.reshape(spread), channel), 0)
         # Smoothing is a mean over all classes, each with its weight.
         loss = (1 - smoothing) * loss + smoothing / num_classes * smooth
     return reduced(loss, reduction, jnp.sum(sample_weight))
@@ -105,7 +106,7 @@ def _soft_cross_entropy(
     return reduced(loss, reduction)
 
 
-@operator("SoftmaxCrossEntropyWithLogits", function="")
+@operator("SoftmaxCrossEntropyWithLogits", function="", dims=LAST)
 def _softmax_cross_entropy_with_logits(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Loss per sample (N,), and ``softmax(logits) - labels`` (N, C). `labels` are probabilities, (N, C) as `logits`.
 
@@ -133,7 +134,7 @@ def _softmax_cross_entropy_with_logits(logits: Array, labels: Array) -> tuple[Ar
     return slope + jax.lax.stop_gradient(loss - slope), jnp.exp(log_probs) - labels
 
 
-@operator("SparseSoftmaxCrossEntropyWithLogits", function="")
+@operator("SparseSoftmaxCrossEntropyWithLogits", function="", dims=labels)
 def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_grad: bool = False) -> Array:
     """Mean loss over the samples for class indices `labels` (N,); with `is_grad` its gradient, (N, C) as `logits`.
 
@@ -156,7 +157,7 @@ def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_g
     return -jnp.mean(jnp.take_along_axis(log_probs, labels[:, None], -1))
 
 
-@operator(function="nll_loss", mint="nn.functional.nll_loss(input=inputs)")
+@operator(function="nll_loss", mint="nn.functional.nll_loss(input=inputs)", dims=labels)
 def nll_loss(
     inputs: Array,
     target: Array,
@@ -298,7 +299,7 @@ def _mint_kl_div(
     return _kl_div(input, jnp.exp(target) if log_target else target, reduction)
 
 
-@operator("NLLLoss(reduction, ignore_index)", function="")
+@operator("NLLLoss(reduction, ignore_index)", function="", dims=labels)
 def _nll_loss(
     logits: Array, labels: Array, weight: Array, reduction: Reduction = "mean", ignore_index: int = -100
 ) -> tuple[Array, Array]:
@@ -306,10 +307,10 @@ def _nll_loss(
     check.floating("NLLLoss", logits=logits, weight=weight)
     check.integral("NLLLoss", labels=labels)
     check.rank("NLLLoss", (1, 2), logits=logits)
-    kept = labels != ignore_index
+    counted = labels != ignore_index
     # 0 as any valid class; its share is masked.
-    index = jnp.where(kept, labels, 0)
-    share = jnp.where(kept, weight[index], 0)
+    index = jnp.where(counted, labels, 0)
+    share = jnp.where(counted, weight[index], 0)
     loss = -jnp.take_along_axis(logits, index[..., None], -1)[..., 0] * share
     total = jnp.sum(share)
     return reduced(loss, reduction, total), total

@@ -13,12 +13,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import channels
 from sporax.mindspore.ops._core.operator import Array, operator
 
 
-@operator("LayerNorm", function="")
+def _layer_dims(call: Call, shapes: Shapes) -> Dims:
+    rank = len(shapes[0])
+    begin = call.get("begin_norm_axis", -1)
+    start = begin % rank if isinstance(begin, int) else rank - 1
+    first = numbered(rank, range(start, rank))
+    # Scale and shift have the last dimensions of the input, those that are normalized.
+    return Dims((first, *(first[rank - len(shape) :] for shape in shapes[1:])), leader=0)
+
+
+def _batch_dims(call: Call, shapes: Shapes) -> Dims:
+    """Entries as of the primitive BatchNorm: the input, scale, shift, mean and variance."""
+    dims = channels(call, shapes)
+    vector = StrategyEntry(("c",), shapes[1])
+    # The strategy of BatchNorm has five entries, though training needs only three inputs.
+    return Dims(dims.inputs, (StrategyEntry(dims.inputs[0], shapes[0]), *[vector] * 4), leader=0)
+
+
+@operator("LayerNorm", function="", dims=_layer_dims)
 def _layer_norm(
     input_x: Array,
     gamma: Array,
@@ -92,7 +111,7 @@ def rms_norm(x: Array, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Arra
     return (values * scale).astype(x.dtype) * gamma, scale
 
 
-@operator(function="")
+@operator(function="", dims=_batch_dims)
 def batch_norm_train(x: Array, gamma: Array, beta: Array, channel: int, epsilon: float) -> tuple[Array, Array, Array]:
     """Normalisation by the statistics of the batch (Ioffe & Szegedy 2015).
 
@@ -145,7 +164,7 @@ def batch_norm_shared(
     return scaled, mean, total / jnp.maximum(count - 1, 1)
 
 
-@operator(function="")
+@operator(function="", dims=_batch_dims)
 def batch_norm_eval(
     x: Array, mean: Array, variance: Array, gamma: Array, beta: Array, channel: int, epsilon: float
 ) -> Array:
@@ -308,7 +327,7 @@ def group_norm(
 
     Args:
         input: (n, channels, …).
-        num_groups: how many groups the channels are cut into.
+        num_groups: how many groups the channels are divided into.
         weight, bias: (channels,), applied afterwards.
         eps: added to the variance.
     """

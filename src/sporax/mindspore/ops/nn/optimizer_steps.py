@@ -48,15 +48,15 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
 
         @functools.wraps(formula)
         def run(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
             for state in written:
-                if not isinstance(given[state], Tensor):
+                if not isinstance(arguments[state], Tensor):
                     raise SporaxTypeError(
-                        f"For '{name}', '{state}' must be a Parameter or a Tensor, but got {type(given[state]).__name__}."
+                        f"For '{name}', '{state}' must be a Parameter or a Tensor, but got {type(arguments[state]).__name__}."
                     )
             values = compiled(*args, **kwargs)
             for state, value in zip(written, values, strict=False):
-                given[state]._replace(value.array)
+                arguments[state]._replace(value.array)
             results = {**dict(zip(written, values, strict=False)), "step": values[-1]}
             chosen = tuple(results[name] for name in returned)
             return chosen[0] if len(chosen) == 1 else chosen
@@ -67,17 +67,19 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
     return register
 
 
-def _check_shapes(name: str, states: list[str], given: dict[str, Any]) -> None:
+def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> None:
     """State and Parameter have one shape, and so have the gradient or, in a sparse form, its rows."""
-    shape = given[states[0]].shape
-    gradient = next(label for label in ("grad", "gradient", "delta") if label in given)
-    rows = given.get("indices")
+    shape = arguments[states[0]].shape
+    gradient = next(label for label in ("grad", "gradient", "delta") if label in arguments)
+    rows = arguments.get("indices")
     if rows is not None:
         check.integral(name, indices=rows)
     expected = shape if rows is None else (rows.size, *shape[1:])
     for label, required in (*((state, shape) for state in states[1:]), (gradient, expected)):
-        if given[label].shape != required:
-            raise SporaxValueError(f"For '{name}', '{label}' must have shape {required}, but got {given[label].shape}.")
+        if arguments[label].shape != required:
+            raise SporaxValueError(
+                f"For '{name}', '{label}' must have shape {required}, but got {arguments[label].shape}."
+            )
 
 
 def _like(values: Any, *states: Array) -> _Arrays:
@@ -323,8 +325,8 @@ def _adagrad_da(
     """A step of Adagrad with dual averaging (Duchi et al. 2011, section 2)."""
     total = gradient_accumulator + grad
     squares = gradient_squared_accumulator + jnp.square(grad)
-    kept = jnp.sign(total) * jnp.maximum(jnp.abs(total) - l1 * global_step, 0)
-    new = -lr * jnp.where(jnp.asarray(l1) > 0, kept, total) / (l2 * global_step * lr + jnp.sqrt(squares))
+    shrunk = jnp.sign(total) * jnp.maximum(jnp.abs(total) - l1 * global_step, 0)
+    new = -lr * jnp.where(jnp.asarray(l1) > 0, shrunk, total) / (l2 * global_step * lr + jnp.sqrt(squares))
     return _like((new, total, squares), var, gradient_accumulator, gradient_squared_accumulator)
 
 

@@ -37,8 +37,8 @@ def _cached_rows(cache: Array, rows: Array, slots: Array) -> Array:
             f"but got shape {rows.shape}."
         )
     # A place behind the end is dropped; a negative one would count from the end.
-    places = jnp.where(slots < 0, flat.shape[0], slots).reshape(-1)
-    updated = flat.at[places].set(rows.reshape(slots.size, -1).astype(cache.dtype), mode="drop")
+    positions = jnp.where(slots < 0, flat.shape[0], slots).reshape(-1)
+    updated = flat.at[positions].set(rows.reshape(slots.size, -1).astype(cache.dtype), mode="drop")
     return updated.reshape(cache.shape)
 
 

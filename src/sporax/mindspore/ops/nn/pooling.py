@@ -15,6 +15,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
 from sporax.mindspore.ops._core.spatial_settings import per_dim
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
+from sporax.mindspore.ops.nn.window_dims import POOLING
 
 # ---------------------------------------------------------------------------------------------------------- the windows
 
@@ -64,7 +65,7 @@ def _mean(
         # Cells of the padding count, but not those added by `ceil`.
         ones, grown = (
             np.pad(ones, around, constant_values=1),
-            tuple((low - kept, high - other) for (low, high), (kept, other) in zip(grown, around, strict=True)),
+            tuple((low - before, high - other) for (low, high), (before, other) in zip(grown, around, strict=True)),
         )
     return total / _summed(jnp.asarray(ones), window, stride, grown)
 
@@ -78,27 +79,27 @@ def _maxima(name: str, x: Array, window: Any, stride: Any, around: Edges, gap: A
     grown = _with_ceil(sizes, reach, stride, around) if ceil else around
     # Positions of every window's cells in the flattened input, which are known while compiling.
     lead = x.ndim - dims
-    places, inside = np.zeros((1,) * 2 * dims, np.int64), np.ones((1,) * 2 * dims, bool)
+    cell_positions, inside = np.zeros((1,) * 2 * dims, np.int64), np.ones((1,) * 2 * dims, bool)
     for dim in range(dims):
         low, high = grown[dim]
         count = (sizes[dim] + low + high - reach[dim]) // stride[dim] + 1
         at = np.arange(max(count, 0))[:, None] * stride[dim] - low + np.arange(window[dim]) * gap[dim]
         spread = [1] * 2 * dims
         spread[dim], spread[dims + dim] = at.shape
-        places = places * sizes[dim] + np.clip(at, 0, sizes[dim] - 1).reshape(spread)
+        cell_positions = cell_positions * sizes[dim] + np.clip(at, 0, sizes[dim] - 1).reshape(spread)
         inside = inside & ((at >= 0) & (at < sizes[dim])).reshape(spread)
-    outputs = places.shape[:dims]
+    outputs = cell_positions.shape[:dims]
     if 0 in outputs:
         raise SporaxValueError(f"For '{name}', the window {window} does not fit into 'x' of shape {x.shape}.")
-    places, inside = places.reshape(*outputs, -1), inside.reshape(*outputs, -1)
-    cells = x.reshape(*x.shape[:lead], -1)[..., places]
+    cell_positions, inside = cell_positions.reshape(*outputs, -1), inside.reshape(*outputs, -1)
+    cells = x.reshape(*x.shape[:lead], -1)[..., cell_positions]
     # Padding never wins.
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).min
     # The first of equals, in row-major order.
     best = jnp.argmax(jnp.where(inside, cells, lowest), -1, keepdims=True)
     values = jnp.take_along_axis(cells, best, -1)[..., 0]
     # Picked by position, so that the gradient goes to one cell.
-    positions = jnp.take_along_axis(jnp.broadcast_to(places, cells.shape), best, -1)[..., 0]
+    positions = jnp.take_along_axis(jnp.broadcast_to(cell_positions, cells.shape), best, -1)[..., 0]
     return values, positions
 
 
@@ -189,6 +190,7 @@ for _dims in (1, 2, 3):
 @operator(
     "AvgPool3D(kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, data_format)",
     function="",
+    dims=POOLING,
 )
 def _avg_pool3d(
     x: Array,
@@ -312,7 +314,7 @@ operator(function="max_pool3d")(_max_pool_with_ceil_first("max_pool3d", 3, "x"))
 operator(function="", mint="nn.functional.max_pool2d")(_max_pool_with_ceil_first("max_pool2d", 2, "input"))
 
 
-@operator("MaxPool3D(kernel_size, strides, pad_mode, pad_list, ceil_mode, data_format)", function="")
+@operator("MaxPool3D(kernel_size, strides, pad_mode, pad_list, ceil_mode, data_format)", function="", dims=POOLING)
 def _max_pool3d(
     x: Array,
     kernel_size: Setting = 1,

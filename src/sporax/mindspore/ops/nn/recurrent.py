@@ -68,8 +68,8 @@ def _lstm(
         x = jnp.concatenate(outputs, -1)
         if dropout > 0 and layer + 1 < num_layers:
             # A key per layer from one draw.
-            kept = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - dropout, x.shape)
-            x = jnp.where(kept, x / (1 - dropout), jnp.zeros((), x.dtype))
+            remaining = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - dropout, x.shape)
+            x = jnp.where(remaining, x / (1 - dropout), jnp.zeros((), x.dtype))
     last_h, last_c = (jnp.stack(parts) for parts in zip(*states, strict=True))
     # MindSpore keeps a workspace and a state for its backward kernel here.
     nothing = jnp.zeros((1, 1), x.dtype)
@@ -121,13 +121,13 @@ def _one_direction(
     projection = None if weights[2] is None else weights[2].astype(x.dtype)
     of_input, of_state, bias = (array.astype(x.dtype) for array in (weights[0], weights[1], weights[3]))
 
-    def advance(state: tuple[Array, Array], given: Array) -> tuple[tuple[Array, Array], Array]:
+    def advance(state: tuple[Array, Array], row: Array) -> tuple[tuple[Array, Array], Array]:
         # The order of gates of MindSpore's kernel.
-        enter, forget, candidate, out = jnp.split(given + state[0] @ of_state.T, _LSTM_GATES, -1)
+        enter, forget, candidate, out = jnp.split(row + state[0] @ of_state.T, _LSTM_GATES, -1)
         memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
-        shown = jax.nn.sigmoid(out) * jnp.tanh(memory)
-        shown = shown if projection is None else shown @ projection.T
-        return (shown, memory), shown
+        hidden = jax.nn.sigmoid(out) * jnp.tanh(memory)
+        hidden = hidden if projection is None else hidden @ projection.T
+        return (hidden, memory), hidden
 
     # The inputs' products for all steps at once: only the state's product needs the loop.
     state, outputs = jax.lax.scan(advance, (h, c), x @ of_input.T + bias, reverse=reverse)
@@ -244,21 +244,21 @@ def dynamic_rnn(
     # Wide enough for inputs and weights, which may differ.
     dtype = jnp.promote_types(x.dtype, b.dtype)
 
-    def advance(state: tuple[Array, Array], given: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-        gates = given + state[0] @ w[x.shape[2] :].astype(dtype)
+    def advance(state: tuple[Array, Array], row: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        gates = row + state[0] @ w[x.shape[2] :].astype(dtype)
         # Another order of gates than LSTM's.
         enter, candidate, forget, out = jnp.split(gates, _LSTM_GATES, -1)
         enter, candidate, out = jax.nn.sigmoid(enter), jnp.tanh(candidate), jax.nn.sigmoid(out)
         forget = jax.nn.sigmoid(forget + forget_bias)
         memory = forget * state[1] + enter * candidate
         memory = jnp.clip(memory, -cell_clip, cell_clip) if cell_clip > 0 else memory
-        shown = out * jnp.tanh(memory)
-        return (shown, memory), (shown, memory, enter, candidate, forget, out, jnp.tanh(memory))
+        hidden = out * jnp.tanh(memory)
+        return (hidden, memory), (hidden, memory, enter, candidate, forget, out, jnp.tanh(memory))
 
     rows = x.astype(dtype) @ w[: x.shape[2]].astype(dtype) + b.astype(dtype)
-    _, (shown, *others) = jax.lax.scan(advance, (init_h[0].astype(dtype), init_c[0].astype(dtype)), rows)
+    _, (hidden, *others) = jax.lax.scan(advance, (init_h[0].astype(dtype), init_c[0].astype(dtype)), rows)
     # y in the dtype of the bias and h in that of the input, as documented.
-    return shown.astype(b.dtype), shown.astype(x.dtype), *(gate.astype(b.dtype) for gate in others)
+    return hidden.astype(b.dtype), hidden.astype(x.dtype), *(gate.astype(b.dtype) for gate in others)
 
 
 @operator(
@@ -307,27 +307,27 @@ def dynamic_gru_v2(
         "weight_hidden": (weight_hidden, (size, _GRU_GATES * size)),
         "init_h": (init_h, (x.shape[1], size)),
     }
-    given_biases = {"bias_input": bias_input, "bias_hidden": bias_hidden}
-    biases = {name: (bias, (_GRU_GATES * size,)) for name, bias in given_biases.items() if bias is not None}
+    optional_biases = {"bias_input": bias_input, "bias_hidden": bias_hidden}
+    biases = {name: (bias, (_GRU_GATES * size,)) for name, bias in optional_biases.items() if bias is not None}
     _expect("DynamicGRUV2", **shapes, **biases)
     # Without biases the state says the dtype.
     result_dtype = next((bias.dtype for bias, _ in biases.values()), init_h.dtype)
     dtype = jnp.promote_types(x.dtype, result_dtype)
     zeros = jnp.zeros(_GRU_GATES * size, dtype)
-    of_input, of_hidden = (zeros if bias is None else bias.astype(dtype) for bias in given_biases.values())
+    of_input, of_hidden = (zeros if bias is None else bias.astype(dtype) for bias in optional_biases.values())
     # The reset gate before or after the product are two formulas of GRU.
     step = _gru_step(weight_hidden.astype(dtype), of_hidden, gate_order, reset_after)
     rows = x.astype(dtype) @ weight_input.astype(dtype) + of_input
-    _, (shown, *gates) = jax.lax.scan(step, init_h.astype(dtype), rows)
-    return tuple(state.astype(result_dtype) for state in (shown, shown, *gates))
+    _, (hidden, *gates) = jax.lax.scan(step, init_h.astype(dtype), rows)
+    return tuple(state.astype(result_dtype) for state in (hidden, hidden, *gates))
 
 
 def _gru_step(weight: Array, bias: Array, gate_order: str, reset_after: bool) -> Callable[[Array, Array], Any]:
-    def advance(state: Array, given: Array) -> tuple[Array, tuple[Array, ...]]:
+    def advance(state: Array, row: Array) -> tuple[Array, tuple[Array, ...]]:
         recalled = state @ weight + bias
-        given_r, given_z, given_new = jnp.split(given, _GRU_GATES, -1)
+        input_r, input_z, input_new = jnp.split(row, _GRU_GATES, -1)
         r, z, new = jnp.split(recalled, _GRU_GATES, -1)
-        reset, update = jax.nn.sigmoid(given_r + r), jax.nn.sigmoid(given_z + z)
+        reset, update = jax.nn.sigmoid(input_r + r), jax.nn.sigmoid(input_z + z)
         # "zrh" only exchanges the names of two gates.
         if gate_order == "zrh":
             reset, update = update, reset
@@ -335,7 +335,7 @@ def _gru_step(weight: Array, bias: Array, gate_order: str, reset_after: bool) ->
             # Columns of "new" alone: the other gates are computed already.
             columns = 2 * state.shape[-1]
             new = (reset * state) @ weight[:, columns:] + bias[columns:]
-        candidate = jnp.tanh(given_new + (reset * new if reset_after else new))
+        candidate = jnp.tanh(input_new + (reset * new if reset_after else new))
         after = (1 - update) * candidate + update * state
         return after, (after, update, reset, candidate, new)
 

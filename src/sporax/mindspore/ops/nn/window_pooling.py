@@ -16,6 +16,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops._core.spatial_settings import ImageFormat, pair
+from sporax.mindspore.ops.nn.window_dims import POOLING
 
 PoolPadding = Literal["same", "valid", "SAME", "VALID"]
 
@@ -41,7 +42,7 @@ def _fits(name: str, result: Array, x: Array, kernel_size: Any) -> Array:
     return result
 
 
-@operator("MaxPool", function="")
+@operator("MaxPool", function="", dims=POOLING)
 def _max_pool(
     x: Array,
     kernel_size: int | tuple[int, ...] = 1,
@@ -52,7 +53,7 @@ def _max_pool(
     """Largest value in each window. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
     window, step = _window("MaxPool", x, kernel_size, strides, data_format)
     # A rest only exists with "same", where it would need padding.
-    divides = all(whole % size == 0 for whole, size in zip(x.shape, window, strict=True))
+    divides = all(length % size == 0 for length, size in zip(x.shape, window, strict=True))
     if window == step and max(window) <= _LARGEST_TILE and (divides or pad_mode.upper() == "VALID"):
         return _fits("MaxPool", _tile_maxima(x, window), x, kernel_size)
     # Padding never wins.
@@ -62,7 +63,7 @@ def _max_pool(
 
 
 def _tile_maxima(x: Array, window: tuple[int, ...]) -> Array:
-    """Largest value in each of the tiles that `x` is cut into; a rest at the edges that fills no tile is left out.
+    """Largest value in each of the tiles that `x` is divided into; a rest at the edges that fills no tile is left out.
 
     Comparing slices is 2 to 8 times faster on CPUs than `reduce_window`, and its derivative, which needs no scatter, 5 to
     16 times. Columns are compared before rows, so that of equal values the first in memory gets the derivative.
@@ -70,15 +71,15 @@ def _tile_maxima(x: Array, window: tuple[int, ...]) -> Array:
     for dim in reversed(range(x.ndim)):
         size, count = window[dim], x.shape[dim] // window[dim]
         if size > 1:
-            cut = jax.lax.slice_in_dim(x, 0, count * size, axis=dim)
-            tiles = cut.reshape(*x.shape[:dim], count, size, *x.shape[dim + 1 :])
+            shortened = jax.lax.slice_in_dim(x, 0, count * size, axis=dim)
+            tiles = shortened.reshape(*x.shape[:dim], count, size, *x.shape[dim + 1 :])
             x, *others = (jax.lax.index_in_dim(tiles, place, dim + 1, keepdims=False) for place in range(size))
             for other in others:
                 x = jnp.where((other > x) | (other != other), other, x)  # NaN wins, as everywhere
     return x
 
 
-@operator("AvgPool", function="")
+@operator("AvgPool", function="", dims=POOLING)
 def _avg_pool(
     x: Array,
     kernel_size: int | tuple[int, ...] = 1,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.dtype import DType
@@ -30,7 +31,7 @@ def stream(seed: int | None, seed2: int = 0) -> Generator:
     return seeds.operators if seed is None else Generator((seed2 << 32) + seed)
 
 
-def drawn(kernel: Operator, generator: Generator, *args: Any, **kwargs: Any) -> Any:
+def drawn(kernel: Operator[Any], generator: Generator, *args: Any, **kwargs: Any) -> Any:
     """Call an operator whose first parameter is a key with the next key of a stream."""
     return kernel(wrap(generator.next_key()), *args, **kwargs)
 
@@ -73,7 +74,7 @@ class _Draw(Primitive):
 
 
 def class_form(
-    name: str, kernel: Operator, attributes: str, defaults: dict[str, Any], shape_first: bool = True
+    name: str, kernel: Operator[Any], attributes: str, defaults: dict[str, Any], shape_first: bool = True
 ) -> None:
     """Register the class form of a random operator.
 
@@ -132,7 +133,23 @@ def _truncated_normal(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.
     return jax.random.truncated_normal(key, -2, 2, shape, dtype.np_dtype)
 
 
-@operator(function="")
+def _drawn_dims(call: Call, shapes: Shapes) -> Dims | None:
+    """Entries: the shape that is drawn, then the parameters of the distribution, which are never sharded. The key has none."""
+    shape = call.get("shape", ())
+    if not isinstance(shape, tuple):
+        return None
+    # The random key is the first input and has no entry.
+    inputs = tuple(numbered(len(shape), range(len(shape)), f"{number}.") for number, shape in enumerate(shapes))
+    parameters = tuple(StrategyEntry(names, shape) for names, shape in zip(inputs[1:], shapes[1:], strict=True))
+    rest = max(map(len, shapes[1:]), default=0)
+    return Dims(
+        inputs,
+        (StrategyEntry(numbered(len(shape)), shape), *parameters),
+        (*numbered(len(shape)), *numbered(rest, range(rest), "r")),
+    )
+
+
+@operator(function="", dims=_drawn_dims)
 def _gamma(key: Array, shape: tuple[int, ...], alpha: Operand, beta: Operand) -> Array:
     """Numbers of the gamma distribution with shape `alpha` and rate `beta`, of shape `shape` + that of the two."""
     shapes, rates = jnp.broadcast_arrays(jnp.asarray(alpha, jnp.float32), jnp.asarray(beta, jnp.float32))
@@ -280,7 +297,7 @@ def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -
 
 @operator(function="")
 def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: Array, min: Array, max: Array) -> Array:
-    """Numbers of normal distributions, cut off at `min` and `max`, one distribution for each row of the result."""
+    """Numbers of normal distributions, truncated at `min` and `max`, one distribution for each row of the result."""
     # One row of each setting per row of the result.
     rows = [jnp.reshape(setting, (-1, *[1] * (len(shape) - 1))) for setting in (mean, stdevs, min, max)]
     mean, stdevs, low, high = rows
@@ -393,7 +410,13 @@ def _random_categorical_class(logits: Any, num_sample: int, seed: int = 0, dtype
     return random_categorical(logits, num_sample, seed, dtype)
 
 
-@operator(function="")
+def _chosen_dims(call: Call, shapes: Shapes) -> Dims:
+    """A random key, which has no entry, and an input that is never sharded."""
+    key, names = (numbered(len(shape), range(len(shape)), letter) for shape, letter in zip(shapes, "kd", strict=False))
+    return Dims((key, names), (StrategyEntry(names, shapes[1]),))
+
+
+@operator(function="", dims=OperatorDims(_chosen_dims, unsharded=True))
 def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array, Array]:
     """Random positions of true elements."""
     if input_x.dtype != np.bool_ or not 1 <= input_x.ndim <= 5:
@@ -406,8 +429,8 @@ def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array
     # More than there are: filled up and marked.
     chosen = order[:count] if count <= flat.size else jnp.pad(order, (0, count - flat.size))
     valid = jnp.arange(count) < jnp.sum(flat)
-    places = jnp.stack(jnp.unravel_index(chosen, input_x.shape), -1)
-    return jnp.where(valid[:, None], places, 0).astype(jnp.int32), valid
+    positions = jnp.stack(jnp.unravel_index(chosen, input_x.shape), -1)
+    return jnp.where(valid[:, None], positions, 0).astype(jnp.int32), valid
 
 
 class_form("RandomChoiceWithMask", _true_positions, "count seed seed2", {"count": 256, **_SEEDS}, shape_first=False)
@@ -432,8 +455,8 @@ def _channel_dropout(key: Array, x: Array, keep_prob: float, spatial: int) -> tu
     # One draw per channel: its elements share the mask.
     mask = jax.random.bernoulli(key, keep_prob, (*x.shape[: x.ndim - spatial], *[1] * spatial))
     # A probability of 0 would divide by zero, though nothing is kept.
-    kept = jnp.where(mask, x / jnp.asarray(keep_prob or 1, x.dtype), jnp.zeros((), x.dtype))
-    return kept, jnp.broadcast_to(mask, x.shape)
+    result = jnp.where(mask, x / jnp.asarray(keep_prob or 1, x.dtype), jnp.zeros((), x.dtype))
+    return result, jnp.broadcast_to(mask, x.shape)
 
 
 def _dropout_forms(dims: int) -> None:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.dtype import DType
@@ -17,15 +18,21 @@ from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Op
 from sporax.runtime.random.random_streams import Generator
 
 
-@operator("Dropout", function="")
+def _key_dims(call: Call, shapes: Shapes) -> Dims:
+    """An input, and a random key, which has no entry."""
+    names, key = numbered(len(shapes[0])), numbered(len(shapes[1]), range(len(shapes[1])), "k")
+    return Dims((names, key), (StrategyEntry(names, shapes[0]),), leader=0)
+
+
+@operator("Dropout", function="", dims=_key_dims)
 def _dropout(x: Array, key: Array, keep_prob: float = 0.5) -> tuple[Array, Array]:
     """Elements kept with probability `keep_prob` and divided by it, zero elsewhere; and the mask (Srivastava et al. 2014)."""
     check.floating("Dropout", x=x)
     mask = jax.random.bernoulli(key, keep_prob, x.shape)
     # Divided by the share that is kept, so that the mean stays.
-    kept = jnp.where(mask, x / jnp.asarray(keep_prob, x.dtype), jnp.zeros((), x.dtype))
+    result = jnp.where(mask, x / jnp.asarray(keep_prob, x.dtype), jnp.zeros((), x.dtype))
     # The mask in the input's dtype, as MindSpore gives it.
-    return kept, mask.astype(x.dtype)
+    return result, mask.astype(x.dtype)
 
 
 def _checked_probability(name: str, what: str, value: Any, zero: bool) -> float:

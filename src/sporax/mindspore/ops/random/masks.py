@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.dtype import DType
@@ -25,12 +26,21 @@ from sporax.runtime.random.random_streams import Generator
 _PIECE_BITS = 128
 
 
-@operator(function="")
+def _bit_dims(call: Call, shapes: Shapes) -> Dims | None:
+    """The strategy is for the tensor that a mask is drawn for; the key, the probability and the bits have no entry."""
+    shape = call.get("shape", ())
+    if not isinstance(shape, tuple):
+        return None
+    inputs = tuple(numbered(len(size), range(len(size)), f"{number}.") for number, size in enumerate(shapes))
+    return Dims(inputs, (StrategyEntry(numbered(len(shape)), shape),))
+
+
+@operator(function="", dims=_bit_dims)
 def _bits(key: Array, keep_prob: Operand, shape: tuple[int, ...]) -> Array:
     """One bit per element of `shape`, 1 with probability `keep_prob`, in bytes (the lowest bit first), padded with zeros."""
     count = math.prod(shape)
-    kept = jax.random.bernoulli(key, jnp.asarray(keep_prob, jnp.float32).reshape(()), (count,))
-    return jnp.packbits(jnp.pad(kept, (0, -count % _PIECE_BITS)), bitorder="little")
+    bits = jax.random.bernoulli(key, jnp.asarray(keep_prob, jnp.float32).reshape(()), (count,))
+    return jnp.packbits(jnp.pad(bits, (0, -count % _PIECE_BITS)), bitorder="little")
 
 
 class DropoutGenMask(Primitive):
@@ -60,7 +70,14 @@ class DropoutGenMask(Primitive):
         return super().__call__(wrap(self._stream.next_key()), keep_prob, check.shape(self.name, shape))
 
 
-@operator("DropoutDoMask()", function="")
+def _mask_dims(call: Call, shapes: Shapes) -> Dims:
+    """An input, the bits of its mask and a probability, which have no entry."""
+    names = numbered(len(shapes[0]))
+    rest = (numbered(len(size), range(len(size)), f"{number}.") for number, size in enumerate(shapes[1:]))
+    return Dims((names, *rest), (StrategyEntry(names, shapes[0]),), leader=0)
+
+
+@operator("DropoutDoMask()", function="", dims=_mask_dims)
 def _masked(input_x: Array, mask: Array, keep_prob: Operand) -> Array:
     """`input_x` divided by `keep_prob` where the mask of `DropoutGenMask` has a 1, zero elsewhere.
 
@@ -76,19 +93,19 @@ def _masked(input_x: Array, mask: Array, keep_prob: Operand) -> Array:
             f"For 'DropoutDoMask', 'mask' must have a bit for each of the {input_x.size} elements of 'input_x', but it has "
             f"{mask.size * 8}."
         )
-    kept = jnp.unpackbits(mask.reshape(-1), count=input_x.size, bitorder="little").reshape(input_x.shape)
+    bits = jnp.unpackbits(mask.reshape(-1), count=input_x.size, bitorder="little").reshape(input_x.shape)
     rate = jnp.asarray(keep_prob, input_x.dtype).reshape(())
-    return jnp.where(kept == 1, input_x / rate, jnp.zeros((), input_x.dtype))
+    return jnp.where(bits == 1, input_x / rate, jnp.zeros((), input_x.dtype))
 
 
 @operator(function="")
 def _padded_permutation(key: Array, n: Operand, max_length: int, pad: int, dtype: DType) -> Array:
     """The numbers below `n` in random order, then `pad`; `max_length` elements in all."""
-    places = jnp.arange(max_length)
+    positions = jnp.arange(max_length)
     count = jnp.asarray(n).reshape(())
     # Places behind `n` are ordered behind all others.
-    order = jnp.argsort(jnp.where(places < count, jax.random.uniform(key, (max_length,)), 2.0))
-    return jnp.where(places < count, order, pad).astype(dtype.np_dtype)
+    order = jnp.argsort(jnp.where(positions < count, jax.random.uniform(key, (max_length,)), 2.0))
+    return jnp.where(positions < count, order, pad).astype(dtype.np_dtype)
 
 
 class Randperm(Primitive):

@@ -72,8 +72,8 @@ def dense_to_sparse_coo(tensor: Tensor) -> COOTensor:
         raise SporaxValueError(
             f"For 'dense_to_sparse_coo', 'tensor' must have 2 dimensions, but got shape {tensor.shape}."
         )
-    places = np.argwhere(known("dense_to_sparse_coo", "tensor", tensor)).astype(np.int32)
-    indices = wrap_numpy(places)
+    positions = np.argwhere(known("dense_to_sparse_coo", "tensor", tensor)).astype(np.int32)
+    indices = wrap_numpy(positions)
     return COOTensor(indices, FUNCTIONS["gather_nd"](tensor, indices), tensor.shape)
 
 
@@ -124,14 +124,14 @@ def csr_mm(
         raise SporaxValueError(f"For 'csr_mm', shapes must be (m, k) and (k, n), but got {(m, k)} and {(other_k, n)}.")
     # Which pairs of entries meet; their number is known, their values need not be.
     first, second = np.nonzero(left[:, 1, None] == right[None, :, 0])
-    places = np.stack((left[first, 0], right[second, 1]), 1)
+    positions = np.stack((left[first, 0], right[second, 1]), 1)
     conj = FUNCTIONS["conj"]
     a_values = conj(a.values) if adjoint_a else a.values
     b_values = conj(b.values) if adjoint_b else b.values
     take = FUNCTIONS["gather"]
     # Values by gathers, so that products have derivatives.
     terms = take(a_values, wrap_numpy(first), 0) * take(b_values, wrap_numpy(second), 0)
-    return coo_to_csr(_merged(places.astype(left.dtype), terms, (m, n)))
+    return coo_to_csr(_merged(positions.astype(left.dtype), terms, (m, n)))
 
 
 def csr_mul(x: CSRTensor, y: Any) -> Any:
@@ -199,9 +199,9 @@ def csr_add(a: CSRTensor, b: CSRTensor, alpha: Tensor, beta: Tensor) -> CSRTenso
     _sparse(Tensor, "csr_add", alpha=alpha, beta=beta)
     _same_shape("csr_add", a, b)
     left, right = csr_to_coo(a), csr_to_coo(b)
-    places = np.concatenate((coordinates("csr_add", left), coordinates("csr_add", right)))
+    positions = np.concatenate((coordinates("csr_add", left), coordinates("csr_add", right)))
     values = FUNCTIONS["concat"]((a.values * alpha.astype(a.dtype), b.values * beta.astype(b.dtype)))
-    return coo_to_csr(_merged(places, values, a.shape))
+    return coo_to_csr(_merged(positions, values, a.shape))
 
 
 def coo_add(x1: COOTensor, x2: COOTensor, thresh: Tensor) -> COOTensor:
@@ -217,17 +217,17 @@ def coo_add(x1: COOTensor, x2: COOTensor, thresh: Tensor) -> COOTensor:
     _sparse(Tensor, "coo_add", thresh=thresh)
     _same_shape("coo_add", x1, x2)
     left, right = coordinates("coo_add", x1), coordinates("coo_add", x2)
-    places = np.concatenate((left, right))
-    total = _merged(places, FUNCTIONS["concat"]((x1.values, x2.values)), x1.shape)
+    positions = np.concatenate((left, right))
+    total = _merged(positions, FUNCTIONS["concat"]((x1.values, x2.values)), x1.shape)
     # A known limit says how many entries stay.
     limit = known("coo_add", "thresh", thresh.astype(total.dtype)).item()
     if limit <= 0:
         return total
     is_large = np.abs(known("coo_add", "x1 and x2", total.values)) >= limit
     in_both = _occurs_in(coordinates("coo_add", total), left) & _occurs_in(coordinates("coo_add", total), right)
-    kept = wrap_numpy(np.flatnonzero(is_large | ~in_both))
+    remaining = wrap_numpy(np.flatnonzero(is_large | ~in_both))
     take = FUNCTIONS["gather"]
-    return COOTensor(take(total.indices, kept, 0), take(total.values, kept, 0), x1.shape)
+    return COOTensor(take(total.indices, remaining, 0), take(total.values, remaining, 0), x1.shape)
 
 
 def coo_concat(sp_input: Any, concat_dim: int = 0) -> COOTensor:
@@ -248,12 +248,12 @@ def coo_concat(sp_input: Any, concat_dim: int = 0) -> COOTensor:
         raise SporaxValueError(
             f"For 'coo_concat', the other dim must be equal, but got shapes {[part.shape for part in sp_input]}."
         )
-    start, places = 0, []
+    start, positions = 0, []
     for part in sp_input:
-        places.append(part.indices.array.at[:, along].add(start))
+        positions.append(part.indices.array.at[:, along].add(start))
         start += part.shape[along]
     shape = (start, sp_input[0].shape[1]) if along == 0 else (sp_input[0].shape[0], start)
-    joined = jnp.concatenate(places)
+    joined = jnp.concatenate(positions)
     # By row, then by column: `lexsort` sorts by its last key first.
     order = jnp.lexsort((joined[:, 1], joined[:, 0]))
     values = FUNCTIONS["concat"](tuple(part.values for part in sp_input))
@@ -270,17 +270,17 @@ def coordinates(name: str, x: COOTensor) -> _Numpy:
     return known(name, "indices", x.indices).reshape(-1, 2)
 
 
-def _merged(places: _Numpy, values: Tensor, shape: tuple[int, ...]) -> COOTensor:
+def _merged(positions: _Numpy, values: Tensor, shape: tuple[int, ...]) -> COOTensor:
     """Entries with different coordinates, in their order."""
     # numpy merges the coordinates; the sums of the values are part of the step.
-    distinct, target = np.unique(places, axis=0, return_inverse=True)
+    distinct, target = np.unique(positions, axis=0, return_inverse=True)
     sums = kernels.sums_of_entries(values, wrap_numpy(target.reshape(-1)), len(distinct))
     return COOTensor(wrap_numpy(distinct), sums, shape)
 
 
-def _occurs_in(places: _Numpy, others: _Numpy) -> _Numpy:
-    """For each of `places`, whether it is among `others`."""
-    return np.asarray((places[:, None] == others[None]).all(-1).any(-1))
+def _occurs_in(positions: _Numpy, others: _Numpy) -> _Numpy:
+    """For each of `positions`, whether it is among `others`."""
+    return np.asarray((positions[:, None] == others[None]).all(-1).any(-1))
 
 
 def _same_shape(name: str, a: Any, b: Any) -> None:

@@ -122,9 +122,9 @@ def csr_row_softmax(indptr: Array, values: Array) -> Array:
 
 
 @operator(function="")
-def sums_of_entries(values: Array, places: Array, entries: int) -> Array:
-    """(entries, …): the sum of the values that go to each place."""
-    return jnp.zeros((entries, *values.shape[1:]), values.dtype).at[places].add(values, mode="drop")
+def sums_of_entries(values: Array, positions: Array, entries: int) -> Array:
+    """(entries, …): the sum of the values that go to each position."""
+    return jnp.zeros((entries, *values.shape[1:]), values.dtype).at[positions].add(values, mode="drop")
 
 
 @operator("SparseToDense()", function="")

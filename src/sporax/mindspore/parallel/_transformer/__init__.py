@@ -2,7 +2,7 @@
 
 MindSpore had them as `mindspore.nn.transformer` and later as `mindspore.parallel._transformer`; GPT and PanGu programs are built
 from them. A configuration says how many ways the batch (data), the hidden and vocabulary dimensions (model) and the experts
-are cut; every layer gives its operators the strategies that follow. In other parallel modes strategies have no effect, so the
+are sharded; every layer gives its operators the strategies that follow. In other parallel modes strategies have no effect, so the
 same model runs on one device.
 
 ``_configs``: configurations · ``_layers``: linear layer and layer normalization · ``_attention``, ``_feed_forward``, ``_moe``:

@@ -1,4 +1,4 @@
-"""Attention of several heads, cut over batch and heads."""
+"""Attention of several heads, sharded over batch and heads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AttentionMask(Cell):
 
     Args:
         seq_length: length of a sequence.
-        parallel_config: the batch is cut `data_parallel` ways.
+        parallel_config: the batch is sharded `data_parallel` ways.
     """
 
     def __init__(self, seq_length: int, parallel_config: OpParallelConfig = default_dpmp_config) -> None:
@@ -66,7 +66,7 @@ class MultiHeadAttention(Cell):
         softmax_compute_type: dtype of the softmax.
         param_init_type: dtype of the Parameters.
         use_past: must be False: incremental inference is not offered.
-        parallel_config: the batch is cut `data_parallel` ways, the heads `model_parallel` ways.
+        parallel_config: the batch is sharded `data_parallel` ways, the heads `model_parallel` ways.
 
     Raises:
         SporaxValueError: a dimension cannot be divided.
@@ -100,7 +100,7 @@ class MultiHeadAttention(Cell):
         self.dtype, self.softmax_dtype = compute_dtype, softmax_compute_type
         common: dict[str, Any] = {"param_init_type": param_init_type, "compute_dtype": compute_dtype}
         self.projection = _Linear(hidden_size, hidden_size, transpose_b=False, **common)
-        # Row parallel: inputs are cut as the heads are, which costs the one all-reduce of the layer (Megatron-LM).
+        # Row parallel: inputs are sharded as the heads are, which costs the one all-reduce of the layer (Megatron-LM).
         self.projection.shard(((data, model), (model, 1)), ((data, 1), (1,)))
         self.dense1, self.dense2, self.dense3 = (_Linear(hidden_size, hidden_size, **common) for _ in range(3))
         for dense in self.dense1, self.dense2, self.dense3:

@@ -5,6 +5,7 @@ With experts (``moe_config.expert_num > 1``) every output has the auxiliary loss
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sporax.mindspore import ops
@@ -26,17 +27,33 @@ from sporax.mindspore.parallel._transformer._moe import MoE
 
 
 class Block(Cell):
-    """What blocks of encoder and decoder share: normalization, residuals and the layer behind attention."""
+    """A block of an encoder, or with a source of a decoder: attention, to the source too, and the layer behind them.
+
+    Each is behind a normalization and added to its input.
+
+    Args:
+        seq_length: length of the block's own sequences.
+        source_length: length of the encoder's sequences; None for a block of an encoder.
+        others: see `TransformerEncoderLayer`.
+    """
 
     def __init__(
         self,
+        *,
+        batch_size: int | None,
+        seq_length: int,
+        source_length: int | None,
         hidden_size: int,
         ffn_hidden_size: int,
+        num_heads: int,
+        attention_dropout_rate: float,
         hidden_dropout_rate: float,
         post_layernorm_residual: bool,
         layernorm_compute_type: DType,
+        softmax_compute_type: DType,
         param_init_type: DType,
         hidden_act: Any,
+        use_past: bool,
         moe_config: MoEConfig,
         parallel_config: OpParallelConfig | MoEParallelConfig,
         compute_dtype: DType,
@@ -48,10 +65,11 @@ class Block(Cell):
         self._norm_type, self._norm_init = layernorm_compute_type, param_init_type
         self.layernorm1, self.layernorm2 = self._norm(), self._norm()
         self.use_moe = moe_config.expert_num > 1
+        attention_config = parallel_config
         self.output: Cell
         if self.use_moe:
             if not isinstance(parallel_config, MoEParallelConfig):
-                # A plain configuration is enough for MindSpore: experts are then not cut.
+                # A plain configuration is enough for MindSpore: experts are then not sharded.
                 parallel_config = MoEParallelConfig(data, parallel_config.model_parallel)
             self.output = MoE(
                 hidden_size,
@@ -75,6 +93,27 @@ class Block(Cell):
             )
         self.add = ops.Add().shard(((data, 1), (data, 1)))
 
+        def attention(length: int) -> MultiHeadAttention:
+            return MultiHeadAttention(
+                batch_size,
+                seq_length,
+                length,
+                hidden_size=hidden_size,
+                num_heads=num_heads,
+                hidden_dropout_rate=hidden_dropout_rate,
+                attention_dropout_rate=attention_dropout_rate,
+                compute_dtype=compute_dtype,
+                softmax_compute_type=softmax_compute_type,
+                param_init_type=param_init_type,
+                use_past=use_past,
+                parallel_config=attention_config,
+            )
+
+        self.attention = attention(seq_length)
+        if source_length is not None:
+            self.cross_attention = attention(source_length)
+            self.cross_attention_layernorm = self._norm()
+
     def _norm(self) -> _LayerNorm:
         norm = _LayerNorm((self.hidden_size,), param_init_type=self._norm_init)
         # Normalization in its own dtype, usually float32, since variances in float16 are not precise enough.
@@ -90,12 +129,41 @@ class Block(Cell):
         added: Tensor = self.add(base, self._flat(result).astype(base.dtype))
         return added
 
-    def _feed_forward(self, x: Tensor, shape: tuple[int, ...], present: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    def _behind_norms(
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        batch_valid_length: None,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ) -> tuple[Any, ...]:
+        x = self._flat(hidden)
+        normalized = self.layernorm1(x)
+        query = normalized.astype(self.dtype)
+        attention, present = self.attention(query, query, query, mask, None, None, batch_valid_length)
+        x = self._residual(x, normalized, attention)
+        if source is not None:
+            normalized = self.cross_attention_layernorm(x)
+            memory = self._flat(source).astype(self.dtype)
+            crossed, seen = self.cross_attention(normalized.astype(self.dtype), memory, memory, source_mask)
+            x, present = self._residual(x, normalized, crossed), present + seen
         normalized = self.layernorm2(x)
         result = self.output(normalized.astype(self.dtype))
         output, auxiliary = result if self.use_moe else (result, None)
-        final = self._residual(x, normalized, output).reshape(shape)
+        final = self._residual(x, normalized, output).reshape(hidden.shape)
         return (final, present, auxiliary) if self.use_moe else (final, present)
+
+
+_SHARED = (
+    *("batch_size", "hidden_size", "ffn_hidden_size", "num_heads", "attention_dropout_rate", "hidden_dropout_rate"),
+    *("post_layernorm_residual", "layernorm_compute_type", "softmax_compute_type", "param_init_type", "hidden_act"),
+    *("use_past", "moe_config", "parallel_config", "compute_dtype"),
+)
+
+
+def shared(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a constructor's arguments that every block, stack and Transformer takes."""
+    return {name: arguments[name] for name in _SHARED}
 
 
 class TransformerEncoderLayer(Block):
@@ -136,30 +204,7 @@ class TransformerEncoderLayer(Block):
         *,
         compute_dtype: DType = dtypes.float16,
     ) -> None:
-        super().__init__(
-            hidden_size,
-            ffn_hidden_size,
-            hidden_dropout_rate,
-            post_layernorm_residual,
-            layernorm_compute_type,
-            param_init_type,
-            hidden_act,
-            moe_config,
-            parallel_config,
-            compute_dtype,
-        )
-        common: dict[str, Any] = {
-            "hidden_size": hidden_size,
-            "num_heads": num_heads,
-            "hidden_dropout_rate": hidden_dropout_rate,
-            "attention_dropout_rate": attention_dropout_rate,
-            "compute_dtype": compute_dtype,
-            "softmax_compute_type": softmax_compute_type,
-            "param_init_type": param_init_type,
-            "use_past": use_past,
-            "parallel_config": parallel_config,
-        }
-        self.attention = MultiHeadAttention(batch_size, seq_length, seq_length, **common)
+        super().__init__(seq_length=seq_length, source_length=None, **shared(locals()))
 
     def construct(
         self, x: Tensor, input_mask: Tensor | None = None, init_reset: bool = True, batch_valid_length: None = None
@@ -172,11 +217,7 @@ class TransformerEncoderLayer(Block):
             init_reset: has no effect without `use_past`.
             batch_valid_length: must be None.
         """
-        flat = self._flat(x)
-        normalized = self.layernorm1(flat)
-        query = normalized.astype(self.dtype)
-        attention, present = self.attention(query, query, query, input_mask, None, None, batch_valid_length)
-        return self._feed_forward(self._residual(flat, normalized, attention), x.shape, present)
+        return self._behind_norms(x, input_mask, batch_valid_length)
 
 
 class TransformerDecoderLayer(Block):
@@ -208,33 +249,7 @@ class TransformerDecoderLayer(Block):
         *,
         compute_dtype: DType = dtypes.float16,
     ) -> None:
-        super().__init__(
-            hidden_size,
-            ffn_hidden_size,
-            hidden_dropout_rate,
-            post_layernorm_residual,
-            layernorm_compute_type,
-            param_init_type,
-            hidden_act,
-            moe_config,
-            parallel_config,
-            compute_dtype,
-        )
-        common: dict[str, Any] = {
-            "hidden_size": hidden_size,
-            "num_heads": num_heads,
-            "hidden_dropout_rate": hidden_dropout_rate,
-            "attention_dropout_rate": attention_dropout_rate,
-            "compute_dtype": compute_dtype,
-            "softmax_compute_type": softmax_compute_type,
-            "param_init_type": param_init_type,
-            "use_past": use_past,
-            "parallel_config": parallel_config,
-        }
-        # Self-attention has the decoder's length on both sides.
-        self.attention = MultiHeadAttention(batch_size, tgt_seq_length, tgt_seq_length, **common)
-        self.cross_attention = MultiHeadAttention(batch_size, tgt_seq_length, src_seq_length, **common)
-        self.cross_attention_layernorm = self._norm()
+        super().__init__(seq_length=tgt_seq_length, source_length=src_seq_length, **shared(locals()))
 
     def construct(
         self,
@@ -255,14 +270,4 @@ class TransformerDecoderLayer(Block):
             init_reset: has no effect without `use_past`.
             batch_valid_length: must be None.
         """
-        x = self._flat(hidden_stats)
-        normalized = self.layernorm1(x)
-        query = normalized.astype(self.dtype)
-        attention, present = self.attention(query, query, query, decoder_mask, None, None, batch_valid_length)
-        x = self._residual(x, normalized, attention)
-        if encoder_output is not None:
-            normalized = self.cross_attention_layernorm(x)
-            memory = self._flat(encoder_output).astype(self.dtype)
-            crossed, seen = self.cross_attention(normalized.astype(self.dtype), memory, memory, memory_mask)
-            x, present = self._residual(x, normalized, crossed), present + seen
-        return self._feed_forward(x, hidden_stats.shape, present)
+        return self._behind_norms(hidden_stats, decoder_mask, batch_valid_length, encoder_output, memory_mask)

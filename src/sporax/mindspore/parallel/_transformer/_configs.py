@@ -1,4 +1,4 @@
-"""How a Transformer is cut: small records whose fields are checked when they are set, by the constructor or later."""
+"""How a Transformer is sharded: small records whose fields are checked when they are set, by the constructor or later."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Settings:
 
 
 class OpParallelConfig(_Settings):
-    """How operators are cut.
+    """How operators are sharded.
 
     Args:
         data_parallel: parts of the batch.
@@ -61,11 +61,11 @@ class OpParallelConfig(_Settings):
 
 
 class EmbeddingOpParallelConfig(OpParallelConfig):
-    """How an embedding is cut.
+    """How an embedding is sharded.
 
     Args:
         data_parallel, model_parallel: see `OpParallelConfig`.
-        vocab_emb_dp: every device has the whole table; otherwise its rows are cut `model_parallel` ways.
+        vocab_emb_dp: every device has the whole table; otherwise its rows are sharded `model_parallel` ways.
     """
 
     _kinds = {**OpParallelConfig._kinds, "vocab_emb_dp": bool}
@@ -81,7 +81,7 @@ class EmbeddingOpParallelConfig(OpParallelConfig):
 
 
 class MoEParallelConfig(OpParallelConfig):
-    """How a layer of experts is cut.
+    """How a layer of experts is sharded.
 
     Args:
         data_parallel, model_parallel: see `OpParallelConfig`.
@@ -175,7 +175,7 @@ class TransformerRecomputeConfig(_Settings):
 
 
 class TransformerOpParallelConfig(_Settings):
-    """How a whole Transformer is cut.
+    """How a whole Transformer is sharded.
 
     Args:
         data_parallel, model_parallel: see `OpParallelConfig`.
@@ -183,7 +183,7 @@ class TransformerOpParallelConfig(_Settings):
         pipeline_stage: number of pipeline stages.
         micro_batch_num: micro batches of a pipeline.
         recompute: a `TransformerRecomputeConfig`, or a bool.
-        optimizer_shard: cut optimizer state over the batch's devices; sets ``enable_parallel_optimizer``.
+        optimizer_shard: shard optimizer state over the batch's devices; sets ``enable_parallel_optimizer``.
         gradient_aggregation_group: into how many groups gradients are fused.
         vocab_emb_dp: see `EmbeddingOpParallelConfig`.
 
@@ -228,7 +228,7 @@ class TransformerOpParallelConfig(_Settings):
 
     @property
     def optimizer_shard(self) -> bool | None:
-        """Whether optimizer state is cut; None where it was not said."""
+        """Whether optimizer state is sharded; None where it was not set."""
         return self._optimizer_shard
 
     @optimizer_shard.setter
@@ -267,7 +267,7 @@ default_transformer_config = TransformerOpParallelConfig()
 
 
 def check_division(where: str, name: str, value: int, parts_name: str, parts: int) -> None:
-    """Refuse a dimension that cannot be cut evenly.
+    """Refuse a dimension that cannot be sharded evenly.
 
     Raises:
         SporaxValueError: `parts` does not divide `value`.

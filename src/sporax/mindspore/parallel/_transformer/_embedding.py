@@ -23,11 +23,11 @@ class VocabEmbedding(Cell):
     Args:
         vocab_size: rows.
         embedding_size: length of a row.
-        parallel_config: with `vocab_emb_dp` every device has the whole table, else its rows are cut `model_parallel` ways.
+        parallel_config: with `vocab_emb_dp` every device has the whole table, else its rows are sharded `model_parallel` ways.
         param_init: initial values.
 
     Raises:
-        SporaxValueError: the rows cannot be cut evenly.
+        SporaxValueError: the rows cannot be sharded evenly.
     """
 
     def __init__(

@@ -29,12 +29,12 @@ class FeedForward(Cell):
         expert_num: number of experts; more than one needs a `MoEParallelConfig`.
         expert_group_size: must be None; `MoE` says it by `outer_batch`.
         param_init_type: dtype of the Parameters.
-        parallel_config: the first layer's outputs and the second one's inputs are cut `model_parallel` ways.
+        parallel_config: the first layer's outputs and the second one's inputs are sharded `model_parallel` ways.
         outer_batch: groups of tokens that come with experts.
         compute_dtype: dtype of the products; beyond MindSpore, which has float16 here.
 
     Raises:
-        SporaxValueError: a dimension cannot be cut evenly.
+        SporaxValueError: a dimension cannot be sharded evenly.
     """
 
     def __init__(

@@ -45,10 +45,10 @@ class _LayerNorm(Cell):
         return normalized
 
     def shard(self, strategy: Strategy) -> Self:  # type: ignore[override]  # as in MindSpore
-        # Gamma and beta are cut like the dimension they belong to.
-        """Cut the operator; `strategy` names `x` only, or the Parameters too."""
-        whole = (strategy[0], (strategy[0][-1],), (strategy[0][-1],))
-        self.layer_norm.shard(strategy if len(strategy) == 3 else whole)
+        # Gamma and beta are sharded like the dimension they belong to.
+        """Shard the operator; `strategy` names `x` only, or the Parameters too."""
+        strategies = (strategy[0], (strategy[0][-1],), (strategy[0][-1],))
+        self.layer_norm.shard(strategy if len(strategy) == 3 else strategies)
         return self
 
 
@@ -131,7 +131,7 @@ class _Linear(Cell):
         strategy_bias: Strategy | None = None,
         strategy_activation: Strategy | None = None,
     ) -> Self:
-        """Cut the product, the addition of the bias, and the activation."""
+        """Shard the product, the addition of the bias, and the activation."""
         self.matmul.shard(strategy_matmul)
         if self.has_bias and strategy_bias is not None:
             self.bias_add.shard(strategy_bias)

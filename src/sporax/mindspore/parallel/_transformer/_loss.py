@@ -1,4 +1,4 @@
-"""The loss of a language model whose vocabulary may be cut."""
+"""The loss of a language model whose vocabulary may be sharded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CrossEntropyLoss(Cell):
     """Mean cross entropy of the tokens that a mask keeps.
 
     Args:
-        parallel_config: tokens are cut `data_parallel` ways, the vocabulary `model_parallel` ways.
+        parallel_config: tokens are sharded `data_parallel` ways, the vocabulary `model_parallel` ways.
     """
 
     def __init__(self, parallel_config: OpParallelConfig = default_dpmp_config) -> None:
@@ -44,7 +44,7 @@ class CrossEntropyLoss(Cell):
         shifted = self.difference(logits, ops.stop_gradient(self.maximum(logits, -1)))
         normalizer = self.logarithm(self.total(self.exponential(shifted), -1))
         on, off = Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32)
-        # A product with a one-hot matrix, since a vocabulary that is cut cannot be indexed without communication.
+        # A product with a one-hot matrix, since a sharded vocabulary cannot be indexed without communication.
         one_hot = self.one_hot(label.reshape(-1).astype(dtypes.int32), logits.shape[-1], on, off)
         losses = normalizer - self.chosen(self.product(shifted, one_hot), -1)
         mask = input_mask.reshape(-1).astype(dtypes.float32)

@@ -2,7 +2,7 @@
 
 Method: tokens are shared out in groups, one per part of the batch. In a group each expert has room for
 ``ceil(num_experts_chosen * tokens * capacity_factor / experts)`` tokens; later ones pass it by. Sending tokens to experts and
-adding up what comes back are products with 0/1 and weighted matrices, so both can be cut; between them the layout changes
+adding up what comes back are products with 0/1 and weighted matrices, so both can be sharded; between them the layout changes
 from batch to experts, which costs one all-to-all each way.
 
 Reference: Lepikhin et al. 2020 (GShard); Fedus et al. 2021 (Switch Transformer).
@@ -38,7 +38,7 @@ class Router(Cell):
         moe_config: experts, their room and the weight of the auxiliary loss.
         routing_policy: must be None.
         training: not used: routing is the same in training and inference.
-        parallel_config: groups of tokens are cut `data_parallel` ways.
+        parallel_config: groups of tokens are sharded `data_parallel` ways.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class MoE(Cell):
     Args:
         hidden_size, dropout_rate, ffn_hidden_size, param_init_type, hidden_act: see `FeedForward`.
         moe_config: experts, their room and the weight of the auxiliary loss.
-        parallel_config: tokens are cut `data_parallel` ways, and between router and result experts `expert_parallel` ways
-            over the same devices; each expert is cut `model_parallel` ways.
+        parallel_config: tokens are sharded `data_parallel` ways, and between router and result experts `expert_parallel` ways
+            over the same devices; each expert is sharded `model_parallel` ways.
         compute_dtype: dtype of the products; beyond MindSpore, which has float16 here.
 
     Raises:
-        SporaxValueError: experts cannot be cut evenly.
+        SporaxValueError: experts cannot be sharded evenly.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class MoE(Cell):
         # (rest, groups of a rest, experts, room, hidden) and experts before groups.
         outer = self.outer_batch
         sent = sent.reshape(outer, groups // outer, self.expert_dim, room, self.hidden_size)
-        # From cut by batch to cut by experts: this transpose is the all-to-all.
+        # From sharded by batch to sharded by experts: this transpose is the all-to-all.
         arrived = self.exchange(sent, (0, 2, 1, 3, 4))
         results = self.ffn(arrived.reshape(outer, self.expert_dim, (groups // outer) * room, self.hidden_size))
         results = results.reshape(outer, self.expert_dim, groups // outer, room, self.hidden_size)

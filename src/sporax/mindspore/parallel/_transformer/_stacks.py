@@ -15,7 +15,12 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.parallel._transformer._attention import refuse_past
-from sporax.mindspore.parallel._transformer._blocks import Block, TransformerDecoderLayer, TransformerEncoderLayer
+from sporax.mindspore.parallel._transformer._blocks import (
+    Block,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+    shared,
+)
 from sporax.mindspore.parallel._transformer._configs import (
     MoEConfig,
     OpParallelConfig,
@@ -80,7 +85,7 @@ class _Stack(Cell):
             place(block, layer_id=i, layers=len(blocks), offset=offset, parallel_config=parallel_config)
         self.blocks = CellList(blocks)
 
-    def _run(self, x: Tensor, *arguments: Any) -> tuple[Any, ...]:
+    def _through(self, x: Tensor, *arguments: Any) -> tuple[Any, ...]:
         presents: tuple[Any, ...] = ()
         total: Tensor | None = None
         for block in self.blocks:
@@ -94,8 +99,8 @@ class _Stack(Cell):
 def _block_config(parallel_config: Any, moe_config: MoEConfig) -> OpParallelConfig:
     """What the layers of a stack get of its configuration."""
     if not isinstance(parallel_config, TransformerOpParallelConfig):
-        return parallel_config  # type: ignore[no-any-return]  # checked by the caller
-    # Experts need a configuration that says how they are cut.
+        return parallel_config
+    # Experts need a configuration that says how they are sharded.
     return parallel_config.moe_parallel_config if moe_config.expert_num > 1 else parallel_config.dp_mp_config
 
 
@@ -133,23 +138,7 @@ class TransformerEncoder(_Stack):
         *,
         compute_dtype: DType = dtypes.float16,
     ) -> None:
-        common: dict[str, Any] = {
-            "batch_size": batch_size,
-            "hidden_size": hidden_size,
-            "ffn_hidden_size": ffn_hidden_size,
-            "num_heads": num_heads,
-            "attention_dropout_rate": attention_dropout_rate,
-            "hidden_dropout_rate": hidden_dropout_rate,
-            "post_layernorm_residual": post_layernorm_residual,
-            "layernorm_compute_type": layernorm_compute_type,
-            "softmax_compute_type": softmax_compute_type,
-            "param_init_type": param_init_type,
-            "hidden_act": hidden_act,
-            "use_past": use_past,
-            "moe_config": moe_config,
-            "parallel_config": _block_config(parallel_config, moe_config),
-            "compute_dtype": compute_dtype,
-        }
+        common = shared(locals()) | {"parallel_config": _block_config(parallel_config, moe_config)}
         blocks: list[Block] = [TransformerEncoderLayer(seq_length=seq_length, **common) for _ in range(num_layers)]
         super().__init__(blocks, lambda_func, offset, parallel_config)
 
@@ -161,7 +150,7 @@ class TransformerEncoder(_Stack):
         batch_valid_length: None = None,
     ) -> tuple[Any, ...]:
         """The output, a pair of keys and values per layer, and with experts the auxiliary loss."""
-        return self._run(hidden_states, attention_mask, init_reset, batch_valid_length)
+        return self._through(hidden_states, attention_mask, init_reset, batch_valid_length)
 
 
 class TransformerDecoder(_Stack):
@@ -192,23 +181,7 @@ class TransformerDecoder(_Stack):
         *,
         compute_dtype: DType = dtypes.float16,
     ) -> None:
-        common: dict[str, Any] = {
-            "batch_size": batch_size,
-            "hidden_size": hidden_size,
-            "ffn_hidden_size": ffn_hidden_size,
-            "num_heads": num_heads,
-            "attention_dropout_rate": attention_dropout_rate,
-            "hidden_dropout_rate": hidden_dropout_rate,
-            "post_layernorm_residual": post_layernorm_residual,
-            "layernorm_compute_type": layernorm_compute_type,
-            "softmax_compute_type": softmax_compute_type,
-            "param_init_type": param_init_type,
-            "hidden_act": hidden_act,
-            "use_past": use_past,
-            "moe_config": moe_config,
-            "parallel_config": _block_config(parallel_config, moe_config),
-            "compute_dtype": compute_dtype,
-        }
+        common = shared(locals()) | {"parallel_config": _block_config(parallel_config, moe_config)}
         blocks: list[Block] = [
             TransformerDecoderLayer(src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length, **common)
             for _ in range(num_layers)
@@ -225,7 +198,7 @@ class TransformerDecoder(_Stack):
         batch_valid_length: None = None,
     ) -> tuple[Any, ...]:
         """The output, keys and values per layer, and with experts the auxiliary loss."""
-        return self._run(hidden_states, attention_mask, encoder_output, memory_mask, init_reset, batch_valid_length)
+        return self._through(hidden_states, attention_mask, encoder_output, memory_mask, init_reset, batch_valid_length)
 
 
 class Transformer(Cell):
@@ -272,23 +245,7 @@ class Transformer(Cell):
             )
         self.encoder_layers, self.decoder_layers = encoder_layers, decoder_layers
         self.use_moe = moe_config.expert_num > 1
-        common: dict[str, Any] = {
-            "batch_size": batch_size,
-            "hidden_size": hidden_size,
-            "ffn_hidden_size": ffn_hidden_size,
-            "num_heads": num_heads,
-            "attention_dropout_rate": attention_dropout_rate,
-            "hidden_dropout_rate": hidden_dropout_rate,
-            "hidden_act": hidden_act,
-            "post_layernorm_residual": post_layernorm_residual,
-            "layernorm_compute_type": layernorm_compute_type,
-            "softmax_compute_type": softmax_compute_type,
-            "param_init_type": param_init_type,
-            "lambda_func": lambda_func or _get_lambda_func(encoder_layers + decoder_layers),
-            "moe_config": moe_config,
-            "parallel_config": parallel_config,
-            "compute_dtype": compute_dtype,
-        }
+        common = shared(locals()) | {"lambda_func": lambda_func or _get_lambda_func(encoder_layers + decoder_layers)}
         self.encoder = (
             TransformerEncoder(num_layers=encoder_layers, seq_length=src_seq_length, **common)
             if encoder_layers

@@ -54,9 +54,9 @@ class MicroBatched(Cell):
     def _parts(self, index: int, value: Any) -> list[Tensor]:
         name = type(self).__name__
         if not isinstance(value, Tensor) or value.ndim == 0:
-            given = "a scalar" if isinstance(value, Tensor) else type(value).__name__
+            kind = "a scalar" if isinstance(value, Tensor) else type(value).__name__
             raise SporaxTypeError(
-                f"For '{name}', input {index} must be a Tensor with a batch dimension, but got {given}."
+                f"For '{name}', input {index} must be a Tensor with a batch dimension, but got {kind}."
             )
         rows, remainder = divmod(value.shape[0], self._num_parts)
         if remainder:
@@ -111,7 +111,7 @@ class PipelineCell(MicroBatched):
         _place(network, "pipeline_segment", "segment_config", segment_config)
 
     def shard(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: cut the network that is wrapped.
+        """Refused: shard the network that is wrapped.
 
         Raises:
             SporaxValueError: always.

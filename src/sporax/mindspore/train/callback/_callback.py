@@ -150,7 +150,7 @@ def _forwarder(event: str) -> Any:
     return forward
 
 
-# Made in a loop, since all events are forwarded alike.
+# Made in a loop, since all events are forwarded in the same way.
 for _event in (*_EVENTS, *(f"on_{phase}_{event}" for phase in ("train", "eval") for event in _EVENTS)):
     setattr(CallbackManager, _event, _forwarder(_event))
 

@@ -99,9 +99,9 @@ class CheckpointConfig:
         """What is stored besides the Parameters, with the counters' start values; None for nothing."""
         if not self.append_info:
             return None
-        given = next((item for item in self.append_info if isinstance(item, dict)), {})
+        entries = next((item for item in self.append_info if isinstance(item, dict)), {})
         # Counters start at the given values.
-        return {**{name: given.get(name, 0) for name in COUNTERS if name in self.append_info}, **given}
+        return {**{name: entries.get(name, 0) for name in COUNTERS if name in self.append_info}, **entries}
 
     def get_checkpoint_policy(self) -> dict[str, Any]:
         """The settings that say when to save and what to keep."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._background import writer
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._checkpoint_config import COUNTERS, CheckpointConfig
+from sporax.mindspore.train.callback._own_files import own_prefix
 from sporax.mindspore.train.callback._resuming import POSITION, newest_common_file, position, resume_from
 from sporax.mindspore.train.serialization import save_checkpoint
 
@@ -71,7 +73,7 @@ class ModelCheckpoint(Callback):
         self._append_dict = self._config.append_dict or {}
         self._append_start = {name: self._append_dict.get(name, 0) for name in COUNTERS}
         self._last_step = 0
-        self._last_saved = self._last_kept = time.monotonic()
+        self._last_saved = self._last_interval = time.monotonic()
         self._latest = ""
         self._resumes = False
 
@@ -84,25 +86,28 @@ class ModelCheckpoint(Callback):
         """Steps are counted from the beginning of a run."""
         self._last_step = 0
         # Time before training does not count.
-        self._last_saved = self._last_kept = time.monotonic()
+        self._last_saved = self._last_interval = time.monotonic()
         facts = run_context.original_args()
         self._resumes = bool(facts.get("resume")) and not context.plans_only()
         if self._resumes:
             self._go_on(facts)
 
     def _go_on(self, facts: Any) -> None:
-        """Load the newest file that all ranks have; the loop then goes on behind its step."""
-        if callable(self._name_prefix) or callable(self._name_directory):
-            raise SporaxValueError(
-                "For 'ModelCheckpoint', 'prefix' and 'directory' must be strings in a run that is resumed, but one is a function."
+        """Load the newest file that all ranks have, of this job where it has an id; the loop then goes on behind its step."""
+        job = facts.get("resume_job", "")
+        if problem := self._why_not_resumed():
+            if not job:
+                raise SporaxValueError(f"For 'ModelCheckpoint', {problem}")
+            # The user has not asked for it: the job trains as it would without.
+            warnings.warn(
+                f"For 'ModelCheckpoint', a job that is started again trains from the start: {problem}", stacklevel=2
             )
-        if self._config.saved_network is not None:
-            raise SporaxValueError(
-                "For 'ModelCheckpoint', 'saved_network' must be None in a run that is resumed, since the optimizer's state is "
-                f"needed as well, but it is {type(self._config.saved_network).__name__}."
-            )
-        self._prefix = self._name_prefix
-        newest = newest_common_file(self._directory, self._prefix, self._config.format)
+            self._resumes = False
+            return
+        assert isinstance(self._name_prefix, str)  # `_why_not_resumed` has said so
+        # Until now it is a prefix that no file has.
+        self._prefix = own_prefix(self._directory, self._name_prefix, self._prefix, job) if job else self._name_prefix
+        newest = newest_common_file(self._directory, self._prefix, self._config.format, exactly=bool(job))
         if newest is None:
             return
         path, (epoch, step) = newest
@@ -110,6 +115,17 @@ class ModelCheckpoint(Callback):
         if (epoch - 1) * facts.batch_num + step > facts.get("resume_step", 0):
             facts.resume_step = self._last_step = resume_from(path, facts.train_network)
             self._latest = str(path)
+
+    def _why_not_resumed(self) -> str:
+        """Why a run cannot go on from what is saved; "" if it can."""
+        if callable(self._name_prefix) or callable(self._name_directory):
+            return "'prefix' and 'directory' must be strings in a run that is resumed, but one is a function."
+        if self._config.saved_network is not None:
+            return (
+                "'saved_network' must be None in a run that is resumed, since the optimizer's state is "
+                f"needed as well, but it is {type(self._config.saved_network).__name__}."
+            )
+        return ""
 
     def step_end(self, run_context: RunContext) -> None:
         """Save if it is time to."""
@@ -204,12 +220,12 @@ class ModelCheckpoint(Callback):
                 path.unlink(missing_ok=True)
         elif minutes:
             now = time.monotonic()
-            if now - self._last_kept < minutes * 60:
+            if now - self._last_interval < minutes * 60:
                 recent = [path for path in files if time.time() - path.stat().st_mtime < minutes * 60]
                 # MindSpore keeps one file per interval.
                 for path in recent[1:]:
                     path.unlink(missing_ok=True)
-            self._last_kept = now
+            self._last_interval = now
 
     def save_after_exception(self, facts: Any) -> None:
         """Save ``prefix-epoch_step_breakpoint`` if the configuration asks for it; called when training failed."""

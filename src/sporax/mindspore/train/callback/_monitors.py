@@ -1,6 +1,6 @@
 """Callbacks that tell how training goes: the loss, the time, and a record of both.
 
-Every rank prints its own lines, as in MindSpore, where each rank has a log file of its own.
+Rank 0 prints: lines of many ranks, which say the same of each step, are hard to read. MindSpore prints on every rank.
 """
 
 from __future__ import annotations
@@ -12,11 +12,20 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_count
+from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
+
+
+def _say(text: str) -> None:
+    """Print a line, on rank 0."""
+    if rank() == 0:
+        print(text, flush=True)
 
 
 class LossMonitor(Callback):
     """Prints the loss, e.g. ``epoch: 1 step: 10, loss is 2.3``, and metrics after each evaluation of `Model.fit`.
+
+    Rank 0 prints, where in MindSpore all ranks do; `TimeMonitor` adds samples per second.
 
     Args:
         per_print_times: print once in this many steps; 0 never. In sink mode at the end of the group of steps.
@@ -49,13 +58,13 @@ class LossMonitor(Callback):
             )
         if self._per_print_times and step - self._last_print_step >= self._per_print_times:
             self._last_print_step = step
-            print(f"epoch: {epoch} step: {step_in_epoch}, loss is {loss}", flush=True)
+            _say(f"epoch: {epoch} step: {step_in_epoch}, loss is {loss}")
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
         """Print the metrics of this epoch's evaluation, if there was one."""
         facts = run_context.original_args()
         if facts.get("metrics"):
-            print(f"Eval result: epoch {facts.cur_epoch_num}, metrics: {facts.metrics}", flush=True)
+            _say(f"Eval result: epoch {facts.cur_epoch_num}, metrics: {facts.metrics}")
 
 
 @dataclass(slots=True)
@@ -69,7 +78,7 @@ class _Clock:
 
 
 class TimeMonitor(Callback):
-    """Prints the time of each epoch, of a step in it, and how many samples per second that is.
+    """Prints the time of each epoch, of a step in it, and how many samples per second that is; on rank 0.
 
     Args:
         data_size: steps per epoch, where the run does not say.
@@ -124,7 +133,7 @@ class TimeMonitor(Callback):
             text += f" (data time: {clock.waited * 1e3 / num_steps:5.3f} ms)"
         if clock.num_samples and seconds > 0:
             text += f", {clock.num_samples / seconds:.1f} samples/s"
-        print(text, flush=True)
+        _say(text)
 
 
 class History(Callback):
@@ -180,8 +189,8 @@ class LambdaCallback(Callback):
         on_eval_end: Any = None,
     ) -> None:
         # All parameters of this method, by name.
-        given = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
-        for name, function in given.items():
+        functions = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
+        for name, function in functions.items():
             if not callable(function):
                 raise SporaxTypeError(
                     f"For 'LambdaCallback', '{name}' must be a function, but got {type(function).__name__}."

@@ -70,7 +70,7 @@ class _Watch:
             raise SporaxValueError(
                 f"For '{self.owner}', 'monitor' must name a single number, but '{self.monitor}' has shape {np.shape(monitored)}."
             )
-        # All ranks must decide alike, or some would go on alone.
+        # All ranks must make the same decision, or some would go on alone.
         return mean_over_ranks(float(monitored))
 
 

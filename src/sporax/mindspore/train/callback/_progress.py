@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import jax
 
@@ -34,9 +34,7 @@ class Progress(Callback):
     hears_evaluation_in_fit = False
 
     def __init__(self, console: Console | None = None) -> None:
-        from rich.console import Console
-
-        self._console = console or Console(file=sys.stdout)
+        self._console = console or _console(sys.stdout)
         self._bar: Bar | None = None
         self._speaks = True
         self._last_epoch = 0
@@ -57,7 +55,7 @@ class Progress(Callback):
     def on_train_epoch_begin(self, run_context: RunContext) -> None:
         """Begin a new bar."""
         facts = run_context.original_args()
-        self._started = self._shown = time.perf_counter()
+        self._started = self._reported = time.perf_counter()
         self._first_step = facts.cur_step_num
         # Samples of this epoch, for the rate.
         self._num_samples = 0
@@ -72,8 +70,8 @@ class Progress(Callback):
         self._num_samples += facts.get("num_samples", 0)
         now = time.perf_counter()
         # Reading the loss would make training wait for the device.
-        if self._bar is not None and now - self._shown > _REFRESH_SECONDS:
-            self._shown = now
+        if self._bar is not None and now - self._reported > _REFRESH_SECONDS:
+            self._reported = now
             self._bar.update(self._task, completed=facts.cur_step_num - self._first_step, status=self._status(facts))
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
@@ -101,6 +99,17 @@ class Progress(Callback):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def on_terminal(file: TextIO) -> Progress:
+    """A bar on a stream that is a terminal."""
+    return Progress(_console(file))
+
+
+def _console(file: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=file)
 
 
 def memory_bytes() -> int:

@@ -22,6 +22,7 @@ from sporax.mindspore import context
 from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train._ranks import any_rank, common_pairs, rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext
+from sporax.mindspore.train.callback._own_files import is_own, note_own
 from sporax.mindspore.train.callback._resuming import POSITION, position, resume_from, saved_step
 from sporax.mindspore.train.serialization import load_checkpoint, save_checkpoint
 
@@ -120,8 +121,9 @@ class OnRequestExit(Callback):
 
     def _resume(self, facts: Any) -> None:
         """Go on behind the step at which all ranks left, unless another callback knows of a later one."""
-        path = self.path("train")
-        own = [(0, saved_step(path))] if self.save_ckpt and path.is_file() else []
+        path, job = self.path("train"), facts.get("resume_job", "")
+        is_there = self.save_ckpt and path.is_file() and (not job or is_own(path, job))
+        own = [(0, saved_step(path))] if is_there else []
         # All ranks must have it, or some would begin elsewhere.
         common = common_pairs(own, 1)
         if common and common[0][1] > facts.get("resume_step", 0):
@@ -156,6 +158,8 @@ class OnRequestExit(Callback):
         if manager is not None:
             info["loss_scale"] = manager.get_loss_scale()
         self._save("train", facts.train_network, info)
+        if self.save_ckpt and facts.get("resume_job"):
+            note_own(self.path("train"), facts.resume_job)
 
     def on_train_end(self, run_context: RunContext) -> None:
         """Give the signal back."""

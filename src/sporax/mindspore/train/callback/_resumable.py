@@ -8,6 +8,7 @@ so that the steps that follow are those of a run that was never interrupted.
 from __future__ import annotations
 
 import os
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._model_checkpoint import ModelCheckpoint
+from sporax.mindspore.train.callback._own_files import job_id
 from sporax.mindspore.train.checkpoint.stores import DirectoryStore, Facts, Store
 from sporax.runtime.state import frames
 
@@ -99,13 +101,17 @@ class ResumableCheckpoint(Callback):
         self._store.open()
         if not self._resume and not facts.get("resume"):
             return
-        # The number of steps is checked before anything is loaded.
-        kept = self._store.load(facts.train_network, partial(_check_epoch, facts.batch_num))
-        if kept is None:
+        job = "" if self._resume else facts.get("resume_job", "")
+        try:
+            # Whose it is, and the number of steps, are checked before anything is loaded.
+            stored = self._store.load(facts.train_network, partial(_check_facts, facts.batch_num, job))
+        except _OfAnotherJobError:
+            return
+        if stored is None:
             return
         # The stream of random numbers goes on where it was.
-        frames.put(seed.operators, np.asarray(kept["random"], np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
-        facts.resume_step = self._saved_step = int(kept["step"])
+        frames.put(seed.operators, np.asarray(stored["random"], np.uint32))
+        facts.resume_step = self._saved_step = int(stored["step"])
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Save, if it is time to."""
@@ -127,23 +133,35 @@ class ResumableCheckpoint(Callback):
 
     def _save(self, facts: Any) -> None:
         step = int(facts.cur_step_num)
-        kept = {
+        stored = {
             "step": step,
             "random": np.asarray(seed.operators.raw).tolist(),
             "batch_num": int(facts.batch_num),
             "ranks": jax.process_count(),
+            "job": job_id(),
         }
-        self._store.save(step, facts.train_network, kept)
+        self._store.save(step, facts.train_network, stored)
         self._saved_step = step
 
 
-def _check_epoch(batch_num: int, kept: Facts) -> None:
+class _OfAnotherJobError(Exception):
+    """A checkpoint was written by another job than the one that may go on from it."""
+
+
+def _check_facts(batch_num: int, job: str, stored: Facts) -> None:
+    """Raise unless a checkpoint is one of a job, where one is given, and fits this run."""
+    if job and stored.get("job", "") != job:
+        raise _OfAnotherJobError
+    _check_epoch(batch_num, stored)
+
+
+def _check_epoch(batch_num: int, stored: Facts) -> None:
     """Raise unless an epoch has as many steps as when the checkpoint was saved, so that the place in the data is the same."""
-    saved = kept.get("batch_num", batch_num)
+    saved = stored.get("batch_num", batch_num)
     # The place in the data is counted in steps.
     if saved != batch_num:
         raise SporaxValueError(
-            f"For '{_WHERE}', an epoch must have {saved} steps, as when step {kept['step']} was saved by {kept['ranks']} "
+            f"For '{_WHERE}', an epoch must have {saved} steps, as when step {stored['step']} was saved by {stored['ranks']} "
             f"rank(s), but the data set has {batch_num} for each of {jax.process_count()} rank(s). The batch of all ranks must "
             "stay the same, so it must divide by the number of ranks."
         )
@@ -156,8 +174,13 @@ def _orbax_store(directory: str, keep: int, in_background: bool, timeout_seconds
     return OrbaxStore(directory, keep, in_background, timeout_seconds)
 
 
-def check_resume(resume: Any, callbacks: list[Callback]) -> bool:
+def check_resume(resume: Any, callbacks: list[Callback], asked: bool) -> bool:
     """`resume` of `Model.train`.
+
+    Args:
+        resume: of the call.
+        callbacks: of the call.
+        asked: whether the command line asks for it; then a training that saves nothing begins, with a warning.
 
     Raises:
         SporaxTypeError: it is no bool.
@@ -168,5 +191,11 @@ def check_resume(resume: Any, callbacks: list[Callback]) -> bool:
         raise SporaxValueError(
             "For 'Model.train', 'resume' must come with a ResumableCheckpoint or ModelCheckpoint among 'callbacks', but there is "
             "none."
+        )
+    if asked and not able:
+        warnings.warn(
+            "For 'Model.train', `sporax run --resume` has no effect without a ResumableCheckpoint or ModelCheckpoint among "
+            "'callbacks': training begins.",
+            stacklevel=4,
         )
     return bool(resume)

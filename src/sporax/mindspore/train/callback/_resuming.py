@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster.environment import RECOVERY_VARIABLE
+from sporax.cluster.environment import RECOVERY_VARIABLE, RESUME
 from sporax.ir.variables import read
 from sporax.mindspore.common import seed
 from sporax.mindspore.common.tensor import Tensor
@@ -35,6 +35,11 @@ def in_recovery() -> bool:
     return read(os.environ, RECOVERY_VARIABLE) == "1"
 
 
+def asked_to_resume() -> bool:
+    """Whether the command line asks for a run that goes on (`sporax run --resume`)."""
+    return read(os.environ, RESUME) == "1"
+
+
 def position(step: int) -> Tensor:
     """What is to be kept of this moment besides Parameters."""
     random = np.asarray(seed.operators.raw).astype(np.uint32)
@@ -42,9 +47,19 @@ def position(step: int) -> Tensor:
     return Tensor(np.concatenate([np.asarray([step], np.uint32), random]))
 
 
-def newest_common_file(directory: Path, prefix: str, suffix: str) -> tuple[Path, tuple[int, int]] | None:
-    """The newest file that every rank has, with its epoch and step; None where there is none. All ranks must call it."""
-    pattern = re.compile(re.escape(prefix) + r"(?:_\d+)?-(\d+)_(\d+)\." + suffix)
+def newest_common_file(
+    directory: Path, prefix: str, suffix: str, *, exactly: bool = False
+) -> tuple[Path, tuple[int, int]] | None:
+    """The newest file that every rank has, with its epoch and step; None where there is none. All ranks must call it.
+
+    Args:
+        directory: where the files are.
+        prefix: what their names begin with.
+        suffix: what their names end with.
+        exactly: leave out files that later runs wrote as `prefix_1` and so on.
+    """
+    number = "" if exactly else r"(?:_\d+)?"
+    pattern = re.compile(re.escape(prefix) + number + r"-(\d+)_(\d+)\." + suffix)
     files: dict[tuple[int, int], Path] = {}
     # In the order of their times: of two files for one step the newer one counts.
     for path in sorted(directory.iterdir(), key=_written) if directory.is_dir() else []:
@@ -74,13 +89,13 @@ def resume_from(path: Path, network: Any) -> int:
         SporaxValueError: the file does not say where it was written: its run was not one that can be resumed.
     """
     parameters = load_checkpoint(str(path), network)
-    kept = parameters.get(POSITION)
-    if kept is None:
+    stored = parameters.get(POSITION)
+    if stored is None:
         raise SporaxValueError(
             f"For 'ModelCheckpoint', '{path}' must have been written with Model.train(resume=True) or {RECOVERY_VARIABLE}=1 to "
             "be resumed from, but it has no random numbers and no step; delete it, or load it with load_checkpoint."
         )
-    values = kept.asnumpy()
+    values = stored.asnumpy()
     # Behind the step are the words of the random state.
     frames.put(seed.operators, values[1:].astype(np.uint32))
     return int(values[0])
@@ -88,5 +103,5 @@ def resume_from(path: Path, network: Any) -> int:
 
 def saved_step(path: Path) -> int:
     """The step after which a file was written; 0 where it does not say."""
-    kept = load_checkpoint(str(path)).get(POSITION)
-    return 0 if kept is None else int(kept.asnumpy()[0])
+    stored = load_checkpoint(str(path)).get(POSITION)
+    return 0 if stored is None else int(stored.asnumpy()[0])

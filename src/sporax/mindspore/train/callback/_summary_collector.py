@@ -64,11 +64,11 @@ class SummaryCollector(Callback):
         self._directory = summary_dir
         self._every = check_count("SummaryCollector", "collect_freq", collect_freq, minimum=1)
         check_bool("SummaryCollector", "keep_default_action", keep_default_action)
-        given = _checked_choice(collect_specified_data)
-        self._collect_metric = given.get("collect_metric", keep_default_action)
-        self._collect_input = given.get("collect_input_data", keep_default_action)
-        self._pattern = given.get("histogram_regular")
-        self._collect_histograms = "histogram_regular" in given or keep_default_action
+        choices = _checked_choice(collect_specified_data)
+        self._collect_metric = choices.get("collect_metric", keep_default_action)
+        self._collect_input = choices.get("collect_input_data", keep_default_action)
+        self._pattern = choices.get("histogram_regular")
+        self._collect_histograms = "histogram_regular" in choices or keep_default_action
         self._record: SummaryRecord | None = None
         self._events = 0
 

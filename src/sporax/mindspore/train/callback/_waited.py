@@ -92,7 +92,7 @@ class _Turn:
 
     def __init__(self, event: str) -> None:
         self._event = event
-        self._given = threading.Event()
+        self._answered = threading.Event()
         self._is_open = False
         self.context: Any = None
 
@@ -100,7 +100,7 @@ class _Turn:
     def give(self, context: RunContext) -> None:
         """Let the pipeline pass."""
         self.context = context
-        self._given.set()
+        self._answered.set()
 
     def take(self) -> bool:
         """Wait; False when no rows are wanted any more.
@@ -110,20 +110,20 @@ class _Turn:
         """
         seconds = config.get_callback_timeout()
         # With a limit: a callback that is missing in `Model.train` would block the pipeline for ever.
-        if not self._given.wait(seconds):
+        if not self._answered.wait(seconds):
             raise SporaxRuntimeError(
                 f"For 'WaitedDSCallback', {self._event} timed out after {seconds} second(s); is the callback also among "
                 "those of 'Model.train', and sink mode off?"
             )
-        self._given.clear()
+        self._answered.clear()
         return not self._is_open
 
     def reset(self) -> None:
         """Begin again."""
-        self._given.clear()
+        self._answered.clear()
         self._is_open = False
 
     def open(self) -> None:
         """Let everything pass from now on."""
         self._is_open = True
-        self._given.set()
+        self._answered.set()

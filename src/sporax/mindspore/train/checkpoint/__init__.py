@@ -2,18 +2,17 @@
 
 | module | subject |
 |---|---|
-| `slices` | which block of a Parameter a rank holds |
+| `slice_layout` | which block of a Parameter a rank holds |
 | `strategy` | strategy and group files, and the functions that read and merge them |
-| `files` | checkpoint files tensor by tensor: blocks read, whole files streamed |
 | `assembly` | a Parameter in any slices from a checkpoint in any others |
 | `transform` | `transform_checkpoints` and its parts |
 | `merging` | `merge_sliced_parameter` |
 | `unified` | `unified_safetensors` |
-| `slice_files` | what a rank writes of each Parameter, and blocks from the files of all ranks |
-| `deferred` | values that are read when, and where, they are needed |
-| `directory` | checkpoints of slices with a marker, for resuming |
+| `directory` | a directory of slices for each step, for resuming |
 | `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: such a directory, or Orbax |
 | `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
+
+Files of tensors, slices and blocks know nothing of Parameters: they are in `sporax.runtime.storage`.
 """
 
 from sporax.mindspore.train.checkpoint.loading import load_distributed_checkpoint, load_segmented_checkpoints

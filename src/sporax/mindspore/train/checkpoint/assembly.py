@@ -14,17 +14,11 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.train.checkpoint.files import CheckpointFile, TensorSpec
-from sporax.mindspore.train.checkpoint.slices import (
-    Region,
-    SliceLayout,
-    overlap,
-    region_shape,
-    volume,
-    whole_region,
-    within,
-)
+from sporax.mindspore.train._stored.files import text_in
+from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy
+from sporax.runtime.storage.regions import Region, full_region, overlap, region_shape, volume, within
+from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +41,14 @@ class ShardedCheckpoint:
 
     where: str
     strategy: Strategy
-    files: Mapping[int, CheckpointFile]
-    _blocks: dict[str, tuple[TensorSpec, list[Block]]] = field(default_factory=dict, repr=False)
+    files: Mapping[int, TensorFile]
+    _blocks: dict[str, tuple[StoredTensor, list[Block]]] = field(default_factory=dict, repr=False)
 
     def names(self) -> list[str]:
         """All Parameters, in the order of the files."""
         return list(dict.fromkeys(name for file in self.files.values() for name in file.specs))
 
-    def spec(self, name: str) -> TensorSpec:
+    def spec(self, name: str) -> StoredTensor:
         """Whole shape and dtype of a Parameter."""
         return self._described(name)[0]
 
@@ -67,8 +61,8 @@ class ShardedCheckpoint:
         spec, blocks = self._described(name)
         # Strings are stored whole by each rank.
         if spec.dtype is None:
-            return self.files[blocks[0].rank].text(name)
-        region = whole_region(spec.shape) if region is None else region
+            return text_in(self.files[blocks[0].rank], name)
+        region = full_region(spec.shape) if region is None else region
         values = np.empty(region_shape(region), spec.dtype)
         filled = 0
         for block in blocks:
@@ -104,14 +98,14 @@ class ShardedCheckpoint:
         file = self.files[rank]
         return layout if weight not in file.specs or file.specs[weight].shape == file.specs[name].shape else None
 
-    def _described(self, name: str) -> tuple[TensorSpec, list[Block]]:
+    def _described(self, name: str) -> tuple[StoredTensor, list[Block]]:
         # Described once per name: a checkpoint of many ranks is looked through for each.
         if name not in self._blocks:
             self._blocks[name] = self._describe(name)
         return self._blocks[name]
 
-    def _describe(self, name: str) -> tuple[TensorSpec, list[Block]]:
-        whole: TensorSpec | None = None
+    def _describe(self, name: str) -> tuple[StoredTensor, list[Block]]:
+        full: StoredTensor | None = None
         blocks: list[Block] = []
         taken: list[Region] = []
         for rank, file in sorted(self.files.items()):
@@ -127,7 +121,7 @@ class ShardedCheckpoint:
                         f"slices of shape {spec.shape} make {shape}, but the strategy has {layout.shape}"
                     )
                 device = self.strategy.place(rank)[1]
-                region = whole_region(shape) if layout is None else layout.region(device, shape)
+                region = full_region(shape) if layout is None else layout.region(device, shape)
                 if region_shape(region) != spec.shape:
                     raise SporaxValueError(f"a slice must have shape {region_shape(region)}, but has {spec.shape}")
             except SporaxValueError as error:
@@ -135,20 +129,20 @@ class ShardedCheckpoint:
                     f"For '{self.where}', parameter '{name}' in the file '{file.path}' of rank {rank} does not fit the "
                     f"strategy: {error}."
                 ) from None
-            described = TensorSpec(name, shape, spec.dtype)
-            if whole is not None and described != whole:
+            described = StoredTensor(name, shape, spec.dtype)
+            if full is not None and described != full:
                 raise SporaxValueError(
-                    f"For '{self.where}', parameter '{name}' of rank {rank} must be {whole.shape} of {whole.dtype} in all, but "
+                    f"For '{self.where}', parameter '{name}' of rank {rank} must be {full.shape} of {full.dtype} in all, but "
                     f"its file '{file.path}' makes it {shape} of {spec.dtype}."
                 )
             # Ranks with equal regions hold copies, and the first of them is read.
-            whole = described
+            full = described
             if region not in taken:
                 taken.append(region)
                 blocks.append(Block(rank, region))
-        if whole is None:
+        if full is None:
             raise SporaxValueError(f"For '{self.where}', no file has parameter '{name}'.")
-        return whole, blocks
+        return full, blocks
 
     def _missing(self, name: str, region: Region) -> str:
         spec, blocks = self._described(name)
@@ -163,7 +157,7 @@ class ShardedCheckpoint:
         return f"the rest is in those of ranks {absent}."
 
 
-def target_region(strategy: Strategy, spec: TensorSpec, rank: int, weight_shape: tuple[int, ...] | None) -> Region:
+def target_region(strategy: Strategy, spec: StoredTensor, rank: int, weight_shape: tuple[int, ...] | None) -> Region:
     """The block of a Parameter that a rank of another job needs.
 
     Args:
@@ -179,5 +173,5 @@ def target_region(strategy: Strategy, spec: TensorSpec, rank: int, weight_shape:
     decided_by = strategy.weight_name(spec.name)
     # A state whose shape is not its weight's is whole on every rank.
     if layout is None or (decided_by != spec.name and weight_shape not in (None, spec.shape)):
-        return whole_region(spec.shape)
+        return full_region(spec.shape)
     return layout.region(strategy.place(rank)[1], spec.shape)

@@ -13,12 +13,13 @@ import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from sporax.base.errors import SporaxValueError
+from sporax.mindspore.train._stored.files import SUFFIXES, open_checkpoint, rank_files
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
-from sporax.mindspore.train.checkpoint.files import SUFFIXES, TensorSpec, open_checkpoint, rank_files
-from sporax.mindspore.train.checkpoint.slices import Region, Shape
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import OUTPUT_FORMATS, transform_checkpoints
 from sporax.mindspore.train.checkpoint.unified import unified_safetensors
+from sporax.runtime.storage.regions import Region, Shape
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 DIFFERENT = 1
 """Exit code of `diff` where something differs."""
@@ -118,13 +119,13 @@ def _inspect(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_spec(spec: TensorSpec) -> int:
+def _print_spec(spec: StoredTensor) -> int:
     size = _size(spec)
     print(f"  {spec.name}  {spec.shape if spec.dtype else 'text'}  {spec.dtype or ''}  {size:,}")
     return size
 
 
-def _size(spec: TensorSpec) -> int:
+def _size(spec: StoredTensor) -> int:
     return spec.dtype.itemsize * int(np.prod(spec.shape, dtype=np.int64)) if spec.dtype else 0
 
 

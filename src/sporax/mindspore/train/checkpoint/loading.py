@@ -27,14 +27,16 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
+from sporax.mindspore.train._stored.files import open_checkpoint, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
-from sporax.mindspore.train.checkpoint.deferred import placed_blocks
-from sporax.mindspore.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, write_stream
 from sporax.mindspore.train.checkpoint.merging import layout_from_entry
-from sporax.mindspore.train.checkpoint.slices import Region, SliceLayout, region_shape, whole_region
+from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
 from sporax.mindspore.train.checkpoint.unified import COUNTERS, NAME_MAP
 from sporax.mindspore.train.serialization import load_checkpoint
+from sporax.runtime.storage.regions import Region, full_region, region_shape
+from sporax.runtime.storage.slices import placed_blocks
+from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
 
 _DISTRIBUTED = "load_distributed_checkpoint"
 
@@ -45,7 +47,7 @@ class Source(Protocol):
     def names(self) -> list[str]:
         """All Parameters."""
 
-    def spec(self, name: str) -> TensorSpec:
+    def spec(self, name: str) -> StoredTensor:
         """Whole shape and dtype."""
 
     def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any] | str:
@@ -53,23 +55,23 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WholeFiles:
+class UnslicedFiles:
     """Whole Parameters, each in one of several files."""
 
-    files: Mapping[str, CheckpointFile]
+    files: Mapping[str, TensorFile]
     """The file of each Parameter."""
 
     def names(self) -> list[str]:
         """All Parameters."""
         return list(self.files)
 
-    def spec(self, name: str) -> TensorSpec:
+    def spec(self, name: str) -> StoredTensor:
         """Shape and dtype."""
         return self.files[name].specs[name]
 
     def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any] | str:
         """The values of a block; of all by default."""
-        return self.files[name].read(name, whole_region(self.spec(name).shape) if region is None else region)
+        return self.files[name].read(name, full_region(self.spec(name).shape) if region is None else region)
 
 
 def load_distributed_checkpoint(
@@ -115,8 +117,7 @@ def load_distributed_checkpoint(
         SporaxValueError: no Cell, a file that does not exist, another number of files than the strategy has ranks.
         SporaxRuntimeError: a shape or dtype does not fit; nothing was loaded.
     """
-    if network is not None and not isinstance(network, Cell):
-        raise SporaxValueError(f"For '{_DISTRIBUTED}', 'network' must be a Cell, but got {type(network).__name__}.")
+    _check_network(network)
     if dec_key is not None or dec_mode != "AES-GCM":
         raise SporaxNotImplementedError(f"For '{_DISTRIBUTED}', encryption is not offered, but 'dec_key' is given.")
     for name, value in (("strict_load", strict_load), ("return_param_dict", return_param_dict)):
@@ -137,15 +138,23 @@ def load_distributed_checkpoint(
         # More threads than processors only cost memory: each holds a whole Parameter.
         load_source_into_net(_DISTRIBUTED, source, network, strict_load, min(max_process_num, os.cpu_count() or 1))
     rank = _ranks.rank() if rank_id is None else check_count(_DISTRIBUTED, "rank_id", rank_id, minimum=0)
-    cut = _cutter(predict_strategy, rank)
+    region_of = _regions(predict_strategy, rank)
     if dst_safetensors_dir is not None:
         folder = Path(dst_safetensors_dir) / f"rank_{rank}"
         folder.mkdir(parents=True, exist_ok=True)
-        _write_slices(source, cut, folder / f"net{rank}.{output_format}")
-    if not return_param_dict:
-        return None
+        _write_slices(source, region_of, folder / f"net{rank}.{output_format}")
+    return _parameters(source, region_of) if return_param_dict else None
+
+
+def _check_network(network: Any) -> None:
+    if network is not None and not isinstance(network, Cell):
+        raise SporaxValueError(f"For '{_DISTRIBUTED}', 'network' must be a Cell, but got {type(network).__name__}.")
+
+
+def _parameters(source: Source, region_of: Callable[[StoredTensor], Region]) -> dict[str, Parameter]:
+    """The blocks of a rank by name."""
     names = [name for name in source.names() if source.spec(name).dtype is not None]
-    return {name: Parameter(_tensor(source.read(name, cut(source.spec(name)))), name=name) for name in names}
+    return {name: Parameter(_tensor(source.read(name, region_of(source.spec(name)))), name=name) for name in names}
 
 
 def _tensor(values: Any) -> Any:
@@ -183,7 +192,7 @@ class NameMap(Struct, frozen=True):
     weight_map: dict[str, str]
 
 
-def _unified(directory: str, name_map: dict[str, str] | None) -> WholeFiles:
+def _unified(directory: str, name_map: dict[str, str] | None) -> UnslicedFiles:
     folder = Path(directory)
     try:
         names = sorted(set(decode((folder / NAME_MAP).read_bytes(), NameMap).weight_map.values()))
@@ -194,7 +203,7 @@ def _unified(directory: str, name_map: dict[str, str] | None) -> WholeFiles:
     paths = [folder / name for name in names]
     # Step counters are no part of the map, as in MindSpore.
     paths += [folder / COUNTERS] if (folder / COUNTERS).is_file() else []
-    files: dict[str, CheckpointFile] = {}
+    files: dict[str, TensorFile] = {}
     for path in paths:
         file = open_checkpoint(_DISTRIBUTED, path)
         # The map of the user speaks of names in the unified files.
@@ -202,10 +211,10 @@ def _unified(directory: str, name_map: dict[str, str] | None) -> WholeFiles:
             if old in file.specs:
                 file.rename(old, new)
         files.update(dict.fromkeys(file.specs, file))
-    return WholeFiles(files)
+    return UnslicedFiles(files)
 
 
-def _cutter(strategy: dict[str, Any] | str | None, rank: int) -> Callable[[TensorSpec], Region]:
+def _regions(strategy: dict[str, Any] | str | None, rank: int) -> Callable[[StoredTensor], Region]:
     """What gives a rank's block of a Parameter."""
     if isinstance(strategy, str) or strategy is None:
         target = read_strategy(_DISTRIBUTED, "predict_strategy", strategy)
@@ -222,17 +231,17 @@ def _cutter(strategy: dict[str, Any] | str | None, rank: int) -> Callable[[Tenso
             f"For '{_DISTRIBUTED}', 'predict_strategy' must be a dict, a file or None, but got {type(strategy).__name__}."
         )
 
-    def cut(spec: TensorSpec) -> Region:
+    def region_of(spec: StoredTensor) -> Region:
         layout: SliceLayout | None = layout_for(spec.name, rank)
-        return whole_region(spec.shape) if layout is None else layout.region(device, spec.shape)
+        return full_region(spec.shape) if layout is None else layout.region(device, spec.shape)
 
-    return cut
+    return region_of
 
 
-def _write_slices(source: Source, cut: Callable[[TensorSpec], Region], path: Path) -> None:
+def _write_slices(source: Source, region_of: Callable[[StoredTensor], Region], path: Path) -> None:
     # Strings have no blocks, and safetensors has no place for them.
-    regions = {name: cut(spec) for name in source.names() if (spec := source.spec(name)).dtype is not None}
-    specs = [TensorSpec(name, region_shape(region), source.spec(name).dtype) for name, region in regions.items()]
+    regions = {name: region_of(spec) for name in source.names() if (spec := source.spec(name)).dtype is not None}
+    specs = [StoredTensor(name, region_shape(region), source.spec(name).dtype) for name, region in regions.items()]
     write_stream(path, specs, lambda spec: source.read(spec.name, regions[spec.name]))
 
 
@@ -274,7 +283,7 @@ def load_source_into_net(
     return missing, [name for name in source.names() if name not in by_name]
 
 
-def fitting_parameters(where: str, specs: Mapping[str, TensorSpec], net: Cell, strict: bool) -> dict[str, Parameter]:
+def fitting_parameters(where: str, specs: Mapping[str, StoredTensor], net: Cell, strict: bool) -> dict[str, Parameter]:
     """The Parameters of a network that a checkpoint has, by name.
 
     Args:
@@ -310,7 +319,7 @@ def warn_of_missing(where: str, net: Cell, loaded: Mapping[str, Parameter]) -> l
     return missing
 
 
-def _misfit(parameter: Parameter, spec: TensorSpec, strict: bool) -> str:
+def _misfit(parameter: Parameter, spec: StoredTensor, strict: bool) -> str:
     if spec.dtype is None or tuple(parameter.shape) != spec.shape:
         return f"'{parameter.name}' has shape {parameter.shape}, but the checkpoint {spec.shape}"
     dtype = parameter.dtype.np_dtype

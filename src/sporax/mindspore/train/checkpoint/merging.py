@@ -10,8 +10,9 @@ import numpy as np
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.train.checkpoint.slices import SliceLayout, layout_of, region_shape
+from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout, layout_of
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts
+from sporax.runtime.storage.regions import region_shape
 
 _WHERE = "merge_sliced_parameter"
 

@@ -21,10 +21,10 @@ from sporax.base.errors import SporaxImportError, SporaxNotImplementedError, Spo
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
-from sporax.mindspore.train.checkpoint.files import TensorSpec
 from sporax.mindspore.train.checkpoint.loading import fitting_parameters, warn_of_missing
 from sporax.mindspore.train.checkpoint.stores import Facts
-from sporax.runtime.ranks import joint_arrays
+from sporax.runtime.state import frames
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 _WHERE = "ResumableCheckpoint"
 _STATE, _FACTS = "state", "facts"
@@ -103,7 +103,7 @@ class OrbaxStore:
         facts = dict(written[_FACTS])
         check(facts)
         tree = self._managed().item_metadata(step)[_STATE].tree
-        specs = {name: TensorSpec(name, tuple(stored.shape), np.dtype(stored.dtype)) for name, stored in tree.items()}
+        specs = {name: StoredTensor(name, tuple(stored.shape), np.dtype(stored.dtype)) for name, stored in tree.items()}
         targets = fitting_parameters(_WHERE, specs, network, strict=True)
         shapes, how = {}, {}
         for name, spec in specs.items():
@@ -157,7 +157,7 @@ class OrbaxStore:
 
 def _stored(parameter: Any) -> Any:
     """What Orbax gets of a Parameter: a sharded array, or the values of one that every process has for itself."""
-    if joint_arrays.slot(parameter, "parts") is not None:
+    if frames.slot(parameter, "parts") is not None:
         raise SporaxNotImplementedError(
             f"For '{_WHERE}', backend='orbax' takes even slices, but parameter '{parameter.name}' is in uneven ones "
             "(manual_split); use backend='files'."
@@ -175,5 +175,5 @@ def _stored(parameter: Any) -> Any:
 
 
 def _sharding_of(parameter: Any) -> NamedSharding | None:
-    raw = None if parameter.has_init else joint_arrays.slot(parameter, "raw")
+    raw = None if parameter.has_init else frames.slot(parameter, "raw")
     return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None

@@ -18,17 +18,16 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._background import BackgroundWriter
-from sporax.mindspore.train.checkpoint.deferred import StoredValues, deferred_parameter
+from sporax.mindspore.train._stored.deferred import StoredValues, deferred_parameter
 from sporax.mindspore.train.checkpoint.directory import (
     PREFIX,
     complete,
     latest_checkpoint,
-    open_directory,
     remove_incomplete,
-    write_slices,
 )
 from sporax.mindspore.train.checkpoint.loading import load_source_into_net
-from sporax.mindspore.train.checkpoint.slice_files import held_slices, this_rank
+from sporax.runtime.storage.slice_directory import open_directory, write_slices
+from sporax.runtime.storage.slices import held_slices, this_rank
 
 Facts = dict[str, Any]
 """What is kept besides Parameters, as JSON."""
@@ -100,7 +99,7 @@ class DirectoryStore:
             return None
         is_alone = jax.process_count() == 1
         # A process that is alone reads everything anyway.
-        source = open_directory(folder, verify=is_alone)
+        source = open_directory("ResumableCheckpoint", folder, verify=is_alone)
         # A job with more ranks than before has ranks without facts of their own; those of rank 0 serve all.
         facts = source.facts.get(_ranks.rank(), source.facts[0])
         check(facts)
@@ -121,7 +120,7 @@ class DirectoryStore:
         folder = self._directory / f"{PREFIX}{step}"
 
         def write() -> None:
-            write_slices(folder, rank, slices, facts)
+            write_slices(folder / f"rank_{rank}.safetensors", slices, facts)
             # The marker must come last, so the one that writes it waits for all.
             if rank == 0:
                 complete(folder, num_ranks, self._timeout, self._keep)

@@ -17,10 +17,10 @@ from typing import Any
 from sporax.base.atomic_file import atomic_write
 from sporax.base.documents import MalformedError, convert
 from sporax.base.errors import SporaxNotADirectoryError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.train.checkpoint.slices import SliceLayout, layout_of
-from sporax.planner.pins.named_strategies import StrategyDocument
-from sporax.runtime.planned import strategy_protobuf
-from sporax.runtime.planned.strategy_files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
+from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
+from sporax.mindspore.context._strategy_files.documents import StrategyDocument
+from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
+from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout, layout_of
 
 _STAGED = re.compile(r"(\d+)-(.+)", re.DOTALL)
 
@@ -240,9 +240,9 @@ def restore_group_info_list(group_info_file_name: str) -> list[int]:
     where = "restore_group_info_list"
     _check_file(where, "group_info_file_name", group_info_file_name)
     try:
-        _, alike = strategy_protobuf.decode_groups(Path(group_info_file_name).read_bytes())
+        _, ranks = strategy_protobuf.decode_groups(Path(group_info_file_name).read_bytes())
     except SporaxValueError as error:
         raise SporaxValueError(f"For '{where}', '{group_info_file_name}' must be a group file, but {error}.") from None
-    if not alike:
+    if not ranks:
         raise SporaxValueError(f"For '{where}', '{group_info_file_name}' names no ranks.")
-    return alike
+    return ranks

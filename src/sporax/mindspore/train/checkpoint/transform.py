@@ -14,16 +14,12 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_count, check_integer
+from sporax.mindspore.train._stored.files import open_checkpoint, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, target_region
-from sporax.mindspore.train.checkpoint.files import (
-    CheckpointFile,
-    TensorSpec,
-    open_checkpoint,
-    rank_files,
-    write_stream,
-)
-from sporax.mindspore.train.checkpoint.slices import Region, SliceLayout, overlap, region_shape
+from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
+from sporax.runtime.storage.regions import Region, overlap, region_shape
+from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
 
 OUTPUT_FORMATS = ("ckpt", "safetensors")
 Progress = Callable[[int, str, int], None]
@@ -217,7 +213,7 @@ def transform_checkpoints(
             future.result()
 
 
-def _open_all(where: str, paths: Mapping[int, Path]) -> dict[int, CheckpointFile]:
+def _open_all(where: str, paths: Mapping[int, Path]) -> dict[int, TensorFile]:
     return {rank: open_checkpoint(where, path, verify=True) for rank, path in paths.items()}
 
 
@@ -226,7 +222,7 @@ def write_rank(
 ) -> int:
     """Write the checkpoint of one rank of the job `target`; returns the bytes of the file."""
     regions: dict[str, Region] = {}
-    specs: list[TensorSpec] = []
+    specs: list[StoredTensor] = []
     for name in source.names():
         # Parameters of other pipeline stages are no part of this rank's file.
         if not target.holds(name, rank):
@@ -234,10 +230,10 @@ def write_rank(
         spec = source.spec(name)
         if spec.dtype is not None:
             regions[name] = _region(source, target, spec, rank)
-            spec = TensorSpec(name, region_shape(regions[name]), spec.dtype)
+            spec = StoredTensor(name, region_shape(regions[name]), spec.dtype)
         specs.append(spec)
 
-    def values(spec: TensorSpec) -> Any:
+    def values(spec: StoredTensor) -> Any:
         value = source.read(spec.name, regions.get(spec.name))
         # Otherwise the whole source would seem to be in memory.
         source.release()
@@ -248,7 +244,7 @@ def write_rank(
     return write_stream(path, specs, values)
 
 
-def _region(source: ShardedCheckpoint, target: Strategy, spec: TensorSpec, rank: int) -> Region:
+def _region(source: ShardedCheckpoint, target: Strategy, spec: StoredTensor, rank: int) -> Region:
     weight = target.weight_name(spec.name)
     # A state is sharded as its weight only where both have the same shape.
     has_weight = weight and weight != spec.name and any(weight in file.specs for file in source.files.values())

@@ -17,10 +17,11 @@ import numpy as np
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_count
+from sporax.mindspore.train._stored.files import open_checkpoint, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
-from sporax.mindspore.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import Progress
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 NAME_MAP, COUNTERS = "param_name_map.json", "hyper_param.safetensors"
 # 3 GiB.
@@ -68,12 +69,9 @@ def unified_safetensors(
     paths = _rank_files(src_dir, file_suffix)
     # Without a strategy every file is whole.
     strategy = read_strategy(_WHERE, "src_strategy_file", src_strategy_file)
-    absent = sorted(set(range(strategy.num_ranks)) - set(paths))
     # A slice that only an absent rank wrote cannot be read anywhere else.
-    if merge_with_redundancy is False and absent:
-        raise SporaxValueError(
-            f"For '{_WHERE}', files without redundancy must be there for all ranks, but those of ranks {absent} are not."
-        )
+    if not merge_with_redundancy:
+        _check_complete(strategy.num_ranks, paths)
     source = ShardedCheckpoint(_WHERE, strategy, {r: open_checkpoint(_WHERE, p, verify=True) for r, p in paths.items()})
     chosen = _chosen(source.names(), choice_func)
     # What no layout names is a counter or the like.
@@ -96,6 +94,14 @@ def unified_safetensors(
         if counters:
             _write(source, counters, chosen, target / COUNTERS, 0, progress)
         _write_map(source, parts, chosen, target)
+
+
+def _check_complete(num_ranks: int, paths: dict[int, Path]) -> None:
+    absent = sorted(set(range(num_ranks)) - set(paths))
+    if absent:
+        raise SporaxValueError(
+            f"For '{_WHERE}', files without redundancy must be there for all ranks, but those of ranks {absent} are not."
+        )
 
 
 def _check_split(split: Any) -> tuple[int | None, int | None]:
@@ -163,7 +169,7 @@ def _parts(source: ShardedCheckpoint, names: Sequence[str], num_parts: int | Non
     return parts + [[] for _ in range((num_parts or 0) - len(parts))]
 
 
-def _size(spec: TensorSpec) -> int:
+def _size(spec: StoredTensor) -> int:
     return 0 if spec.dtype is None else spec.dtype.itemsize * int(np.prod(spec.shape, dtype=np.int64))
 
 
@@ -176,9 +182,9 @@ def _write(
     progress: Progress | None,
 ) -> None:
     old = {renamed[name]: name for name in names}
-    specs = [TensorSpec(renamed[name], (spec := source.spec(name)).shape, spec.dtype) for name in names]
+    specs = [StoredTensor(renamed[name], (spec := source.spec(name)).shape, spec.dtype) for name in names]
 
-    def values(spec: TensorSpec) -> Any:
+    def values(spec: StoredTensor) -> Any:
         value = source.read(old[spec.name])
         source.release()
         if progress is not None:
@@ -189,8 +195,8 @@ def _write(
 
 
 def _write_map(source: ShardedCheckpoint, parts: list[list[str]], renamed: dict[str, str], target: Path) -> None:
-    places = {renamed[name]: f"part{part}.safetensors" for part, names in enumerate(parts) for name in names}
+    files = {renamed[name]: f"part{part}.safetensors" for part, names in enumerate(parts) for name in names}
     total = sum(_size(source.spec(name)) for names in parts for name in names)
-    content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+    content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
     with atomic_write(target / NAME_MAP) as file:
         file.write(json.dumps(content, indent=4).encode())

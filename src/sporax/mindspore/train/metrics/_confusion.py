@@ -97,11 +97,11 @@ class ConfusionMatrix(Metric):
 # ---------------------------------------------------------------------------------------------------------------- rates
 
 
-def _share(part: Array, whole: Array) -> Array:
+def _share(part: Array, total: Array) -> Array:
     """part / whole, nan where there is no whole."""
     # Division by zero gives nan without a warning.
-    part, whole = np.broadcast_arrays(np.asarray(part, float), np.asarray(whole, float))
-    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole != 0)
+    part, total = np.broadcast_arrays(np.asarray(part, float), np.asarray(total, float))
+    return np.divide(part, total, out=np.full(part.shape, np.nan), where=total != 0)
 
 
 def _threshold(tp: Array, fp: Array, tn: Array, fn: Array) -> Array:

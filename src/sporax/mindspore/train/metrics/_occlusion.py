@@ -70,13 +70,13 @@ class OcclusionSensitivity(Metric):
         box = self._box(image.shape[1:])
         scores: list[Array] = []
         # All places in row-major order, the order in which `reshape` puts them back.
-        places = itertools.product(*(range(low, high + 1) for low, high in box))
-        while group := tuple(itertools.islice(places, self.n_batch)):
+        positions = itertools.product(*(range(low, high + 1) for low, high in box))
+        while group := tuple(itertools.islice(positions, self.n_batch)):
             covered = np.concatenate([self._covered(image, place) for place in group])
             scores.append(model(Tensor(covered)).asnumpy()[:, int(label.item())])
-        whole = model(Tensor(image)).asnumpy()[0, int(label.item())]
+        baseline = model(Tensor(image)).asnumpy()[0, int(label.item())]
         shape = [high - low + 1 for low, high in box]
-        self._sensitivity = whole - np.squeeze(np.concatenate(scores).reshape(shape))
+        self._sensitivity = baseline - np.squeeze(np.concatenate(scores).reshape(shape))
 
     def _covered(self, image: Array, place: tuple[int, ...]) -> Array:
         margins = self.margin if isinstance(self.margin, list) else [self.margin] * len(place)

@@ -166,8 +166,8 @@ class HausdorffDistance(_SurfaceMetric):
 
     def _edges_of(self, predicted: Array, true: Array) -> tuple[Array, Array]:
         if self.crop:
-            places = np.nonzero(predicted | true)
-            box = tuple(slice(int(place.min()), int(place.max()) + 1) for place in places)
+            positions = np.nonzero(predicted | true)
+            box = tuple(slice(int(place.min()), int(place.max()) + 1) for place in positions)
             # Dimensions of size 1 go away, as in MindSpore: an edge there would be the whole region.
             predicted, true = np.squeeze(predicted[box]), np.squeeze(true[box])
         return _edge(predicted), _edge(true)

@@ -23,20 +23,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
-from sporax.ir.graph import LITERAL, MARK, Operator
-from sporax.ir.newer_primitives import with_newer
+from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.communication.step_events import Event, Timeline, Value
+from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind
 from sporax.planner.rules import entry_for
-from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, ENTER, RULES
+from sporax.planner.rules.loop_rules import CARRY, RULES
 
-BARRIER = "optimization_barrier"
-VIEWS = frozenset(["reshape", "squeeze", "expand_dims", BARRIER, "stop_gradient", "name", MARK, ENTER, ARGUMENT])
-"""Operators whose results are their operands under another number or in another shape."""
 MAYBE_VIEWS = frozenset(
     [
         "broadcast_in_dim",
@@ -53,59 +49,12 @@ MAYBE_VIEWS = frozenset(
 """Views where they leave the number of bytes as it is."""
 LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
 """Families of rules (`planner.rules.rule_table`) whose operators become loops over elements."""
-COSTLY = with_newer(
-    [
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "cos",
-        "cosh",
-        "sin",
-        "sinh",
-        "tan",
-        "tanh",
-        "erf",
-        "erf_inv",
-    ]
-    + [
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log1p",
-        "logistic",
-        "pow",
-        "sqrt",
-        "cbrt",
-        "rsqrt",
-        "div",
-        "rem",
-        "gather",
-    ]
-)
-"""Operators that compilers do not compute twice, once for each reader."""
 SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
 """Operators that reductions absorb: single instructions, which not every newer relative of theirs is."""
 _WORD = 4
 """Bytes of one word of random bits."""
 _MANY = 8
 """Operands up to which XLA fuses a concatenation into its readers."""
-
-
-class Kind(Enum):
-    """What compilers may do with an instruction."""
-
-    LOOP = "loop"
-    """Element by element; fused into the loops that read it."""
-    REDUCTION = "reduction"
-    """A kernel of its own, into which one elementwise operator before it is fused."""
-    KERNEL = "kernel"
-    """A kernel of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,44 +68,6 @@ class Array:
 
     tensor: int
     num_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One step of a compiled program.
-
-    Attributes:
-        kind: what compilers may do with it.
-        reads, writes: numbers of arrays.
-        event: number of the event that it is of.
-        elementwise: whether it computes every element from the elements at the same place.
-        simple: whether a reduction takes it in.
-        costly: whether computing it twice is more expensive than keeping it.
-        spreads: whether it is made from less than it writes.
-        joins: whether it puts operands side by side.
-        in_place: whether it writes over its first operand.
-        sends: whether devices communicate.
-        combines: equal for reductions that may become one all-reduce; () for everything else.
-        view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
-        tuple_result: whether its result is a tuple, which is taken apart before its elements are read.
-        after: arrays that exist before it runs although it does not read them: what it reads passed a barrier with them.
-    """
-
-    kind: Kind
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    event: int
-    elementwise: bool = False
-    simple: bool = False
-    costly: bool = False
-    spreads: bool = False
-    joins: bool = False
-    in_place: bool = False
-    sends: bool = False
-    combines: tuple[object, ...] = ()
-    view: bool = False
-    tuple_result: bool = False
-    after: frozenset[int] = frozenset()
 
 
 class Instructions:

@@ -19,37 +19,42 @@ Method: as XLA for CPUs.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from sporax.planner.memory.xla_cpu.all_reduce_combiner import combined_all_reduces
-from sporax.planner.memory.xla_cpu.instructions import Instruction, Instructions, Kind
+from sporax.planner.communication.step_events import Timeline
+from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
+from sporax.planner.memory.backend import (
+    Instruction,
+    Kernel,
+    KernelSchedule,
+    Kind,
+    breadth_first,
+    replaced_by,
+    results_of,
+)
+from sporax.planner.memory.xla_cpu.instructions import Instructions
+from sporax.planner.memory.xla_cpu.library_fusion import write_shared_constants
 
 
-@dataclass(slots=True)
-class Kernel:
-    """Something that runs at once.
+@dataclass(frozen=True, slots=True)
+class XlaCpu:
+    """XLA's compiler for CPUs."""
 
-    Attributes:
-        roots: the pieces whose arrays it writes; several for a combined all-reduce.
-        reads, writes: numbers of arrays.
-        events: of the pieces that are computed here, whether written or not.
-        rank: its place when what each result needs is listed one after another.
-        after: arrays that exist before it runs although it does not read them.
-    """
+    def compiled(self, timeline: Timeline) -> KernelSchedule:
+        """Instructions, fused into kernels."""
+        instructions = Instructions(timeline)
+        number = instructions.number
+        results = results_of(timeline, number)
+        write_shared_constants(instructions, results)
+        kernels = kernels_of(instructions, results)
+        copied = copied_arguments(kernels, replaced_by(timeline, number))
+        sizes = [array.num_bytes for array in instructions.arrays]
+        return KernelSchedule(sizes, number, kernels, frozenset(instructions.rigid), copied)
 
-    roots: list[Instruction]
-    reads: set[int] = field(default_factory=set)
-    writes: set[int] = field(default_factory=set)
-    events: set[int] = field(default_factory=set)
-    rank: int = 0
-    after: set[int] = field(default_factory=set)
 
-    @property
-    def tuple_result(self) -> bool:
-        """Whether it has several results, as a tuple that is taken apart before its elements are read."""
-        return len(self.roots) > 1 or self.roots[0].tuple_result
+XLA_CPU = XlaCpu()
+"""The compiler: it has no state."""
 
 
 def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
@@ -115,7 +120,7 @@ class _Fusion:
         if not self.all.barred.isdisjoint(instruction.writes):
             self.written.add(number)
             return alone
-        # A reduction absorbs one simple operator if nobody else needs its result.
+        # A reduction absorbs one simple operator if no other reader needs its result.
         if len(readers) == 1 and not handed_out and instruction.simple and self._absorbs(readers[0]):
             self.absorbed.add(number)
             return self.fused_into[readers[0]]
@@ -124,7 +129,7 @@ class _Fusion:
         fused_into = frozenset[int]().union(
             *(self.fused_into[reader] for reader, can_fuse in zip(readers, fusible, strict=True) if can_fuse)
         )
-        # Written for the kernels that cannot compute it; loops may still compute it again if that is cheap.
+        # Written for the kernels that cannot compute it; loops may still compute it again if that costs little.
         if handed_out or not all(fusible):
             self.written.add(number)
             return alone if instruction.costly or not self._is_repeatable(instruction) else fused_into | alone
@@ -248,41 +253,15 @@ class _Fusion:
                 combined[group] = kernel
                 yield kernel
             else:
-                combined_kernel = combined[group]
-                # The combined kernel waits for all operands and writes all results at once.
-                combined_kernel.roots += kernel.roots
-                combined_kernel.reads |= kernel.reads
-                combined_kernel.writes |= kernel.writes
-                combined_kernel.after |= kernel.after
-                combined_kernel.events |= kernel.events
+                combined[group].combine(kernel)
 
 
 def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
     """Breadth first: first what waits for nothing, then what waited for the first of these, and so on."""
-    order = _breadth_first(kernels, _waits(kernels, rigid))
+    order = breadth_first(kernels, _waits(kernels, rigid))
     # Without the barriers the combined reductions can be ordered.
     if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
-        order = _breadth_first(kernels, _waits([replace(kernel, after=set()) for kernel in kernels], rigid))
-    return order
-
-
-def _breadth_first(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list[Kernel]:
-    readers: list[list[int]] = [[] for _ in waits]
-    for number, makers in enumerate(waits):
-        for maker in makers:
-            readers[maker].append(number)
-    missing = [len(makers) for makers in waits]
-    ready = deque(number for number, count in enumerate(missing) if count == 0)
-    order = []
-    while ready:
-        number = ready.popleft()
-        if number < len(kernels):
-            # Steps after the kernels take a turn and are no kernels themselves.
-            order.append(kernels[number])
-        for reader in readers[number]:
-            missing[reader] -= 1
-            if missing[reader] == 0:
-                ready.append(reader)
+        order = breadth_first(kernels, _waits([replace(kernel, after=set()) for kernel in kernels], rigid))
     return order
 
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 
 from sporax.ir.graph import Operator
 from sporax.ir.newer_primitives import with_newer
-from sporax.planner.memory.xla_cpu.instructions import Instruction, Instructions, Kind, is_rearranged
+from sporax.planner.memory.backend import Instruction, Kind
+from sporax.planner.memory.xla_cpu.instructions import Instructions, is_rearranged
 
 _UNARY = with_newer(
     "abs ceil cos erf exp expm1 floor log log1p logistic neg rsqrt sign sin sqrt square integer_pow tan tanh".split()

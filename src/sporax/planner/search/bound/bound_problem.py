@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sporax.planner.search.bound.memory_lower_bound import MemoryLowerBound, Table, memory_lower_bound
+from sporax.planner.search.bound.memory_lower_bound import BoundTable, MemoryLowerBound, memory_lower_bound
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
@@ -68,7 +68,7 @@ def _intervals(bound: MemoryLowerBound) -> Mapping[_Pair, list[_Interval]]:
     return intervals
 
 
-def _tables_at(always: Mapping[int, Ints], tables: Sequence[Table]) -> dict[_Pair, Ints]:
+def _tables_at(always: Mapping[int, Ints], tables: Sequence[BoundTable]) -> dict[_Pair, Ints]:
     """What one moment takes: tables over the same decisions in one, and those over one decision wherever that is possible."""
     tables_of: dict[_Pair, Ints] = {(node, node): np.diag(sizes) for node, sizes in always.items() if sizes.any()}
     for table in tables:
@@ -78,18 +78,18 @@ def _tables_at(always: Mapping[int, Ints], tables: Sequence[Table]) -> dict[_Pai
     return tables_of
 
 
-def _split(table: Table) -> Iterator[Table]:
+def _split(table: BoundTable) -> Iterator[BoundTable]:
     """A table over two decisions as a sum of tables over one each, where it is one."""
     first, second, sizes = table
     if first == second:
-        yield Table(first, second, np.diag(sizes.diagonal()))
+        yield BoundTable(first, second, np.diag(sizes.diagonal()))
         return
     # The share of the columns is not unique; this choice makes it zero at its least, so usages stay non-negative.
     # If a table is a sum, its first column gives the rows' share and its minima the columns' share.
     columns = sizes.min(axis=0) - sizes.min()
     rows = sizes[:, 0] - columns[0]
     if np.array_equal(rows[:, None] + columns, sizes) and rows.min() >= 0:
-        yield Table(first, first, np.diag(rows))
-        yield Table(second, second, np.diag(columns))
+        yield BoundTable(first, first, np.diag(rows))
+        yield BoundTable(second, second, np.diag(columns))
     else:
         yield table

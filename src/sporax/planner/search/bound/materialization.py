@@ -2,7 +2,7 @@
 
 Problem: the lower bound on peak memory may count only arrays that exist whatever the rest of the plan is.
 
-Method: loops are fused into their readers (`planner.memory.xla_cpu.kernel_fusion`): a reader of a cheap loop's result computes
+Method: loops are fused into their readers (`planner.memory.xla_cpu.kernel_fusion`): a reader of a simple loop's result computes
 it again from the operands of the loop. So an array that must be kept belongs to a tensor further up that chain. Kernels
 always write their results; loops that the compiler does not duplicate are written once a kernel reads them.
 """
@@ -13,7 +13,8 @@ from collections.abc import Callable, Container, Sequence
 
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
-from sporax.planner.memory.xla_cpu.instructions import COSTLY, SIMPLE, is_rearranged
+from sporax.planner.memory.backend import COSTLY
+from sporax.planner.memory.xla_cpu.instructions import SIMPLE, is_rearranged
 from sporax.planner.search.bound.partial_order import CompiledForm, Order
 from sporax.planner.search.space.problem import Problem
 
@@ -89,7 +90,7 @@ class Materialization:
         maker = self.order.producer.get(tensor)
         if maker is None or self.order.forms[maker] is None:
             return False
-        if self.order.forms[maker] in (CompiledForm.KERNEL, CompiledForm.REDUCTION) or self._is_kept(tensor):
+        if self.order.forms[maker] in (CompiledForm.KERNEL, CompiledForm.REDUCTION) or self._is_stored(tensor):
             return True
         if self.order.forms[maker] is not CompiledForm.LOOP:
             return False
@@ -97,7 +98,7 @@ class Materialization:
         absorbed = self.graph.operators[maker].name in SIMPLE and sum(map(self._in(tensor), self.readers(tensor))) < 2
         return self._is_absorbed(reader) or (self.order.forms[reader] is CompiledForm.REDUCTION and not absorbed)
 
-    def kept_for(self, tensor: int, computed: Container[int]) -> list[int]:
+    def stored_for(self, tensor: int, computed: Container[int]) -> list[int]:
         """Tensors of one bundle; a later loop that reads `tensor` at its bundle's placement reads an array of one of them.
 
         Empty if that is not known in every plan.
@@ -109,26 +110,29 @@ class Materialization:
         maker = self.order.producer.get(tensor)
         if maker is None or self.order.same[tensor] in self.own:
             return []
-        # What has a place of its own is not read from a loop's result.
-        sort = self.order.forms[maker]
-        costly = sort is CompiledForm.LOOP and self.graph.operators[maker].name in COSTLY
-        if (
-            sort in (CompiledForm.KERNEL, CompiledForm.REDUCTION)
-            or self._is_kept(tensor)
-            or (costly and maker in computed)
-        ):
+        form = self.order.forms[maker]
+        costly = form is CompiledForm.LOOP and self.graph.operators[maker].name in COSTLY
+        computed_before = costly and maker in computed
+        if form in (CompiledForm.KERNEL, CompiledForm.REDUCTION) or computed_before or self._is_stored(tensor):
             return [tensor]
-        if sort not in (CompiledForm.LOOP, CompiledForm.VIEW):
+        if form not in (CompiledForm.LOOP, CompiledForm.VIEW):
             return []
-        # A loop that is computed again reads its largest operand then; smaller ones may be in other bundles.
+        above = self._stored_before(tensor, maker, computed)
+        repeated = form is CompiledForm.VIEW or (not costly and self._is_repeated(tensor))
+        return above if not above or (repeated and not self._may_be_partial(tensor)) else [*above, tensor]
+
+    def _stored_before(self, tensor: int, maker: int, computed: Container[int]) -> list[int]:
+        """What a loop that is computed again reads, as `stored_for` says of its operand."""
+        # Its largest operand: smaller ones may be in other bundles.
         operand = self._largest(maker)
         if operand is None or self.order.same[operand] in self.own or not self._is_independent(operand, tensor, maker):
             return []
-        above = self.kept_for(operand, computed)
-        repeated = sort is CompiledForm.VIEW or (not costly and self._is_repeated(tensor))
-        # A partial result must be written before it can be reduced, so it is not computed again.
-        places = self.problem.choices[self.decisions.node_of[tensor]].tensor_placements[tensor]
-        return above if repeated and not any(where.partial for where in places) else [*above, tensor] if above else []
+        return self.stored_for(operand, computed)
+
+    def _may_be_partial(self, tensor: int) -> bool:
+        """Whether a plan may have a tensor as partial sums, which must be written before they can be reduced."""
+        placements = self.problem.choices[self.decisions.node_of[tensor]].tensor_placements[tensor]
+        return any(where.partial for where in placements)
 
     def _is_independent(self, operand: int, tensor: int, maker: int) -> bool:
         return self.decisions.node_of[operand] == self.decisions.node_of[tensor] and self.is_inside(operand, maker)
@@ -136,7 +140,7 @@ class Materialization:
     def _in(self, tensor: int) -> Callable[[int], bool]:
         return lambda reader: self.is_inside(tensor, reader)
 
-    def _is_kept(self, tensor: int) -> bool:
+    def _is_stored(self, tensor: int) -> bool:
         """Whether a loop's result is written, since a reduction in its bundle reads it, and not computed again by any reader."""
         maker = self.order.producer[tensor]
         name = self.graph.operators[maker].name
@@ -180,7 +184,7 @@ class Materialization:
         return max(operands, key=lambda operand: self.graph.tensors[operand].num_bytes, default=None)
 
     def _is_repeated(self, tensor: int) -> bool:
-        """Whether a cheap loop reads at most one array as large as its result, in every plan: then it is computed again."""
+        """Whether a simple loop reads at most one array as large as its result, in every plan: then it is computed again."""
         operands = dict.fromkeys(self.order.operands[self.order.producer[tensor]])
         # Divided by all devices at most: an operand may be sharded as far as that while the result is whole.
         size, devices = self.graph.tensors[tensor].num_bytes, self.order.devices

@@ -41,7 +41,7 @@ _NEVER = 1 << 62
 """Bytes that no array has: it disappears in every minimum, and one addition to it stays within int64."""
 
 
-class Table(NamedTuple):
+class BoundTable(NamedTuple):
     """Bytes by the candidates of two decisions [first, second]; equal decisions count their diagonal."""
 
     first: int
@@ -60,7 +60,7 @@ class MemoryLowerBound:
     """
 
     always: Mapping[int, Ints]
-    moments: Mapping[int, Sequence[Table]]
+    moments: Mapping[int, Sequence[BoundTable]]
 
     def bytes_of(self, chosen: Sequence[int]) -> int:
         """The lower bound of one choice, in bytes per device."""
@@ -68,15 +68,21 @@ class MemoryLowerBound:
         return held + max((_total(tables, chosen) for tables in self.moments.values()), default=0)
 
 
-def _total(tables: Sequence[Table], chosen: Sequence[int]) -> int:
+def _total(tables: Sequence[BoundTable], chosen: Sequence[int]) -> int:
     return sum(int(sizes[chosen[first], chosen[second]]) for first, second, sizes in tables)
 
 
-def memory_lower_bound(problem: Problem) -> MemoryLowerBound:
-    """The lower bound on memory of a problem's plans; cached."""
-    if "needs" not in problem.cache:
-        problem.cache["needs"] = _LowerBoundBuilder(problem).run()
-    cached: MemoryLowerBound = problem.cache["needs"]
+def memory_lower_bound(problem: Problem, most_moments: int = _MOST_MOMENTS) -> MemoryLowerBound:
+    """The lower bound on memory of a problem's plans; cached.
+
+    Args:
+        problem: the problem.
+        most_moments: operators at which memory is bounded, at most; fewer are quicker, and the bound is lower.
+    """
+    name = f"needs at {most_moments}"
+    if name not in problem.cache:
+        problem.cache[name] = _LowerBoundBuilder(problem, most_moments).run()
+    cached: MemoryLowerBound = problem.cache[name]
     return cached
 
 
@@ -144,15 +150,16 @@ class _RequiredArray(NamedTuple):
     `copy` is what is there in any case as a copy for this reader alone.
     """
 
-    table: Table
+    table: BoundTable
     tensors: frozenset[int]
-    copy: Table | None
+    copy: BoundTable | None
     reader: tuple[int, int]
 
 
 class _LowerBoundBuilder:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, most_moments: int) -> None:
         self.problem, self.graph, self.decisions = problem, problem.graph, problem.decisions
+        self.most_moments = most_moments
         self.order = Order(problem)
         self.materialization = Materialization(problem, self.order)
         self.constant = [number for number in self._alive() if not self._read(number)]
@@ -176,7 +183,9 @@ class _LowerBoundBuilder:
         self._most_kernels = 2 * axes * _KERNELS_PER_MOVE
 
     def run(self) -> MemoryLowerBound:
-        moments = {number: self._at(number) for number in self._moments()}
+        # What runs before what, and what is written, is known of one compiler; of all others, that arguments are held.
+        known = self.problem.options.platform == "cpu"
+        moments = {number: self._at(number) for number in self._moments()} if known else {}
         return MemoryLowerBound(self._always(), {**moments, len(self.graph.operators): self._at_the_end()})
 
     def _alive(self) -> list[int]:
@@ -194,7 +203,7 @@ class _LowerBoundBuilder:
             always[node] = always.get(node, 0) + self._bytes_in_bundle(argument.tensor)
         return always
 
-    def _at_the_end(self) -> list[Table]:
+    def _at_the_end(self) -> list[BoundTable]:
         """Results that replace no argument, each array once."""
         replaced, tables = dict(self.graph.aliases), []
         seen = {self.order.same[argument.tensor] for argument in self.graph.inputs}
@@ -206,7 +215,7 @@ class _LowerBoundBuilder:
             if self.order.same[tensor] not in seen:
                 seen.add(self.order.same[tensor])
                 node = self.decisions.node_of[tensor]
-                tables.append(Table(node, node, np.diag(self._bytes_in_bundle(tensor))))
+                tables.append(BoundTable(node, node, np.diag(self._bytes_in_bundle(tensor))))
         return tables
 
     def _bytes_in_bundle(self, tensor: int) -> Ints:
@@ -222,7 +231,7 @@ class _LowerBoundBuilder:
             if self.order.alive[number] and self.order.forms[number] is CompiledForm.KERNEL
         ]
         # Fewer moments in larger graphs: each one costs a walk over the whole graph.
-        most = min(max(_LOOKS // max(len(self.graph.operators), 1), _FEWEST_MOMENTS), _MOST_MOMENTS)
+        most = min(max(_LOOKS // max(len(self.graph.operators), 1), _FEWEST_MOMENTS), self.most_moments)
         if len(kernels) <= most:
             return kernels
         taken = np.zeros(2 * len(self.graph.operators) + 4, np.int64)
@@ -237,7 +246,7 @@ class _LowerBoundBuilder:
 
     # ------------------------------------------------------------------------------------------------------ moments
 
-    def _at(self, operator: int) -> list[Table]:
+    def _at(self, operator: int) -> list[BoundTable]:
         """What is there when an operator runs, next to arguments."""
         before = self.order.before(operator, self.materialization.sure_copies)
         tables = [*self._writes(operator)]
@@ -263,7 +272,7 @@ class _LowerBoundBuilder:
                 served.add(required.reader)
         return tables
 
-    def _writes(self, operator: int) -> Iterator[Table]:
+    def _writes(self, operator: int) -> Iterator[BoundTable]:
         """Results of a kernel, if they are not written over an operand."""
         writer = self.graph.operators[operator]
         # XLA updates in place where it can; a bound must not count what may not exist.
@@ -272,9 +281,9 @@ class _LowerBoundBuilder:
         node = self.decisions.decision_of(operator)
         for tensor in writer.results:
             if self.order.same[tensor] not in self.materialization.own and self.materialization.readers(tensor):
-                spec, places = self.graph.tensors[tensor], self.problem.choices[node].tensor_placements[tensor]
-                sizes = [self._bytes(spec, where) for where in places]
-                yield Table(node, node, np.diag(sizes))
+                spec, possible = self.graph.tensors[tensor], self.problem.choices[node].tensor_placements[tensor]
+                sizes = [self._bytes(spec, where) for where in possible]
+                yield BoundTable(node, node, np.diag(sizes))
 
     def _required_arrays(self, operator: int, before: Predecessors) -> Iterator[_RequiredArray]:
         """Arrays of tensors that are there before an operator and read by it or after it."""
@@ -338,25 +347,27 @@ class _LowerBoundBuilder:
         if reader in self.decisions.heavy and self.order.forms[reader] is CompiledForm.KERNEL:
             place = self.order.operands[reader].index(tensor)
             copied = sizes * sure * np.array(self.materialization.copies(reader, place))
-            copy = Table(route.first, route.second, copied)
+            copy = BoundTable(route.first, route.second, copied)
             # Arguments and results are counted elsewhere; only a copy or another placement of them is new.
             if own:
                 sizes = np.where(route.same, copied, sizes * sure)
-                yield _RequiredArray(Table(route.first, route.second, sizes), frozenset(), None, key)
+                yield _RequiredArray(BoundTable(route.first, route.second, sizes), frozenset(), None, key)
                 return
-            yield _RequiredArray(Table(route.first, route.second, sizes), frozenset([name]), copy, key)
+            yield _RequiredArray(BoundTable(route.first, route.second, sizes), frozenset([name]), copy, key)
             if reader != operator and not sure.all():
                 yield from self._shared(tensor, reader, operator, before)
         elif not own and reader not in self.decisions.heavy:
             if self.materialization.is_read_itself(tensor, reader):
-                yield _RequiredArray(Table(route.first, route.second, sizes), frozenset([name]), None, key)
-            elif kept := self.materialization.kept_for(tensor, before.reach):
-                lying = np.min([self._bytes_at_rest(tensor, before.slack, steady) for tensor in kept], axis=0)[:, None]
-                names = {self.order.same[tensor] for tensor in kept} | ({name} if route.sends.any() else set())
+                yield _RequiredArray(BoundTable(route.first, route.second, sizes), frozenset([name]), None, key)
+            elif stored := self.materialization.stored_for(tensor, before.reach):
+                lying = np.min([self._bytes_at_rest(tensor, before.slack, steady) for tensor in stored], axis=0)[
+                    :, None
+                ]
+                names = {self.order.same[tensor] for tensor in stored} | ({name} if route.sends.any() else set())
                 sizes = np.where(route.sends, sizes, lying)
                 # If devices send, the array read is one of the tensor itself; otherwise one of the tensors it is
                 # computed from.
-                yield _RequiredArray(Table(route.first, route.second, sizes), frozenset(names), None, key)
+                yield _RequiredArray(BoundTable(route.first, route.second, sizes), frozenset(names), None, key)
 
     def _bytes_at_rest(self, tensor: int, slack: Mapping[int, int], steady: int) -> Ints:
         """[candidates of its bundle] bytes of an array of a tensor where it is, or on the way to there."""
@@ -366,13 +377,13 @@ class _LowerBoundBuilder:
     def _at_rest(self, tensor: int) -> tuple[Ints, Ints, Ints]:
         """[candidates of its bundle] kernels at most until a tensor is there, bytes when it is, and least bytes before."""
         if tensor not in self._rest_cache:
-            spec, sources, places = (
+            spec, sources, possible = (
                 self.graph.tensors[tensor],
                 self._producer_placements(tensor),
                 self._bundle_placements(tensor),
             )
-            routes = [self._from_maker(spec, sources, where) for where in places]
-            sizes = np.array([self._bytes(spec, where) for where in places])
+            routes = [self._from_maker(spec, sources, where) for where in possible]
+            sizes = np.array([self._bytes(spec, where) for where in possible])
             self._rest_cache[tensor] = (
                 np.array([route.kernels for route in routes]),
                 sizes,
@@ -388,7 +399,9 @@ class _LowerBoundBuilder:
                 here, arrived_bytes = self._reader_placements(tensor, other), self._reader_placements(tensor, reader)
                 spec, least = self.graph.tensors[tensor], self._farthest_route(tensor).least
                 sizes = [[self._bytes(spec, b) if a == b else least for b in arrived_bytes] for a in here]
-                table = Table(self.decisions.decision_of(other), self.decisions.decision_of(reader), np.array(sizes))
+                table = BoundTable(
+                    self.decisions.decision_of(other), self.decisions.decision_of(reader), np.array(sizes)
+                )
                 yield _RequiredArray(table, frozenset([self.order.same[tensor]]), None, (tensor, reader))
                 return
 
@@ -429,23 +442,12 @@ class _LowerBoundBuilder:
         # all.
         routes: list[tuple[int, int, int, int, bool, bool]] = []
         for source in sources:
-            up = (
-                from_maker[source]
-                if not ends.from_relay
-                else self._longest(
-                    [_joined(from_maker[lying], self._route(spec, lying, source)) for lying in from_maker]
-                )
-            )
+            if ends.from_relay:
+                up = self._longest([_joined(made, self._route(spec, at, source)) for at, made in from_maker.items()])
+            else:
+                up = from_maker[source]
             for target in ends.required:
-                route = self._route(spec, source, target)
-                if source != target and ends.relayed and not ends.from_relay:
-                    route = self._longest(
-                        [
-                            _joined(self._route(spec, source, entry), self._route(spec, entry, target))
-                            for entry in dict.fromkeys(ends.relayed)
-                        ]
-                    )
-                route = _joined(route, ends.detour) if source != target else route
+                route = self._to_reader(ends, source, target)
                 size = self._bytes(spec, target)
                 routes.append(
                     (
@@ -464,19 +466,30 @@ class _LowerBoundBuilder:
         )
         return kernels, moving, arrived_bytes, least, sends, same
 
+    def _to_reader(self, ends: _Endpoints, source: Placement, target: Placement) -> _Route:
+        """From where its bundle, or a relay, has a tensor to where a reader needs it, by way of a relay if there is one."""
+        spec = ends.spec
+        if source == target:
+            return self._route(spec, source, target)
+        if not ends.relayed or ends.from_relay:
+            return _joined(self._route(spec, source, target), ends.detour)
+        relays = dict.fromkeys(ends.relayed)
+        ways = [_joined(self._route(spec, source, relay), self._route(spec, relay, target)) for relay in relays]
+        return _joined(self._longest(ways), ends.detour)
+
     def _from_maker(self, spec: TensorSpec, sources: Sequence[Placement], where: Placement) -> _Route:
         """From wherever a tensor may be made to where its bundle has it."""
         return self._longest([self._route(spec, entry, where) for entry in sources or [where]])
 
     def _farthest_route(self, tensor: int) -> _Route:
         """Any way of a tensor: readers find it where others have had it brought."""
-        places, spec = self._places(tensor), self.graph.tensors[tensor]
-        key = spec, places
+        possible, spec = self._possible_placements(tensor), self.graph.tensors[tensor]
+        key = spec, possible
         if key not in self._farthest_cache:
-            kernels, least = self._most_kernels, min(self._bytes(spec, place) for place in places)
+            kernels, least = self._most_kernels, min(self._bytes(spec, place) for place in possible)
             # With one axis all routes are few and short, so the longest of them is worth looking for.
             if len(self.problem.mesh.device_axes) == 1:
-                kernels = max(self._route(spec, a, b).kernels for a in places for b in places if not b.partial)
+                kernels = max(self._route(spec, a, b).kernels for a in possible for b in possible if not b.partial)
             self._farthest_cache[key] = _Route(kernels, self._slice(spec) if self._many_axes else least, False)
         return self._farthest_cache[key]
 
@@ -544,7 +557,7 @@ class _LowerBoundBuilder:
         member, place = choices.operators.index(reader), self.order.operands[reader].index(tensor)
         return tuple(steps[member].operands[place] for steps in choices.steps)
 
-    def _places(self, tensor: int) -> tuple[Placement, ...]:
+    def _possible_placements(self, tensor: int) -> tuple[Placement, ...]:
         """All places that a tensor may be at."""
         if tensor not in self._placements:
             relay = self.decisions.relays.get(tensor)
@@ -559,8 +572,8 @@ class _LowerBoundBuilder:
 def _sends(source: Placement, target: Placement) -> bool:
     """Whether devices lack something of a tensor; otherwise they slice, and leave the sum to some of them."""
     # Only slices are needed if each dimension is sharded further along the same axes.
-    cut_on = all(new[: len(old)] == old for old, new in zip(source.dims, target.dims, strict=True))
-    return not cut_on or not set(source.partial) <= set(target.partial) or source.reduction != target.reduction
+    is_refined = all(new[: len(old)] == old for old, new in zip(source.dims, target.dims, strict=True))
+    return not is_refined or not set(source.partial) <= set(target.partial) or source.reduction != target.reduction
 
 
 def _joined(first: _Route, second: _Route) -> _Route:

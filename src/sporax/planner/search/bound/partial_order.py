@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sporax.ir.graph import LITERAL, Operator
-from sporax.planner.memory.xla_cpu.instructions import LOOPS, MAYBE_VIEWS, VIEWS
+from sporax.planner.memory.backend import VIEWS
+from sporax.planner.memory.xla_cpu.instructions import LOOPS, MAYBE_VIEWS
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import RULES
 from sporax.planner.search.space.operator_rules import is_identity

@@ -27,7 +27,7 @@ from sporax.planner.rules.loop_rules import CARRY, SUMMED
 from sporax.planner.search.space.decisions import Decisions
 from sporax.planner.search.space.operator_rules import Kinds, is_light, rule_of
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
-from sporax.planner.search.space.shardings import Units, cuts_of, placements_of, restricted, with_partial_sums
+from sporax.planner.search.space.shardings import Units, assignments_of, placements_of, restricted, with_partial_sums
 
 
 class Step(NamedTuple):
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 
 Base = Placement | Assignment | None
-"""What was decided before: a bundle's placement or a heavy operator's cut."""
+"""What was decided before: a bundle's placement or a heavy operator's sharding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class _BundleQuery(NamedTuple):
 
     structure: int
     root_placements: tuple[Placement, ...]
-    given: Placement | None
+    fixed: Placement | None
     base: Base
 
 
@@ -180,13 +180,13 @@ class Catalogue:
 
     # ----------------------------------------------------------------------------------------------- heavy operators
 
-    def heavy(self, decisions: Decisions, number: int, base: Base = None, given: Assignment | None = None) -> Choices:
+    def heavy(self, decisions: Decisions, number: int, base: Base = None, fixed: Assignment | None = None) -> Choices:
         """Choices of a heavy operator; the one that is given."""
         operator = decisions.graph.operators[number]
         kind = self.kinds.of[number]
-        key = (kind, base, given)
+        key = (kind, base, fixed)
         if key not in self._heavy:
-            self._heavy[key] = self._enumerate_heavy(kind, base, given)
+            self._heavy[key] = self._enumerate_heavy(kind, base, fixed)
         shared = self._heavy[key]
         operands = decisions.operands(number)
         # A tensor that is read twice at the same place is required once; a dict keeps the order.
@@ -194,15 +194,17 @@ class Catalogue:
         tensor_placements = {operator.results[position]: where for position, where in shared.tensor_placements.items()}
         return Choices((number,), (), shared.seconds, shared.steps, tensor_placements, tuple(wants))
 
-    def _enumerate_heavy(self, kind: int, base: Base, given: Assignment | None) -> Choices:
+    def _enumerate_heavy(self, kind: int, base: Base, fixed: Assignment | None) -> Choices:
         operator, rule = self.kinds.examples[kind], self._rules[kind]
         assert not isinstance(base, Placement)
         # Two assignments with the same placements differ in nothing that others see: the faster one stays.
         best: dict[tuple[object, object], Step] = {}
-        cuts = (
-            self._possible_cuts(operator, rule, base) if given is None else [self._restricted_assignment(given, base)]
+        assignments = (
+            self._possible_assignments(operator, rule, base)
+            if fixed is None
+            else [self._restricted_assignment(fixed, base)]
         )
-        for assignment in cuts:
+        for assignment in assignments:
             step = self._step(kind, assignment)
             key = (step.operands, step.results)
             if key not in best or step.seconds < best[key].seconds:
@@ -219,31 +221,33 @@ class Catalogue:
             ),
         )
 
-    def _restricted_assignment(self, given: Assignment, base: Assignment | None) -> Assignment:
+    def _restricted_assignment(self, fixed: Assignment, base: Assignment | None) -> Assignment:
         """What is given, along axes that have been handed out."""
         out = {*itertools.chain(*self.units), *itertools.chain(*base or ())}
-        return tuple(tuple(axis for axis in axes if axis in out) for axes in given)
+        return tuple(tuple(axis for axis in axes if axis in out) for axes in fixed)
 
-    def _possible_cuts(self, operator: Operator, rule: Rule, base: Assignment | None) -> list[Assignment]:
-        """Cuts that leave aligned slices; with `busy` only those of most axes, for operators that do arithmetic of their own."""
-        # Slices that are no multiple of the tile waste most of a matrix unit; without any aligned cut, the first one
+    def _possible_assignments(self, operator: Operator, rule: Rule, base: Assignment | None) -> list[Assignment]:
+        """Shardings that leave aligned slices; with `busy` only those of most axes, for operators that do arithmetic."""
+        # Slices that are no multiple of the tile waste most of a matrix unit; without any aligned sharding, the first one
         # must do.
-        cuts = [*cuts_of(rule, self.mesh, self.units, base)]
+        assignments = [*assignments_of(rule, self.mesh, self.units, base)]
         if operator.name == "dot_general" and self.align > 1:
-            cuts = [cut for cut in cuts if self._is_aligned(rule, cut, operator)] or cuts[:1]
+            assignments = [
+                sharding for sharding in assignments if self._is_aligned(rule, sharding, operator)
+            ] or assignments[:1]
         if not self.busy or is_light(operator):
-            return cuts
-        # The most that any cut uses is the measure: dimensions may not be divisible by all units.
-        used = [sum(map(len, cut)) for cut in cuts]
-        return [cut for cut, count in zip(cuts, used, strict=True) if count == max(used)]
+            return assignments
+        # The most that any sharding uses is the measure: dimensions may not be divisible by all units.
+        used = [sum(map(len, sharding)) for sharding in assignments]
+        return [sharding for sharding, count in zip(assignments, used, strict=True) if count == max(used)]
 
     # Only the last two dimensions of a tensor are tiled by matrix units.
-    def _is_aligned(self, rule: Rule, cut: Assignment, operator: Operator) -> bool:
+    def _is_aligned(self, rule: Rule, sharding: Assignment, operator: Operator) -> bool:
         """Whether every sharding of one of the last two dimensions of a tensor leaves a multiple of `align`."""
         specs = (*operator.operation.operands, *operator.operation.results)
         return all(
             not axes or size // num_parts(self.mesh, axes) % self.align == 0
-            for spec, where in zip(specs, itertools.chain(*placements(rule, cut)), strict=True)
+            for spec, where in zip(specs, itertools.chain(*placements(rule, sharding)), strict=True)
             for size, axes in zip(spec.shape[-2:], where.dims[-2:], strict=True)
         )
 
@@ -264,7 +268,7 @@ class Catalogue:
         decisions: Decisions,
         number: int,
         root_placements: Sequence[Placement] = (),
-        given: Placement | None = None,
+        fixed: Placement | None = None,
         base: Base = None,
     ) -> Choices:
         """Choices of a bundle.
@@ -273,7 +277,7 @@ class Catalogue:
             decisions: all decisions.
             number: which of them.
             root_placements: where its root may be when it is made; partial sums and relays may stay there.
-            given: the placement that its root must have.
+            fixed: the placement that its root must have.
             base: what was decided before.
         """
         node = decisions.nodes[number]
@@ -281,9 +285,9 @@ class Catalogue:
         if instance is None:
             instance = self._instances[number] = self._instance(decisions, number)
         # Partial results may stay partial: the reduction is then left to the readers.
-        kept = [entry for entry in root_placements if entry.partial or node.is_relay]
-        kept += [entry.complete() for entry in root_placements] if self.follow else []
-        task = _BundleQuery(instance.structure, tuple(dict.fromkeys(kept)), given, base)
+        remaining = [entry for entry in root_placements if entry.partial or node.is_relay]
+        remaining += [entry.complete() for entry in root_placements] if self.follow else []
+        task = _BundleQuery(instance.structure, tuple(dict.fromkeys(remaining)), fixed, base)
         shared = self._bundles.get(task)
         if shared is None:
             shared = self._bundles[task] = self._enumerate_bundle(task)
@@ -361,8 +365,8 @@ class Catalogue:
         )
 
     def _candidates(self, task: _BundleQuery) -> list[Placement]:
-        if task.given is not None:
-            return [task.given]
+        if task.fixed is not None:
+            return [task.fixed]
         structure = self._structure_list[task.structure]
         assert task.base is None or isinstance(task.base, Placement)
         extended = placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)

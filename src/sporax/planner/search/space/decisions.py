@@ -1,6 +1,6 @@
 """The decisions of a graph: which operators and which tensors have candidates of their own.
 
-Problem: one decision per operator would make the search space too large, and cheap operators gain nothing from it.
+Problem: one decision per operator would make the search space too large, and small operators gain nothing from it.
 
 Method: a light operator (elementwise, reshaping, …) takes the placement of its operand, so one decision is enough for
 many operators. There are three kinds of decisions:
@@ -247,8 +247,8 @@ class _DecisionFinder:
                 continue
             (result,) = operator.results
             # Tensors made by expanding operators count as nothing: they are made wherever their reader is.
-            given = [self.sizes[tensor] for tensor in self.reads[number] if tensor not in produced]
-            if sum(given) < self.sizes[result] or not given:
+            read_bytes = [self.sizes[tensor] for tensor in self.reads[number] if tensor not in produced]
+            if sum(read_bytes) < self.sizes[result] or not read_bytes:
                 expanding.add(number)
                 produced.add(result)
         return frozenset(expanding)
@@ -256,7 +256,7 @@ class _DecisionFinder:
     def _pulled_by(self) -> dict[int, int]:
         """For operators that follow their reader: that reader."""
         # Results of the step, given placements and what barriers read must exist somewhere of their own.
-        kept = (
+        separate = (
             {self.origin[output] for output in self.graph.outputs if output != LITERAL}
             | self.fixed
             | self._behind_barriers()
@@ -265,7 +265,7 @@ class _DecisionFinder:
         pulled: dict[int, int] = {}
         for number in sorted(self.expanding, reverse=True):
             result = self.graph.operators[number].results[0]
-            if result in kept:
+            if result in separate:
                 continue
             for reader in self.readers.get(result, ()):
                 if reader in pulled or self._belongs(reader, produced):

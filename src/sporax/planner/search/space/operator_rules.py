@@ -1,7 +1,7 @@
 """What a search needs to know of single operators: their rules (cached), and which of them have candidates of their own.
 
 identity    marks and barriers: every tensor passes through
-light       elementwise, dimension maps, reductions, creation: cheap, so they take the placement of their operand
+light       elementwise, dimension maps, reductions, creation: fast, so they take the placement of their operand
 heavy       everything else: products, windows, indexing, sorting, algebra, control flow, and what cannot be sharded
 """
 

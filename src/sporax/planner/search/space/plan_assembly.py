@@ -15,7 +15,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
-from sporax.planner.rules import Rule, nothing_cut, placements
+from sporax.planner.rules import Rule, placements, unsharded
 from sporax.planner.search.space.decisions import Decisions
 from sporax.planner.search.space.operator_rules import is_identity, rule_of
 from sporax.planner.search.space.problem import Problem
@@ -26,15 +26,15 @@ def plan_of(problem: Problem, chosen: Sequence[int]) -> Plan:
     return _Assembler(problem, chosen).run()
 
 
-def whole_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
+def replicated_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
     """The plan that shards nothing: every device computes everything."""
 
     def planned(operator: Operator) -> OperatorPlan:
         rule = rule_of(operator)
         # Bodies of loops that no search looked into run whole on every device.
-        operands, results = placements(rule, nothing_cut(rule))
-        bodies = tuple(whole_plan(body, mesh) for body in operator.bodies)
-        return OperatorPlan(nothing_cut(rule), operands, results, bodies)
+        operands, results = placements(rule, unsharded(rule))
+        bodies = tuple(replicated_plan(body, mesh) for body in operator.bodies)
+        return OperatorPlan(unsharded(rule), operands, results, bodies)
 
     return Plan(
         mesh,
@@ -72,7 +72,7 @@ class _Assembler:
                 target = self.relayed if relay else self.tensor_placements if here else self.produced
                 target[tensor] = where[candidate]
             for operator, step in zip(choices.operators, choices.steps[candidate], strict=True):
-                bodies = tuple(whole_plan(body, problem.mesh) for body in graph.operators[operator].bodies)
+                bodies = tuple(replicated_plan(body, problem.mesh) for body in graph.operators[operator].bodies)
                 self.steps[operator] = OperatorPlan(step.assignment, step.operands, step.results, bodies)
         operators = tuple(
             self._identity(operator) if is_identity(operator) else self.steps[number]
@@ -106,7 +106,7 @@ class _Assembler:
     def _identity(self, operator: Operator) -> OperatorPlan:
         """Results that are tensors of their own have the given placements, all others as their operands."""
         where = tuple(self._place(result) for result in operator.results)
-        return OperatorPlan(nothing_cut(rule_of(operator)), where, where)
+        return OperatorPlan(unsharded(rule_of(operator)), where, where)
 
     def _reshardings(self) -> dict[int, Resharding]:
         """Tensors that several read somewhere else than they are made are brought there once; so are given ones."""
@@ -118,9 +118,9 @@ class _Assembler:
         reshardings = {}
         # A tensor with one reader goes there directly: a resharding of its own would only add a stop on the way.
         for tensor, source in self.produced.items():
-            where, given = self.tensor_placements[tensor], tensor in self.problem.options.fixed
-            if source != where and (given or num_readers.get(tensor, 0) > 1):
-                reshardings[tensor] = Resharding(where, "given" if given else "read there by several")
+            where, is_fixed = self.tensor_placements[tensor], tensor in self.problem.options.fixed
+            if source != where and (is_fixed or num_readers.get(tensor, 0) > 1):
+                reshardings[tensor] = Resharding(where, "given" if is_fixed else "read there by several")
         reshardings.update((tensor, where) for tensor, where in self._on_the_way() if tensor not in reshardings)
         return reshardings
 

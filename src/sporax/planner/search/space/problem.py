@@ -35,7 +35,7 @@ from sporax.planner.solver import CostGraph
 NANOSECONDS = 1e9
 """Per second. The solver's tolerance is absolute, and 10**17 and more means forbidden there; weighted bytes stay as they are."""
 MANY_AXES = 4
-"""Mesh axes up to which moves are costed by the search for the cheapest route; its time grows exponentially with them."""
+"""Mesh axes up to which moves are costed by the search for the route of least cost; its time grows exponentially with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,9 @@ class SearchOptions:
         fully_use_devices: operators of arithmetic are sharded by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
-        cuts: given assignments of heavy operators, by number of the operator.
+        assignments: given assignments of heavy operators, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
+        platform: JAX's name of the devices, which decides how much a plan is predicted to need.
         gives_up: a search that finds no plan within the memory soon is an error, without a word on what would fit.
         follow: light operators take the sharding that their bundle's producer makes; nothing but combining parts comes between.
         align: in products, a sharding of one of the last two dimensions of an operand or result must leave a multiple of this.
@@ -59,8 +60,9 @@ class SearchOptions:
     fully_use_devices: bool = False
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
-    cuts: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
+    assignments: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
+    platform: str = "cpu"
     gives_up: bool = False
     follow: bool = False
     align: int = 1
@@ -143,8 +145,8 @@ class ProblemBuilder:
         mesh: the devices.
         model: the cost of operators and links.
         options: what the search may do.
-        hurry: cost moves directly, which may be more expensive than the cheapest; the default on meshes of many axes,
-            where the search for the cheapest takes too long.
+        approximate: cost moves by direct routes, an upper bound on the least cost; the default on meshes of many axes,
+            where the search for the least cost takes too long.
 
     Raises:
         SporaxValueError: the units do not fit the mesh, or a given placement does not fit its tensor.
@@ -156,7 +158,7 @@ class ProblemBuilder:
         mesh: DeviceMatrix,
         model: CostModel,
         options: SearchOptions,
-        hurry: bool | None = None,
+        approximate: bool | None = None,
     ) -> None:
         check_units(options.units, mesh)
         check_fixed(graph, mesh, options.fixed)
@@ -165,12 +167,12 @@ class ProblemBuilder:
         # Other units than seconds are of the size that the solver expects already.
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
         self.units = options.units or natural_units(mesh, model.links)
-        hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
-        # Both kinds of costs are kept, since `priced` asks for exact ones even in a hurry.
+        approximate = len(mesh.device_axes) > MANY_AXES if approximate is None else approximate
+        # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)
         self._careful, self._mover = (
             careful,
-            ReshardingCosts(mesh, model.links, options.alltoall, True) if hurry else careful,
+            ReshardingCosts(mesh, model.links, options.alltoall, True) if approximate else careful,
         )
         self._tables: dict[Hashable, Floats] = {}
         self.catalogue = Catalogue(
@@ -184,8 +186,8 @@ class ProblemBuilder:
             options.follow,
         )
 
-    def priced(self, bases: Sequence[Base] | None) -> Problem:
-        """The problem in which everything is decided, every move priced by the cheapest way."""
+    def costed(self, bases: Sequence[Base] | None) -> Problem:
+        """The problem in which everything is decided, every move costed by its route of least cost."""
         return self._build((), self._careful, bases)
 
     def build(self, units: Units | None = None, bases: Sequence[Base] | None = None) -> Problem:
@@ -202,11 +204,11 @@ class ProblemBuilder:
             if node.is_bundle:
                 # A bundle's candidates depend on where its root is made, which an earlier decision says.
                 root_placements = self._root_placements(number, choices)
-                given = None if node.is_relay else self._given(node.root, units, base)
-                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, given, base))
+                pinned = None if node.is_relay else self._fixed(node.root, units, base)
+                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, pinned, base))
             else:
-                given_cut = self.options.cuts.get(node.producer)
-                choices.append(self.catalogue.heavy(self.decisions, node.producer, base, given_cut))
+                fixed_assignment = self.options.assignments.get(node.producer)
+                choices.append(self.catalogue.heavy(self.decisions, node.producer, base, fixed_assignment))
         costs = [choice.seconds * self.scale for choice in choices]
         edges = [*self._arrivals(choices), *self._reads(choices), *self._results(choices, costs)]
         return Problem(
@@ -221,7 +223,7 @@ class ProblemBuilder:
             self.scale,
         )
 
-    def _given(self, tensor: int, units: Units, base: Base) -> Placement | None:
+    def _fixed(self, tensor: int, units: Units, base: Base) -> Placement | None:
         """Where a tensor must be, along all axes but those that are handed out later."""
         where = self.options.fixed.get(tensor)
         handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
@@ -259,7 +261,7 @@ class ProblemBuilder:
                 table = self._table(node.root, where, choices[number].placements)
                 if self.options.follow and node.followers:
                     # With `follow`, nothing but the reduction of partial sums may come between producer and followers.
-                    table = np.where(_same_cuts(where, choices[number].placements), table, np.inf)
+                    table = np.where(_same_shardings(where, choices[number].placements), table, np.inf)
                 edges.append((source[0], number, table))
         return edges
 
@@ -322,7 +324,7 @@ class ProblemBuilder:
         return self.scale * rounds * (self.catalogue.model.late_communication if late else 1.0)
 
 
-def _same_cuts(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:
+def _same_shardings(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:
     """[sources, targets] whether a tensor has the same sharding; partial sums may be reduced."""
     return np.array([[a.dims == b.dims for b in targets] for a in sources])
 

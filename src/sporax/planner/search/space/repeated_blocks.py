@@ -6,6 +6,9 @@ Method: in a network of sixty layers many kinds of decisions occur sixty times. 
 centres of blocks, and every other decision belongs to the nearest centre, counted in edges. Consecutive blocks with the
 same decisions and the same edges, to each other and to their surroundings, are equal. This is checked edge by edge, so
 a poor choice of centres costs time and never correctness.
+
+Decisions at one position of the blocks are then tied: with K blocks of which every second is equal, one variable stands
+for about K / 2 decisions, and its costs are their sum. The number of variables does not depend on the depth.
 """
 
 from __future__ import annotations
@@ -16,12 +19,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sporax.base.identity import ByIdentity
+from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
+from sporax.planner.solver import CostGraph
+from sporax.planner.solver.portfolio.quick_choice import choose
 
 Edge = tuple[int, int, Floats]
 """Two decisions, and a table of costs over their candidates."""
 Wire = tuple[int, int, int]
 """An edge between blocks or within one: place in a block, place in the same block or a later one, how many blocks later."""
+
+TURNS = 2
+"""Blocks after which tied decisions may repeat: with two, neighbouring layers may alternate."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 _SHARED = -1
@@ -36,10 +45,10 @@ _STRIDES = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Blocks in a row that are alike, and everything else.
+    """Isomorphic blocks in a row, and everything else.
 
     Attributes:
-        blocks: the decisions of each block; those at the same place are alike.
+        blocks: the decisions of each block; those at the same place are isomorphic.
         wires: edges within and between blocks, the same for every block as far as there are blocks.
         shared: by place and decision, edges of every block to what all blocks share.
         ends: edges of single blocks to what is before and behind: number of the block, which wire it would be, whether the
@@ -62,7 +71,7 @@ class Repeats:
 
 
 def find_repeats(labels: Sequence[Hashable], edges: Sequence[Edge]) -> Repeats | None:
-    """The longest row of blocks that are alike; None where there are too few.
+    """The longest row of isomorphic blocks; None where there are too few.
 
     Args:
         labels: per decision what tells it from others: only those with equal labels may be tied.
@@ -141,7 +150,7 @@ def _nearest(neighbours: Sequence[Sequence[int]], middles: Sequence[int]) -> lis
 
 
 class _Row:
-    """The longest row of blocks that are alike, for one way to divide decisions into blocks."""
+    """The longest row of isomorphic blocks, for one way to divide decisions into blocks."""
 
     def __init__(
         self, labels: Sequence[Hashable], edges: Sequence[Edge], contents: Sequence[int], block: Sequence[int]
@@ -180,7 +189,7 @@ class _Row:
                     # Negative numbers tell shared decisions from places.
                     ends = (place[first], ~second) if there == _SHARED else (~first, place[second])
                     # A shared decision keeps its own number: equal blocks read the very same one, not one that is
-                    # alike.
+                    # equal to it.
                     seen[max(here, there)].append((*ends, 0, content))
                 continue
             seen[here].append((place[first], place[second], there - here, content))
@@ -201,21 +210,17 @@ class _Row:
         ends: dict[tuple[int, Wire, bool, int], None] = {}
         others: list[Edge] = []
         inside = range(self.first, self.last)
-        for first, second, table in self.edges:
-            here, there = self.block[first], self.block[second]
-            if here not in inside and there not in inside:
-                others.append((first, second, table))
+        for edge in self.edges:
+            if self.block[edge[0]] not in inside and self.block[edge[1]] not in inside:
+                others.append(edge)
                 continue
-            # From the earlier block to the later one, or to what is shared; each edge then has one form.
-            if here == _SHARED or (there != _SHARED and here > there):
-                first, second, table, here, there = second, first, table.T, there, here
+            first, second, table = self._in_order(edge)
+            here, there = self.block[first], self.block[second]
             if there == _SHARED:
                 if here == middle:
                     _add(shared, (self.place[first], second), table)
                 continue
             wire = (self.place[first], self.place[second], there - here)
-            if here == there and wire[0] > wire[1]:
-                wire, table = (wire[1], wire[0], 0), table.T
             # Each wire is taken down once, from the middle block; equal blocks have equal ones.
             if here == middle:
                 _add(wires, wire, table)
@@ -232,6 +237,16 @@ class _Row:
             tuple(node for node, number in enumerate(self.block) if number not in inside),
             tuple(others),
         )
+
+    def _in_order(self, edge: Edge) -> Edge:
+        """An edge in its one form: from the earlier block to the later one or to what is shared; in a block, by places."""
+        first, second, table = edge
+        here, there = self.block[first], self.block[second]
+        if here == there:
+            turned = self.place[first] > self.place[second]
+        else:
+            turned = here == _SHARED or (there != _SHARED and here > there)
+        return (second, first, table.T) if turned else edge
 
 
 def _add(tables: dict[_Key, Floats], key: _Key, table: Floats) -> None:
@@ -253,3 +268,66 @@ def _runs(values: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
         if place == len(values) or values[place] != values[first]:
             yield first, place
             first = place
+
+
+# ------------------------------------------------------------------------------------------------------------- tying
+
+
+def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
+    """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven."""
+    repeats = find_repeats(labels(problem), problem.edges)
+    # Without blocks there is nothing to tie, and the problem is solved as it is.
+    if repeats is None:
+        return choose(problem.cost_graph())
+    return tied_choice(problem, repeats, turns)[0]
+
+
+def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
+    """A choice in which blocks are decided equally, and how many variables it took."""
+    small, variable = tied_problem(problem.costs, repeats, turns)
+    decided = choose(small)
+    return [decided[entry] for entry in variable], small.num_nodes
+
+
+def labels(problem: Problem) -> list[Hashable]:
+    """Per decision what it is by itself: its candidates and their costs."""
+    return [
+        (ByIdentity(choice.steps), costs.tobytes())
+        for choice, costs in zip(problem.choices, problem.costs, strict=True)
+    ]
+
+
+def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple[CostGraph, list[int]]:
+    """The problem in which blocks are decided equally, and for every decision its variable there.
+
+    Args:
+        costs: per decision [candidates].
+        repeats: which blocks are isomorphic, and all edges.
+        turns: after how many blocks the decisions repeat.
+    """
+    count, turns = len(repeats.blocks), min(turns, len(repeats.blocks))
+    # Variables: first those of the decisions outside, then one set for every turn.
+    variable = [0] * len(costs)
+    for place, decision in enumerate(repeats.outside):
+        variable[decision] = place
+    for number, block in enumerate(repeats.blocks):
+        first = len(repeats.outside) + number % turns * len(block)
+        for place, decision in enumerate(block):
+            variable[decision] = first + place
+    small = [costs[decision] for decision in repeats.outside]
+    edges: list[Edge] = [(variable[first], variable[second], table) for first, second, table in repeats.others]
+    for turn, block in enumerate(repeats.blocks[:turns]):
+        # Blocks of a turn share variables, so their costs add up: a factor instead of a sum over blocks.
+        times = len(range(turn, count, turns))
+        small += [times * costs[decision] for decision in block]
+        for (place, decision), table in repeats.shared.items():
+            edges.append((variable[block[place]], variable[decision], times * table))
+        for (here, there, later), table in repeats.wires.items():
+            # The last blocks have no block `later` after them, so a wire has fewer pairs than there are blocks.
+            pairs = len(range(turn, count - later, turns))
+            second = repeats.blocks[(turn + later) % turns][there]
+            edges += [(variable[block[here]], variable[second], pairs * table)] if pairs else []
+    for number, wire, is_first, decision in repeats.ends:
+        inside, table = repeats.blocks[number][wire[0 if is_first else 1]], repeats.wires[wire]
+        edges.append((variable[inside], variable[decision], table if is_first else table.T))
+    return CostGraph.unlimited(small, edges, "repeated blocks"), variable

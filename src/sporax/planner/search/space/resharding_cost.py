@@ -1,11 +1,11 @@
 """The time to bring a tensor from one placement to another, computed a hundred thousand times per search.
 
-Problem: `planner.communication.resharding` searches for the cheapest sequence of moves, which is too slow for every
+Problem: `planner.communication.resharding` searches for the sequence of moves of least cost, which is too slow for every
 pair of candidates.
 
 Method: `ReshardingCosts` first builds a direct route: slice as early as possible, move axes directly to their target,
-gather only what is in the way. A direct route of one move is the cheapest. For longer ones the full search runs, unless
-the caller requested speed (`hurry`).
+gather only what is in the way. A direct route of one move has the least cost. For longer ones the full search runs, unless
+the caller requested speed (`approximate`).
 
 Caching: a direct route depends only on the two placements, and only on dimensions that are sharded before or after. The
 number of bytes changes its cost and not its moves. The full search also depends on the sizes of the dimensions, as far
@@ -40,11 +40,11 @@ class ReshardingCosts:
         mesh: the mesh.
         links: costs of communication on it.
         alltoall: whether all-to-all and permute may be used.
-        hurry: take the straight way for an answer.
+        approximate: take the straight way for an answer.
     """
 
-    def __init__(self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool = True, hurry: bool = False) -> None:
-        self.mesh, self.links, self.alltoall, self.hurry = mesh, links, alltoall, hurry
+    def __init__(self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool = True, approximate: bool = False) -> None:
+        self.mesh, self.links, self.alltoall, self.approximate = mesh, links, alltoall, approximate
         self._pairs: dict[_Pair, _Route] = {}
         self._routes: dict[_Pair, _Route] = {}
         self._answers: dict[tuple[tuple[int, ...], int, _Route, LinkCosts], float] = {}
@@ -54,7 +54,7 @@ class ReshardingCosts:
         """Link costs by the number of tensors that share the start of a collective: one object each, since keys hold it."""
 
     def seconds(self, spec: TensorSpec, source: Placement, target: Placement, sharing: int = 1) -> float:
-        """Time of the cheapest way, or in a hurry of the straight one, of one of `sharing` tensors that share starts."""
+        """Least time of a route, or approximately of the straight one, of one of `sharing` tensors that share starts."""
         return self._seconds_of(spec, spec.num_bytes, source, target, self._links(sharing))
 
     def table(
@@ -68,7 +68,7 @@ class ReshardingCosts:
         if key not in self._tables:
             size = spec.num_bytes
             self._tables[key] = np.array([[self._seconds_of(spec, size, a, b, links) for b in columns] for a in rows])
-        # A copy for every asker: rows repeat as its candidates do.
+        # A copy for every requester: rows repeat as its candidates do.
         return self._tables[key][np.ix_(row_of, column_of)]
 
     def _links(self, sharing: int) -> LinkCosts:
@@ -82,26 +82,26 @@ class ReshardingCosts:
         route = self._pairs.get((source, target))
         if route is None:
             route = self._pairs[source, target] = self._direct_route(*_essential(source, target))
-        # One move is the cheapest route there is, and in a hurry no other one is looked for.
-        if self.hurry or len(route.moves) <= 1:
+        # A route of one move has the least cost; for approximate costs no other one is looked for.
+        if self.approximate or len(route.moves) <= 1:
             return route.seconds(num_bytes, links)
         return self._search(spec, source, target, route, links)
 
     def _direct_route(self, source: Placement, target: Placement) -> _Route:
-        """The straight way; in a hurry, there may be a cheaper one with a permute at the end that brings axes in order."""
+        """The straight way; if `approximate`, perhaps one of lower cost that ends with a permute to bring axes in order."""
         route = self._routes.get((source, target))
         if route is None:
             turned: tuple[_Route, ...] = ()
             between = _in_other_order(source, target)
             # Without a hurry the full search sees such routes by itself.
-            if self.hurry and self.alltoall and between not in (source, target):
+            if self.approximate and self.alltoall and between not in (source, target):
                 turned = self._direct_route(source, between), self._direct_route(between, target)
             moves = _DirectRoute(self.mesh, self.alltoall, source, target).moves
             route = self._routes[source, target] = _Route(source, target, moves, turned)
         return route
 
     def _search(self, spec: TensorSpec, source: Placement, target: Placement, route: _Route, links: LinkCosts) -> float:
-        """Time of the cheapest way of the same tensor without what does not matter: dimensions that are never cut are one."""
+        """Least time of the same tensor without what does not matter: dimensions that are never sharded are one."""
         # A dimension can be sharded by common factors with the number of devices only, so other factors do not matter.
         devices = self.mesh.num_devices
         dims = [
@@ -133,7 +133,7 @@ class _Move(NamedTuple):
 
 
 class _Route:
-    """A straight way between two placements, and perhaps another one by way of a third; prices are remembered."""
+    """A straight way between two placements, and perhaps another one by way of a third; costs are remembered."""
 
     def __init__(self, source: Placement, target: Placement, moves: Sequence[_Move], turned: Sequence[_Route]) -> None:
         self.source, self.target, self.moves, self.turned = source, target, moves, turned
@@ -155,7 +155,7 @@ class _Route:
 
 
 class _DirectRoute:
-    """Walks one straight way: the present cuts, the parts that are left to combine, and the moves so far."""
+    """Walks one straight way: the present shardings, the parts that are left to combine, and the moves so far."""
 
     def __init__(self, mesh: DeviceMatrix, alltoall: bool, source: Placement, target: Placement) -> None:
         self.mesh, self.alltoall = mesh, alltoall
@@ -169,16 +169,20 @@ class _DirectRoute:
         self.moves: list[_Move] = []
         # The same number of slices in each changed dimension: devices trade whole slices, which one permute does.
         if alltoall and not self.parts and not masked and self._same_counts():
-            changed = tuple(sorted({axis for pair in self._changed() for cut in pair for axis in cut}))
+            changed = tuple(sorted({axis for pair in self._changed() for axes_of_dim in pair for axis in axes_of_dim}))
             self._move(MoveKind.PERMUTE, changed)
             return
-        while self.dims != [*target.dims] or self.parts:
+        self._walk()
+        if masked:
+            self.moves.append(_Move(MoveKind.MASK, self.slices))
+
+    def _walk(self) -> None:
+        """Moves until the shardings are the target's and no parts are left."""
+        while self.dims != [*self.target.dims] or self.parts:
             # In this order: slicing sends nothing and makes later moves smaller; gathering makes them larger, so it
             # comes last.
             moved = self._slice() or self._scatter() or self._trade() or self._reduce() or self._gather()
             assert moved, "whatever is missing can be sliced once all else is in its place"
-        if masked:
-            self.moves.append(_Move(MoveKind.MASK, self.slices))
 
     def _move(self, kind: MoveKind, axes: Axes) -> bool:
         sizes = tuple(self.mesh.shape[axis] for axis in axes)
@@ -194,7 +198,7 @@ class _DirectRoute:
         return bool(changed) and all(num_parts(self.mesh, old) == num_parts(self.mesh, new) for old, new in changed)
 
     def _missing(self) -> list[tuple[int, Axes]]:
-        """Dimensions whose cuts are right as far as they go, and the axes that are still missing."""
+        """Dimensions whose sharding is a prefix of the target's, and the axes that are still missing."""
         return [
             (dim, new[len(old) :])
             for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True))
@@ -202,18 +206,18 @@ class _DirectRoute:
             if len(new) > len(old) and new[: len(old)] == old
         ]
 
-    def _cut(self, dim: int, axes: Axes) -> None:
+    def _shard(self, dim: int, axes: Axes) -> None:
         self.dims[dim] = (*self.dims[dim], *axes)
         self.slices *= num_parts(self.mesh, axes)
 
     def _slice(self) -> bool:
-        """Cut by axes that do nothing yet."""
-        busy = {axis for cut in self.dims for axis in cut} | set(self.parts)
+        """Shard by axes that do nothing yet."""
+        busy = {axis for axes_of_dim in self.dims for axis in axes_of_dim} | set(self.parts)
         for dim, missing in self._missing():
             axes = _leading(missing, lambda axis: axis not in busy)
             if axes:
                 self._move(MoveKind.SLICE, axes)
-                self._cut(dim, axes)
+                self._shard(dim, axes)
                 return True
         return False
 
@@ -224,20 +228,20 @@ class _DirectRoute:
             if axes:
                 self._move(MoveKind.REDUCE_SCATTER, axes)
                 self.parts = tuple(axis for axis in self.parts if axis not in axes)
-                self._cut(dim, axes)
+                self._shard(dim, axes)
                 return True
         return False
 
     def _trade(self) -> bool:
         """Bring axes from the end of one dimension to another."""
         for dim, missing in self._missing() if self.alltoall else ():
-            for other, cut in enumerate(self.dims):
-                right = _common(cut, self.target.dims[other])
+            for other, axes_of_dim in enumerate(self.dims):
+                right = _common(axes_of_dim, self.target.dims[other])
                 # Only a tail can be taken off: the slices of the axes before it stay where they are.
-                for start in range(right, len(cut)):
-                    axes = cut[start:]
+                for start in range(right, len(axes_of_dim)):
+                    axes = axes_of_dim[start:]
                     if missing[: len(axes)] == axes:
-                        self.dims[other] = cut[:start]
+                        self.dims[other] = axes_of_dim[:start]
                         self.dims[dim] = (*self.dims[dim], *axes)
                         return self._move(MoveKind.ALL_TO_ALL, axes)
         return False
@@ -260,7 +264,7 @@ class _DirectRoute:
 
 
 def _essential(source: Placement, target: Placement) -> _Pair:
-    """The same two placements of a tensor without dimensions that are never cut, the others in an order of their own."""
+    """The same two placements of a tensor without dimensions that are never sharded, the others in an order of their own."""
     # Sorted pairs: the order of dimensions changes neither moves nor costs, so fewer routes are kept.
     dims = sorted(pair for pair in zip(source.dims, target.dims, strict=True) if pair != ((), ()))
     olds, news = tuple(old for old, _ in dims), tuple(new for _, new in dims)
@@ -297,5 +301,5 @@ def _common(first: Axes, second: Axes) -> int:
 def _distinct(placements: Sequence[Placement]) -> tuple[tuple[Placement, ...], list[int]]:
     """The different ones, and for each of `placements` its place among them."""
     seen: dict[Placement, int] = {}
-    places = [seen.setdefault(placement, len(seen)) for placement in placements]
-    return tuple(seen), places
+    positions = [seen.setdefault(placement, len(seen)) for placement in placements]
+    return tuple(seen), positions

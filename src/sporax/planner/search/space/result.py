@@ -1,11 +1,12 @@
-"""The result of a search."""
+"""The result of a search: values only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sporax.ir.plan import Plan
+from sporax.planner.request import PlanRequest
 from sporax.planner.search.space.problem import SearchOptions
 
 
@@ -14,16 +15,16 @@ class SearchResult:
     """A plan and what is known of it.
 
     Attributes:
-        plan: the plan.
+        plan: what it has decided, as a plan of its own; propagation finishes it (`planner.planning`).
         method: which search found it.
-        cost_seconds: predicted time of one step.
+        cost_seconds: predicted time of one step, by the finished plan where there is one.
         bound_seconds: no plan of the same search space is faster than this; None when nothing was proven.
         optimal: `cost_seconds` is the least of the search space.
         seconds: what the search took.
         statistics: sizes and counts.
         unit: of costs: seconds, or what another cost model counts in their place.
         options: the options of the search.
-        finish: what makes the plan that is run of such a result, where more than the search decides; None for the plan as it is.
+        request: what was asked of the planner; None for a search by itself, whose plan needs no finish.
     """
 
     plan: Plan
@@ -35,7 +36,7 @@ class SearchResult:
     statistics: Mapping[str, int | float | str] = field(default_factory=dict, hash=False)
     unit: str = "s"
     options: SearchOptions | None = field(default=None, repr=False, compare=False)
-    finish: Callable[[SearchResult], Plan] | None = field(default=None, repr=False, compare=False)
+    request: PlanRequest | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         bound = "no bound" if self.bound_seconds is None else f"bound {self.bound_seconds:.6g} {self.unit}"

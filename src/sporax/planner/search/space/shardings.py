@@ -14,7 +14,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Axes, Placement, placed
 from sporax.planner.communication.moves import LinkCosts
-from sporax.planner.rules import Assignment, Kind, Rule, is_legal
+from sporax.planner.rules import Assignment, FactorKind, Rule, is_legal
 
 Units = tuple[Axes, ...]
 
@@ -30,34 +30,34 @@ def default_units(mesh: DeviceMatrix, most: int = 2) -> Units:
     if len(axes) <= most:
         # Two units are enough for plans such as data parallel by tensor parallel, and keep candidates few.
         return tuple((axis,) for axis in axes)
-    cuts = itertools.combinations(range(1, len(axes)), most - 1)
+    boundaries = itertools.combinations(range(1, len(axes)), most - 1)
 
-    def spread(cut: Sequence[int]) -> tuple[float, ...]:
-        sizes = [math.prod(mesh.shape[axis] for axis in unit) for unit in _split(axes, cut)]
+    def spread(boundary: Sequence[int]) -> tuple[float, ...]:
+        sizes = [math.prod(mesh.shape[axis] for axis in unit) for unit in _split(axes, boundary)]
         # The outer unit is the smaller one among equals: the axes between nodes are few and slow.
         return max(sizes) / min(sizes), *sizes
 
-    return _split(axes, min(cuts, key=spread))
+    return _split(axes, min(boundaries, key=spread))
 
 
 def link_runs(mesh: DeviceMatrix, links: LinkCosts) -> Units:
     """Runs of axes whose links are equally fast: within nodes, between nodes."""
     axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
-    # Without measured links all axes count as alike.
+    # Without measured links all axes count as equal.
     runs = itertools.groupby(axes, key=lambda axis: links.axis_beta[axis] if links.axis_beta else 0.0)
     return tuple(tuple(run) for _, run in runs)
 
 
 def natural_units(mesh: DeviceMatrix, links: LinkCosts) -> Units:
-    """Two runs of axes: those within nodes and the others, or about halves where all links are alike."""
+    """Two runs of axes: those within nodes and the others, or about halves where all links are equal."""
     runs = link_runs(mesh, links)
     if len(runs) < 2:
         return default_units(mesh)
     return tuple(itertools.chain(*runs[:-1])), runs[-1]
 
 
-def _split(axes: Sequence[int], cuts: Sequence[int]) -> Units:
-    bounds = [0, *cuts, len(axes)]
+def _split(axes: Sequence[int], boundaries: Sequence[int]) -> Units:
+    bounds = [0, *boundaries, len(axes)]
     return tuple(tuple(axes[start:end]) for start, end in itertools.pairwise(bounds))
 
 
@@ -74,11 +74,17 @@ def check_units(units: Units, mesh: DeviceMatrix) -> None:
         )
 
 
-def cuts_of(rule: Rule, mesh: DeviceMatrix, units: Units, base: Assignment | None = None) -> Iterator[Assignment]:
+def assignments_of(
+    rule: Rule, mesh: DeviceMatrix, units: Units, base: Assignment | None = None
+) -> Iterator[Assignment]:
     """Legal assignments: `base` extended by every unit at one factor or none. Operands must be complete."""
     base = base or ((),) * len(rule.factors)
     # Blocked factors cannot be sharded, and partial ones are only ever the consequence of another sharding.
-    takers = [number for number, factor in enumerate(rule.factors) if factor.kind not in (Kind.BLOCKED, Kind.PARTIAL)]
+    takers = [
+        number
+        for number, factor in enumerate(rule.factors)
+        if factor.kind not in (FactorKind.BLOCKED, FactorKind.PARTIAL)
+    ]
     for owners in itertools.product((None, *takers), repeat=len(units)):
         extended = [list(axes) for axes in base]
         for owner, unit in zip(owners, units, strict=True):
@@ -116,5 +122,5 @@ def with_partial_sums(placements: Iterable[Placement], units: Units) -> Iterator
 
 def restricted(placement: Placement, axes: frozenset[int]) -> Placement:
     """A placement restricted to some axes."""
-    dims = tuple(tuple(axis for axis in cut if axis in axes) for cut in placement.dims)
+    dims = tuple(tuple(axis for axis in boundary if axis in axes) for boundary in placement.dims)
     return placed(dims, tuple(axis for axis in placement.partial if axis in axes), placement.reduction)

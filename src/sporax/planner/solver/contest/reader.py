@@ -38,7 +38,7 @@ def read_choices(path: str | Path, max_bytes: int = MAX_BYTES) -> list[int]:
     Raises:
         SporaxValueError: the file cannot be read or decoded, or holds something else.
     """
-    return _whole(load_json(path, max_bytes), str(path))
+    return _integers(load_json(path, max_bytes), str(path))
 
 
 def load_json(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
@@ -83,10 +83,11 @@ def parse_graph(document: Any, source: str) -> CostGraph:
         _interval(pair, f"{source}: nodes.intervals[{i}]") for i, pair in enumerate(_list(nodes, "intervals", source))
     ]
     costs = [
-        _numbers(row, f"{source}: nodes.costs[{i}]", whole=False) for i, row in enumerate(_list(nodes, "costs", source))
+        _numbers(row, f"{source}: nodes.costs[{i}]", integral=False)
+        for i, row in enumerate(_list(nodes, "costs", source))
     ]
     usages = [
-        _numbers(row, f"{source}: nodes.usages[{i}]", whole=True)
+        _numbers(row, f"{source}: nodes.usages[{i}]", integral=True)
         for i, row in enumerate(_list(nodes, "usages", source))
     ]
     limit = problem.get("usage_limit")
@@ -118,7 +119,7 @@ def _edges(edges: dict[str, Any], costs: list[list[float]], source: str) -> Iter
             raise SporaxNotImplementedError(
                 f"For '{where}', an edge must join one or two nodes, but got {len(pair)}: {_brief(pair)}."
             )
-        values = _numbers(table, f"{source}: edges.costs[{i}]", whole=False)
+        values = _numbers(table, f"{source}: edges.costs[{i}]", integral=False)
         if not all(0 <= node < len(costs) for node in pair):
             raise SporaxValueError(
                 f"For '{source}', edge {i} must join nodes below {len(costs)}, but got nodes {_brief(pair)}."
@@ -166,23 +167,23 @@ def _interval(pair: Any, where: str) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _numbers(row: Any, where: str, *, whole: bool) -> list[float]:
-    """Checks a list of numbers; `whole` asks for non-negative integers."""
+def _numbers(row: Any, where: str, *, integral: bool) -> list[float]:
+    """Checks a list of numbers; `integral` asks for non-negative integers."""
     if not isinstance(row, list):
         raise SporaxValueError(f"For '{where}', there must be a list of numbers, but got {_brief(row)}.")
     # Types as a set: one pass in C instead of a check per entry, for files of a gigabyte.
     kinds = set(map(type, row))
-    if not kinds <= ({int} if whole else {int, float}):
-        i, bad = next((i, x) for i, x in enumerate(row) if type(x) not in ((int,) if whole else (int, float)))
+    if not kinds <= ({int} if integral else {int, float}):
+        i, bad = next((i, x) for i, x in enumerate(row) if type(x) not in ((int,) if integral else (int, float)))
         raise SporaxValueError(
-            f"For '{where}', entry {i} must be {'an integer' if whole else 'a number'}, but got {_brief(bad)}."
+            f"For '{where}', entry {i} must be {'an integer' if integral else 'a number'}, but got {_brief(bad)}."
         )
-    if whole and row and (min(row) < 0 or max(row) >= 2**62):
+    if integral and row and (min(row) < 0 or max(row) >= 2**62):
         raise SporaxValueError(f"For '{where}', entries must be from 0 to 2**62 - 1, but got {min(row)} to {max(row)}.")
     return row
 
 
-def _whole(value: Any, where: str) -> list[int]:
+def _integers(value: Any, where: str) -> list[int]:
     """Checks a list of whole numbers."""
     if not isinstance(value, list):
         raise SporaxValueError(f"For '{where}', there must be a list of whole numbers, but got {_brief(value)}.")

@@ -29,9 +29,9 @@ class _Layouts:
     ways: tuple[tuple[int, ...], ...]
 
     def parts(self) -> Floats:
-        """[ways] into how many slices each way cuts the tensor."""
-        cut = [[size if dim >= 0 else 1 for size, dim in zip(self.mesh, way, strict=True)] for way in self.ways]
-        parts: Floats = np.prod(np.array(cut, dtype=np.float64), axis=1)
+        """[ways] into how many slices each way divides the tensor."""
+        counts = [[size if dim >= 0 else 1 for size, dim in zip(self.mesh, way, strict=True)] for way in self.ways]
+        parts: Floats = np.prod(np.array(counts, dtype=np.float64), axis=1)
         return parts
 
 
@@ -55,7 +55,7 @@ class _Step:
     def add(self, rank: int, volume: float, until: int | None, sources: list[int], *, role: int = 0) -> int:
         """Adds an operator whose result has `volume` elements and is live from now until `until` (None: one step).
 
-        Operators of one `role` (0: none) communicate alike: each way of sharding them costs a multiple of the volume.
+        Operators of one `role` (0: none) have equal factors: each way of sharding them costs a multiple of the volume.
         """
         number = len(self.costs)
         layouts = _Layouts(self.mesh, rank, self._ways_of(rank))
@@ -73,7 +73,7 @@ class _Step:
         return number
 
     def _communication(self, role: int, rank: int, count: int) -> Floats:
-        """[ways] elements moved per element of the result; the replicated way is the dearest."""
+        """[ways] elements moved per element of the result; the replicated way moves most."""
         if role == 0:
             return np.zeros(count)
         if (role, rank) not in self._roles:
@@ -138,7 +138,7 @@ def training_step(
     hidden, square = float(64 * width), float(width * width)
     weights = [[step.add(2, square * (4 if part > 1 else 1), end, []) for part in range(4)] for _ in range(layers)]
     states = [[step.add(2, step.volumes[w], end, [w]) for w in row] for row in weights]
-    flow, kept = step.add(3, hidden, None, []), []
+    flow, stored = step.add(3, hidden, None, []), []
     for layer in range(layers):
         saved = [flow]
         for part in range(4):
@@ -148,10 +148,10 @@ def training_step(
             flow = step.add(3, inner, None, [flow])
             saved.append(flow)
         flow = step.add(3, hidden, None, [flow, saved[0]])
-        kept.append(saved)
+        stored.append(saved)
     for layer in reversed(range(layers)):
         for part in reversed(range(4)):
-            source = kept[layer][part]
+            source = stored[layer][part]
             gradient = step.add(2, step.volumes[weights[layer][part]], None, [flow, source], role=5 + part)
             step.add(2, step.volumes[weights[layer][part]], None, [gradient, states[layer][part]])
             flow = step.add(3, hidden, None, [flow, weights[layer][part]], role=9 + part)

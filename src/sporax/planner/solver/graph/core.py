@@ -7,6 +7,7 @@ choice on the core is an array of *positions*: which of the node's remaining str
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,47 +63,36 @@ class Core:
     def of(cls, network: Network) -> Core:
         """Compacts a network."""
         nodes = network.alive()
-        place = {node: number for number, node in enumerate(nodes)}
-        links = tuple(
-            tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes
-        )
+        links = _links(network, nodes)
         # Both ends list an edge in `links`; once is enough here.
         pairs = [(v, w, table) for v, link in enumerate(links) for w, table in link if v < w]
-        # Equal tables are one array (interned), so identity is enough to store each once.
-        distinct: dict[ByIdentity, int] = {}
-        pool: list[Floats] = []
-        starts: list[int] = []
-        filled = 0
-        for _, _, table in pairs:
-            starts.append(distinct.setdefault(ByIdentity(table), filled))
-            if starts[-1] == filled:
-                pool.append(table.reshape(-1))
-                filled += table.size
+        tables = tuple(table for _, _, table in pairs)
+        pool, pool_starts = _pooled(tables)
         memory = [network.memory[node] for node in nodes]
         counts = np.array([len(m) for m in memory], dtype=np.int64)
         sizes = np.array([len(network.costs[node]) for node in nodes], dtype=np.int64)
         # A piece has one usage per strategy of its node, so pieces of different nodes have different lengths in
         # `flat_usages`.
         per_piece = np.repeat(sizes, counts)
-        empty = np.zeros(0, np.int64)
+        pieces = [piece for piece in memory if len(piece)]
         return cls(
             network=network,
             nodes=np.array(nodes, dtype=np.int64),
             offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             costs=np.concatenate([np.zeros(0), *(network.costs[node] for node in nodes)]),
             edges=np.array([(v, w) for v, w, _ in pairs], dtype=np.int64).reshape(-1, 2),
-            tables=tuple(table for _, _, table in pairs),
+            tables=tables,
             links=links,
             piece_nodes=np.repeat(np.arange(len(nodes)), counts),
             piece_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            spans=np.concatenate([np.zeros((0, 2), np.int64), *(m.spans for m in memory if len(m))]),
+            spans=np.concatenate([np.zeros((0, 2), np.int64), *(piece.spans for piece in pieces)]),
             piece_starts=np.cumsum(per_piece) - per_piece,
-            flat_usages=np.concatenate([empty, *(m.usages.reshape(-1) for m in memory if len(m))]),
+            flat_usages=np.concatenate([np.zeros(0, np.int64), *(piece.usages.reshape(-1) for piece in pieces)]),
             room=network.capacity - network.base,
             constant=network.constant,
-            pool=np.concatenate([np.zeros(0), *pool]),
-            pool_starts=np.array(starts, dtype=np.int64),
-            pool_columns=np.array([table.shape[1] for _, _, table in pairs], dtype=np.int64),
+            pool=pool,
+            pool_starts=pool_starts,
+            pool_columns=np.array([table.shape[1] for table in tables], dtype=np.int64),
         )
 
     @property
@@ -154,21 +144,21 @@ class Core:
         """Whether a choice respects every row."""
         return bool((self.loads(positions) <= self.room).all())
 
-    def charges(self, prices: Floats) -> Floats:
-        """[K] what each strategy pays when each row charges `prices` [R] per unit of load."""
-        # A piece pays the sum of the prices of its rows, which two entries of the cumulative sum give.
-        cumulative = np.concatenate([[0.0], np.cumsum(prices)])
-        price = cumulative[self.spans[:, 1]] - cumulative[self.spans[:, 0]]
+    def charges(self, multipliers: Floats) -> Floats:
+        """[K] what each strategy pays when each row charges `multipliers` [R] per unit of load."""
+        # A piece pays the sum of the multipliers of its rows, which two entries of the cumulative sum give.
+        cumulative = np.concatenate([[0.0], np.cumsum(multipliers)])
+        charge = cumulative[self.spans[:, 1]] - cumulative[self.spans[:, 0]]
         sizes = np.diff(self.offsets)[self.piece_nodes]
         within = np.arange(len(self.flat_usages)) - np.repeat(self.piece_starts, sizes)
         result = np.zeros(len(self.costs))
         strategies = np.repeat(self.offsets[self.piece_nodes], sizes) + within
-        np.add.at(result, strategies, self.flat_usages * np.repeat(price, sizes))
+        np.add.at(result, strategies, self.flat_usages * np.repeat(charge, sizes))
         return result
 
-    def priced(self, prices: Floats) -> Floats:
+    def charged(self, multipliers: Floats) -> Floats:
         """[K] strategy costs with the charges for memory."""
-        return self.costs + self.charges(prices)
+        return self.costs + self.charges(multipliers)
 
     def expand(self, positions: Ints) -> Ints:
         """The choice on all nodes of the original graph (strategy numbers)."""
@@ -176,6 +166,27 @@ class Core:
         for node, position in zip(self.nodes.tolist(), positions.tolist(), strict=True):
             choice[node] = _ids(self.network, node)[position]
         return self.network.unwind(choice)
+
+
+def _links(network: Network, nodes: Sequence[int]) -> tuple[tuple[tuple[int, Floats], ...], ...]:
+    """Per node its neighbours and their tables, by the new numbers."""
+    place = {node: number for number, node in enumerate(nodes)}
+    return tuple(tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes)
+
+
+def _pooled(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
+    """Entries of the distinct tables, one table after another, and where each table begins among them."""
+    # Equal tables are one array (interned), so identity is enough to store each once.
+    distinct: dict[ByIdentity, int] = {}
+    pool: list[Floats] = []
+    starts: list[int] = []
+    filled = 0
+    for table in tables:
+        starts.append(distinct.setdefault(ByIdentity(table), filled))
+        if starts[-1] == filled:
+            pool.append(table.reshape(-1))
+            filled += table.size
+    return np.concatenate([np.zeros(0), *pool]), np.array(starts, dtype=np.int64)
 
 
 def _ids(network: Network, node: int) -> Ints:

@@ -15,7 +15,7 @@ from sporax.planner.solver.graph.cost_graph import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class Moments:
     """The rows of a graph's memory constraint.
 
     Attributes:
@@ -27,7 +27,7 @@ class Timeline:
     spans: Ints
 
     @classmethod
-    def of(cls, intervals: Ints) -> Timeline:
+    def of(cls, intervals: Ints) -> Moments:
         """Finds the maximal live sets of half-open `intervals` [N, 2]."""
         live = intervals[intervals[:, 1] > intervals[:, 0]]
         begins, ends = np.unique(live[:, 0]), np.unique(live[:, 1])

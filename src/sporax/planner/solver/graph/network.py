@@ -15,7 +15,7 @@ import numpy as np
 
 from sporax.base.identity import ByIdentity
 from sporax.planner.solver.graph.cost_graph import Booleans, CostGraph, Floats, Ints
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,10 @@ class Network:
     interned: dict[tuple[int, bytes], Floats] = field(default_factory=dict)
     """Tables by number of rows and content: what looks equal tables up afterwards needs no comparison."""
     narrowed: dict[tuple[ByIdentity, bytes], tuple[Floats, Floats]] = field(default_factory=dict)
-    """By table and strategies kept: the smaller table and its transpose. Layers repeat, so most tables are narrowed alike."""
+    """By table and remaining strategies: the smaller table and its transpose. Layers repeat, so most keys occur often."""
 
     @classmethod
-    def of(cls, graph: CostGraph, timeline: Timeline) -> Network:
+    def of(cls, graph: CostGraph, timeline: Moments) -> Network:
         """The whole graph as a network over the timeline's rows."""
         # Without a limit there are no rows: no node then has memory, and reductions see a problem of costs alone.
         rows = timeline.num_rows if graph.limit is not None else 0

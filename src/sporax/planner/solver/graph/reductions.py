@@ -16,12 +16,12 @@ Each rule leaves the optimum reachable and unchanged; `reduce` applies them unti
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 
 import numpy as np
 
 from sporax.base.identity import ByIdentity
+from sporax.planner.budget import UNLIMITED, Budget
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 from sporax.planner.solver.graph.network import Determined, Eliminated, Memory, Network
 
@@ -38,13 +38,13 @@ _MAX_TABLE = 1 << 18
 class Reducer:
     """Applies the rules to one network. Results on equal tables are remembered: real graphs repeat themselves.
 
-    Nodes that are `kept` stay, with every strategy that is possible: questions about them come later.
+    Nodes that are `remaining` stay, with every strategy that is possible: questions about them come later.
     """
 
-    def __init__(self, network: Network, deadline: float = np.inf, kept: frozenset[int] = frozenset()) -> None:
+    def __init__(self, network: Network, budget: Budget = UNLIMITED, remaining: frozenset[int] = frozenset()) -> None:
         self.network = network
-        self.kept = kept
-        self._deadline = deadline
+        self.remaining = remaining
+        self._budget = budget
         self._gains: dict[ByIdentity, Floats] = {}
         self._separated: dict[ByIdentity, tuple[Floats, Floats] | None] = {}
         self._functions: dict[ByIdentity, Ints | None] = {}
@@ -60,7 +60,7 @@ class Reducer:
         network = self.network
         self._touch(network.alive() if nodes is None else nodes)
         while self._queue and not network.infeasible:
-            if time.monotonic() > self._deadline:
+            if self._budget.is_over:
                 break
             # The node of fewest neighbours is visited first: its elimination makes the smallest tables.
             _, node = heapq.heappop(self._queue)
@@ -86,7 +86,7 @@ class Reducer:
             return
         # Before dominance: each edge that is gone makes more strategies comparable.
         self._drop_separable(node)
-        if node in self.kept:
+        if node in self.remaining:
             return
         # Dominance asks for strategies that no question needs; a kept node must answer questions about all of them.
         if len(network.costs[node]) > 1:
@@ -324,14 +324,14 @@ def _oversized(network: Network, node: int) -> Booleans:
     return oversized
 
 
-def reduce(network: Network, deadline: float = np.inf, kept: frozenset[int] = frozenset()) -> Network:
-    """Applies every rule until none fires, or until `deadline` (of `time.monotonic`); changes and returns `network`.
+def reduce(network: Network, budget: Budget = UNLIMITED, remaining: frozenset[int] = frozenset()) -> Network:
+    """Applies every rule until none fires, or until the budget is over; changes and returns `network`.
 
-    Nodes that are `kept` lose no strategy but those that are impossible, or too large for the memory.
+    Nodes that are `remaining` lose no strategy but those that are impossible, or too large for the memory.
     """
-    reducer = Reducer(network, deadline, kept)
+    reducer = Reducer(network, budget, remaining)
     reducer.run()
-    while not network.infeasible and time.monotonic() < deadline:
+    while not network.infeasible and not budget.is_over:
         if (network.base > network.capacity).any():
             network.infeasible = True
             break

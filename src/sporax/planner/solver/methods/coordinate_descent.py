@@ -6,10 +6,9 @@ it; when no strategy fits, the one that overruns least is taken, so that an infe
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
+from sporax.planner.budget import UNLIMITED, Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
 
@@ -65,11 +64,11 @@ def conditional(core: Core, costs: Floats, positions: Ints, node: int) -> Floats
 
 
 def descend(
-    core: Core, positions: Ints, costs: Floats | None = None, *, sweeps: int = 20, deadline: float = np.inf
+    core: Core, positions: Ints, costs: Floats | None = None, *, sweeps: int = 20, budget: Budget = UNLIMITED
 ) -> Ints:
     """Improves a choice one node at a time until nothing changes; returns the new choice.
 
-    `costs` [K] replaces the core's own strategy costs, for instance with priced ones.
+    `costs` [K] replaces the core's own strategy costs, for instance with those that include charges for memory.
     """
     costs = core.costs if costs is None else costs
     positions = positions.copy()
@@ -78,7 +77,7 @@ def descend(
     waiting = dict.fromkeys(range(core.num_nodes))
     # Memory may force a node back and forth for ever, so the number of steps is limited.
     steps = sweeps * core.num_nodes
-    while waiting and steps > 0 and time.monotonic() < deadline:
+    while waiting and steps > 0 and not budget.is_over:
         node = next(iter(waiting))
         del waiting[node]
         steps -= 1

@@ -8,13 +8,13 @@ integer program, or by labels (`by_labels`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
 from sporax.planner.solver.graph.network import Network
@@ -33,7 +33,7 @@ class Rounds(Protocol):
     def rows_at_once(self) -> int:
         """How many of the rows that an answer breaks the next round should have, at most."""
 
-    def __call__(self, network: Network, seconds: float, gap: float) -> Answer:
+    def __call__(self, network: Network, budget: Budget, gap: float) -> Answer:
         """Solves a reduced network with all of its rows, in a time, to a relative gap; positions are those of its nodes left."""
 
 
@@ -44,16 +44,16 @@ class ByProgram:
     method: str = "integer program"
     rows_at_once: int = 10
 
-    def __call__(self, network: Network, seconds: float, gap: float) -> Answer:
+    def __call__(self, network: Network, budget: Budget, gap: float) -> Answer:
         """The answer of HiGHS."""
-        return solve_program(build_program(network), seconds, gap=gap)
+        return solve_program(build_program(network), budget, gap=gap)
 
 
 BY_PROGRAM = ByProgram()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExactOutcome:
     """Result of `solve_exactly`.
 
     Attributes:
@@ -71,18 +71,18 @@ class Outcome:
 
 def solve_exactly(
     core: Core,
-    deadline: float,
+    budget: Budget,
     *,
     rows: Ints | None = None,
     gap: float = 0.0,
     report: Callable[[float], None] | None = None,
     rounds: Rounds = BY_PROGRAM,
-) -> Outcome:
-    """Solves a core to optimality, or until `deadline` (of `time.monotonic`).
+) -> ExactOutcome:
+    """Solves a core to optimality, or until the budget is over.
 
     Args:
         core: what to solve.
-        deadline: when to give up; rounds may overrun it by a little.
+        budget: when to give up; rounds may overrun it by a little.
         rows: memory rows to begin with (none by default).
         gap: relative optimality gap that is good enough.
         report: called with the bound after each round.
@@ -93,21 +93,21 @@ def solve_exactly(
     # Extra room asked of a row. While it is not zero, the program is no relaxation, so its bound proves nothing.
     margin = np.zeros(len(core.room), np.int64)
     bound = -np.inf
-    # Each round adds rows, and there are finitely many, so the loop ends without the deadline too.
-    while (left := deadline - time.monotonic()) > 0:
+    # Each round adds rows, and there are finitely many, so the loop ends without a budget too.
+    while not budget.is_over:
         network = core.as_network()
         network.capacity = network.capacity - margin
         network = reduce(network.restricted(active))
         exact = not margin.any()
         if network.infeasible:
             # With a margin, infeasible means only that there is no choice which leaves the margin free.
-            return Outcome(None, np.inf if exact else bound, False, active)
-        answer = rounds(network, left, gap)
+            return ExactOutcome(None, np.inf if exact else bound, False, active)
+        answer = rounds(network, budget, gap)
         bound = max(bound, answer.bound) if exact else bound
         if report is not None:
             report(bound)
         if answer.positions is None:
-            return Outcome(None, bound, False, active)
+            return ExactOutcome(None, bound, False, active)
         choice = np.zeros(core.num_nodes, dtype=np.int64)
         for node, position in zip(network.alive(), answer.positions.tolist(), strict=True):
             ids = network.ids[node]
@@ -117,7 +117,7 @@ def solve_exactly(
         choice = network.unwind(choice)
         excess = core.loads(choice) - core.room
         if (excess <= 0).all():
-            return Outcome(choice, bound, answer.finished and exact, active)
+            return ExactOutcome(choice, bound, answer.finished and exact, active)
         # An unfinished answer that breaks rows is no optimum of the relaxation: more rows would not be aimed at
         # anything.
         if not answer.finished:
@@ -127,7 +127,7 @@ def solve_exactly(
         again = np.intersect1d(broken, active)
         margin[again] = 2 * np.maximum(margin[again], excess[again])
         active = np.union1d(active, broken)
-    return Outcome(None, bound, False, active)
+    return ExactOutcome(None, bound, False, active)
 
 
 def peaks(excess: Floats, most: int = 10, apart: float = 0.005) -> Ints:

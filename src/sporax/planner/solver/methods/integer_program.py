@@ -16,6 +16,7 @@ import numpy as np
 import scipy  # its packages are loaded at their first use: few programs need them, and they take long
 
 from sporax.base.identity import ByIdentity
+from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
 from sporax.planner.solver.graph.network import Network
 
@@ -55,7 +56,7 @@ def _distinct_rows(table: Floats) -> tuple[Floats, Ints]:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class IntegerProgram:
     """A network as a linear program ``min costs @ x, matrix @ x = right (equality rows) or <= right (memory rows)``.
 
     Columns: strategies of the nodes in `nodes`, node by node, then the pairs of the edges. The objective is divided by
@@ -73,7 +74,7 @@ class Program:
     constant: float
 
 
-def build_program(network: Network) -> Program:
+def build_program(network: Network) -> IntegerProgram:
     """Writes the network as a program, over all its memory rows."""
     nodes = network.alive()
     sizes = [len(network.costs[node]) for node in nodes]
@@ -124,7 +125,7 @@ def build_program(network: Network) -> Program:
     objective = np.concatenate(costs)
     # HiGHS has absolute tolerances of about 1e-6, so costs are scaled until their differences are far larger.
     scale = 1e-4 * float(np.median(objective[objective > 0])) if (objective > 0).any() else 1.0
-    return Program(
+    return IntegerProgram(
         tuple(nodes), starts, int(starts[-1]), objective / scale, matrix, lower, upper, scale, network.constant
     )
 
@@ -165,12 +166,12 @@ class Answer:
     infeasible: bool = False
 
 
-def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answer:
-    """Solves the program to optimality, or for `seconds`.
+def solve_program(program: IntegerProgram, budget: Budget, *, gap: float = 0.0) -> Answer:
+    """Solves the program to optimality, or until the budget is over.
 
     Args:
         program: what to solve.
-        seconds: time limit; HiGHS may overrun it by a little.
+        budget: time limit; HiGHS may overrun it by a little.
         gap: relative gap at which to stop.
     """
     if program.num_strategies == 0:
@@ -183,7 +184,7 @@ def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answ
         integrality=integrality,
         bounds=scipy.optimize.Bounds(0, 1),
         constraints=scipy.optimize.LinearConstraint(program.matrix, program.lower, program.upper),
-        options={"time_limit": max(seconds, 0.01), "mip_rel_gap": gap},
+        options={"time_limit": max(budget.left, 0.01), "mip_rel_gap": gap},
     )
     bound = result.mip_dual_bound
     bound = -np.inf if bound is None or np.isnan(bound) else bound * program.scale + program.constant
@@ -194,7 +195,7 @@ def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answ
     return Answer(positions, bound, result.status == 0)
 
 
-def _rounded(program: Program, x: Floats) -> Ints:
+def _rounded(program: IntegerProgram, x: Floats) -> Ints:
     """The largest strategy column of each node."""
     starts = program.starts
     # HiGHS returns values within 1e-6 of 0 and 1, so the largest column of a node is its choice.

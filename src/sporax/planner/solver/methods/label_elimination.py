@@ -10,18 +10,18 @@ out drops it from their names, and whatever cannot matter is dropped on the way:
   whatever it takes, counts as nothing there.
 
 Costs are *slacks*, parts of what a choice costs above a lower bound, none of them below zero (`MessagePassing.slacks`), memory
-charged at its price. So most pairs of strategies are gone before anything begins, and tables over many nodes stay short.
+charged by its multipliers. So most pairs of strategies are gone before anything begins, and tables over many nodes stay short.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from sporax.planner.budget import UNLIMITED, Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 
@@ -43,13 +43,13 @@ class Allowance:
 
     Attributes:
         joins: pairs of labels that may still be put together.
-        deadline: when to give up, of `time.monotonic`.
+        budget: when it is over, elimination gives up.
         labels: labels that were kept, all tables together.
         largest: labels in the largest table.
     """
 
     joins: int
-    deadline: float = math.inf
+    budget: Budget = UNLIMITED
     labels: int = 0
     largest: int = 0
 
@@ -60,7 +60,7 @@ class Allowance:
             TooManyLabels: there would be too many, or time is up.
         """
         self.joins -= joins
-        if self.joins < 0 or time.monotonic() > self.deadline:
+        if self.joins < 0 or self.budget.is_over:
             raise TooManyLabels
 
     def keep(self, labels: int) -> None:
@@ -116,7 +116,7 @@ class Elimination:
 
     Args:
         core: the problem; its rows are few.
-        prices: [rows] what a unit of load is charged.
+        multipliers: [rows] what a unit of load is charged.
         nodes: [strategies] per node, slacks.
         edges: (first, second, [strategies of first, strategies of second]) slacks.
         scale: what costs are of the order of.
@@ -125,12 +125,12 @@ class Elimination:
     def __init__(
         self,
         core: Core,
-        prices: Floats,
+        multipliers: Floats,
         nodes: Sequence[Floats],
         edges: Iterable[tuple[int, int, Floats]],
         scale: float,
     ) -> None:
-        self.core, self.prices, self.nodes, self.edges = core, prices, nodes, list(edges)
+        self.core, self.multipliers, self.nodes, self.edges = core, multipliers, nodes, list(edges)
         # Costs are compared as multiples of a grain: otherwise equal labels that were added in different order would
         # all stay.
         self._grain = _FEWEST_BITS * scale
@@ -144,16 +144,16 @@ class Elimination:
         return float(sum(slack[np.isfinite(slack)].max(initial=0.0) for slack in slacks))
 
     def run(self, cutoff: float, allowance: Allowance) -> Ints | None:
-        """The cheapest choice of those that fit and cost no more than `cutoff` above the bound, where there is one; otherwise
-        maybe a more expensive one.
+        """The choice of least cost of those that fit and cost at most `cutoff` above the bound, where there is one;
+        otherwise maybe one of higher cost.
 
         Raises:
             TooManyLabels: it would take more than is allowed.
         """
-        tables = self._given(cutoff)
+        tables = self._tables(cutoff)
         return None if tables is None else _Run(self, tables, cutoff, allowance).run()
 
-    def _given(self, cutoff: float) -> list[_Table] | None:
+    def _tables(self, cutoff: float) -> list[_Table] | None:
         """The slacks as tables; None where nothing is left of one."""
         rows = len(self.core.room)
         # A strategy whose slack alone is over the cutoff is in no choice of interest: slacks are never negative.
@@ -163,9 +163,9 @@ class Elimination:
         ]
         tables = []
         for node, (slacks, usages) in enumerate(zip(self.nodes, self._usages, strict=True)):
-            kept = np.flatnonzero(left[node])
-            most = usages[kept].max(axis=0, initial=0)
-            tables.append(_Table((node,), kept[:, None], slacks[kept], usages[kept], most))
+            remaining = np.flatnonzero(left[node])
+            most = usages[remaining].max(axis=0, initial=0)
+            tables.append(_Table((node,), remaining[:, None], slacks[remaining], usages[remaining], most))
         for first, second, slacks in self.edges:
             # A pair without a label is forbidden; that is how pruned pairs and strategies keep the tables short.
             choices = np.argwhere((slacks <= cutoff) & left[first][:, None] & left[second])
@@ -182,7 +182,7 @@ class Elimination:
         # A row in which no label is above that level cannot tell labels apart.
         loads = loads[:, (loads > least).any(axis=0)]
         # The charges are taken out again: they are part of the slack, but a load must count once, as memory.
-        costs = np.rint((table.slacks - table.loads @ self.prices) / self._grain)
+        costs = np.rint((table.slacks - table.loads @ self.multipliers) / self._grain)
         return undominated(entries, costs, loads)
 
     @property
@@ -227,7 +227,7 @@ class _Run:
             end = self._thinned(self._joined(end, other), ())
             if not len(end):
                 return None
-        return self._unwound(end, int((end.slacks - end.loads @ self.problem.prices).argmin()))
+        return self._unwound(end, int((end.slacks - end.loads @ self.problem.multipliers).argmin()))
 
     def _add(self, table: _Table) -> None:
         for node in table.scope:
@@ -259,8 +259,8 @@ class _Run:
                 del self.tables[other_node][number]
         table = self._thinned(joined, tuple(other_node for other_node in joined.scope if other_node != node))
         place = joined.scope.index(node)
-        kept, choices = table.choices[:, place], np.delete(table.choices, place, axis=1)
-        self.trail.append(_Bucket(node, kept, table.came))
+        remaining, choices = table.choices[:, place], np.delete(table.choices, place, axis=1)
+        self.trail.append(_Bucket(node, remaining, table.came))
         # The label's own number is its trail from here on; older trails are in the bucket.
         came = ((len(self.trail) - 1, np.arange(len(table))),)
         table = _Table(
@@ -281,17 +281,17 @@ class _Run:
         shared = [node for node in one.scope if node in other.scope]
         first, second = self._meeting(one, other, shared)
         slacks = one.slacks[first] + other.slacks[second]
-        kept = slacks <= self.cutoff
+        remaining = slacks <= self.cutoff
         for row, room in enumerate(self.room.tolist()):
-            kept &= one.loads[first, row] + other.loads[second, row] <= room
-        first, second = first[kept], second[kept]
+            remaining &= one.loads[first, row] + other.loads[second, row] <= room
+        first, second = first[remaining], second[remaining]
         fresh = [place for place, node in enumerate(other.scope) if node not in shared]
         came = [(number, labels[first]) for number, labels in one.came]
         came += [(number, labels[second]) for number, labels in other.came]
         return _Table(
             (*one.scope, *(other.scope[place] for place in fresh)),
             np.concatenate([one.choices[first], other.choices[second][:, fresh]], axis=1),
-            slacks[kept],
+            slacks[remaining],
             one.loads[first] + other.loads[second],
             one.most + other.most,
             tuple(came),
@@ -306,12 +306,12 @@ class _Run:
         entries, group = np.unique(offered[order], return_inverse=True)
         # Sorted by entry and slack at once: the number of the entry, and behind the point half of the slack's share.
         share = 0.5 / self.cutoff if self.cutoff > 0 else 0.0
-        places = group + share * other.slacks[order]
+        keys = group + share * other.slacks[order]
         number = np.searchsorted(entries, requested)
         first = np.flatnonzero(entries[np.minimum(number, len(entries) - 1)] == requested)
         number = number[first]
         begins = np.searchsorted(group, number)
-        ends = np.searchsorted(places, number + share * (self.cutoff - one.slacks[first]) + _ROUND_OFF, side="right")
+        ends = np.searchsorted(keys, number + share * (self.cutoff - one.slacks[first]) + _ROUND_OFF, side="right")
         counts = np.maximum(ends - begins, 0)
         # Counted before the pairs are made: memory would run out first otherwise.
         self.allowance.spend(int(counts.sum()))
@@ -321,9 +321,9 @@ class _Run:
 
     def _thinned(self, table: _Table, scope: tuple[int, ...]) -> _Table:
         """The labels that matter to tables over no more than `scope`."""
-        kept = table.take(self.problem.undominated(table, self.total - table.most, numbered(table.at(scope))))
-        self.allowance.keep(len(kept))
-        return kept
+        remaining = table.take(self.problem.undominated(table, self.total - table.most, numbered(table.at(scope))))
+        self.allowance.keep(len(remaining))
+        return remaining
 
     def _unwound(self, end: _Table, label: int) -> Ints:
         """What a label at the very end chose."""
@@ -347,7 +347,7 @@ def _usages(core: Core, node: int, size: int) -> Ints:
 
 
 def numbered(choices: Ints) -> Ints:
-    """[L] one number for each of the rows [L, nodes] of what is chosen, the same for those that are alike."""
+    """[L] one number for each of the rows [L, nodes] of what is chosen, the same for equal rows."""
     numbers, count = np.zeros(len(choices), np.int64), 1
     for chosen in choices.T:
         size = int(chosen.max(initial=0)) + 1
@@ -376,15 +376,15 @@ def undominated(entries: Ints, costs: Floats, loads: Ints) -> Ints:
         # Each entry gets a band of its own below the one before, so that one running minimum serves all entries.
         falling = loads[:, 0] - number * (int(loads.max(initial=0)) + 1)
         least = np.minimum.accumulate(falling)
-        kept = np.flatnonzero(np.append(True, falling[1:] < least[:-1]))
-        return order[kept]
+        remaining = np.flatnonzero(np.append(True, falling[1:] < least[:-1]))
+        return order[remaining]
     left = np.arange(len(order))
     chunks = []
     while len(left):
         begins = _begins(entries[left])
-        cheapest = left[begins]  # of every entry: nothing that is left is better
-        chunks.append(cheapest)
-        below = loads[cheapest][np.cumsum(begins) - 1]
+        first_labels = left[begins]  # of every entry: nothing that is left is better
+        chunks.append(first_labels)
+        below = loads[first_labels][np.cumsum(begins) - 1]
         left = left[(loads[left] < below).any(axis=1)]
     return order[np.sort(np.concatenate(chunks))] if chunks else order
 

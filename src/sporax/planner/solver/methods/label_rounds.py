@@ -1,17 +1,17 @@
 """Rounds of the exact solver by elimination with labels.
 
-Prices and messages give a lower bound, and say of every strategy and pair how far above it they are. Elimination then looks at
+Multipliers and messages give a lower bound, and for every strategy and pair a slack above it. Elimination then looks at
 the choices close to the bound. If the best of them costs no more than that, it is optimal. Otherwise the bound
 has risen by as much, and it looks further. What takes too many labels is left to the integer program.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
 from sporax.planner.solver.graph.network import Network
@@ -19,15 +19,15 @@ from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.exact import BY_PROGRAM
 from sporax.planner.solver.methods.integer_program import Answer
 from sporax.planner.solver.methods.label_elimination import Allowance, Elimination, TooManyLabels
-from sporax.planner.solver.methods.lagrangian import PriceAscent
+from sporax.planner.solver.methods.lagrangian import MultiplierAscent
 from sporax.planner.solver.methods.trws import MessagePassing
 
 MOST_JOINS = 4_000_000
 """Pairs of labels that a round may put together."""
 _SWEEPS = 72
-"""Most sweeps of messages and prices before elimination begins."""
+"""Most sweeps of messages and multipliers before elimination begins."""
 _SWEEPS_PER_LOOK = 12
-"""Sweeps between two looks at how much the bound has risen: single sweeps with new prices may lower it."""
+"""Sweeps between two looks at how much the bound has risen: single sweeps with new multipliers may lower it."""
 _SLOW_GAIN = 2e-4
 """Rise between two looks, as a share of the bound, below which sweeps end."""
 _SWEEPS_PER_CHOICE = 4
@@ -71,19 +71,19 @@ class ByLabels:
         """The effort: labels and memory rows."""
         return {"labels": self.labels, "largest_table": self.largest, "memory_rows": self.rows}
 
-    def __call__(self, network: Network, seconds: float, gap: float) -> Answer:
+    def __call__(self, network: Network, budget: Budget, gap: float) -> Answer:
         """The answer to a round."""
-        core, deadline = Core.of(network), time.monotonic() + seconds
+        core = Core.of(network)
         self.rows = len(core.room)
         if not core.num_nodes:
             return Answer(np.zeros(0, np.int64), core.constant, True)
         search = _Search(core, gap)
-        allowance = Allowance(self.most_joins, deadline)
+        allowance = Allowance(self.most_joins, budget)
         try:
             search.widen(allowance)
         except TooManyLabels:
             self.left = True
-            return _better(search.answer(), BY_PROGRAM(network, max(deadline - time.monotonic(), 0.0), gap), core)
+            return _better(search.answer(), BY_PROGRAM(network, budget, gap), core)
         finally:
             self.labels += allowance.labels
             self.largest = max(self.largest, allowance.largest)
@@ -97,12 +97,12 @@ class _Search:
         self.core, self.gap = core, gap
         self.best: Ints | None = None
         self.least = np.inf
-        prices, messages = self._ascended()
-        # The prices of the best bound need messages of their own; those at hand belong to the last prices.
-        _, bound = messages.sweep(core.priced(prices))
-        self.start = self.bound = core.constant + bound - float(prices @ core.room)
+        multipliers, messages = self._ascended()
+        # The multipliers of the best bound need messages of their own; those at hand belong to the last multipliers.
+        _, bound = messages.sweep(core.charged(multipliers))
+        self.start = self.bound = core.constant + bound - float(multipliers @ core.room)
         self.scale = max(abs(self.start), 1.0)
-        self.elimination = Elimination(core, prices, *messages.slacks(), self.scale)
+        self.elimination = Elimination(core, multipliers, *messages.slacks(), self.scale)
 
     @property
     def target(self) -> float:
@@ -130,15 +130,15 @@ class _Search:
         while not self.closed:
             # Beyond the known choice nothing is of interest, and beyond `most` there is nothing.
             step = min(step, self.target - self.start, most)
-            # A choice may be as cheap as the bound only up to rounding, so the cutoff is a little further away.
+            # A choice equals the bound only up to rounding, so the cutoff is a little further away.
             self._offer(self.elimination.run(step + _EXACT * self.scale, allowance))
-            # Nothing was cut off: if there were a better choice, it would have been seen.
+            # All choices below the cutoff were seen, so no better one is there.
             self.bound = self.start + step if step < most else np.inf
             step *= _WIDER
 
     def _ascended(self) -> tuple[Floats, MessagePassing]:
-        """Prices of a good bound, and the messages; choices are read off on the way."""
-        ascent = PriceAscent(self.core)
+        """Multipliers of a good bound, and the messages; choices are read off on the way."""
+        ascent = MultiplierAscent(self.core)
         before = -np.inf
         for number in range(1, _SWEEPS + 1):
             ascent.sweep()
@@ -150,7 +150,7 @@ class _Search:
                 if ascent.bound - before < _SLOW_GAIN * abs(ascent.bound):
                     break
                 before = ascent.bound
-        return ascent.best_prices, ascent.messages
+        return ascent.best_multipliers, ascent.messages
 
     def _offer(self, positions: Ints | None) -> None:
         if positions is not None and self.core.cost(positions) < self.least and self.core.fits(positions):

@@ -1,8 +1,10 @@
-"""Prices of memory: a Lagrangian bound whose multipliers follow the overload.
+"""A Lagrangian bound on the cost of a core, whose multipliers of memory rows follow the overload.
 
-Few moments of a program decide its memory, so prices start at none and rows are admitted one at a time, the worst first.
-Each price is a step-size controlled subgradient of its own (a step grows while its row keeps erring to the same side
-and shrinks when it flips). The messages are kept from one price to the next, so every sweep counts.
+Problem: max_p min_x c(x) + sum_r p_r (load_r(x) - room_r) with multipliers p >= 0.
+
+Method: few moments of a program decide its memory, so p starts at 0 and rows are admitted one at a time, the worst first.
+Each p_r follows its subgradient load_r - room_r with a step of its own, which grows while the sign stays and shrinks when
+it changes. The messages remain from one p to the next, so every sweep counts.
 """
 
 from __future__ import annotations
@@ -16,63 +18,65 @@ from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 from sporax.planner.solver.methods.trws import MessagePassing
 
 _SWEEPS_PER_STEP = 3
-"""Sweeps between two changes of prices: messages need a few to follow the last change."""
+"""Sweeps between two changes of multipliers: messages need a few to follow the last change."""
 _STEPS_PER_ROW = 4
-"""Changes of prices between two new rows: a new price first shows which rows it relieves."""
+"""Changes of multipliers between two new rows: a new one first shows which rows it relieves."""
 _WORTH_A_ROW = 0.02
 """Relative overload that admits a row: smaller ones come and go with single sweeps."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """State of one priced row: its price, its step, and the side it last erred to."""
+    """State of one admitted row: p_r, its step, and the sign of its last subgradient."""
 
-    price: float
+    multiplier: float
     step: float
     side: int
 
 
-class PriceAscent:
+class MultiplierAscent:
     """Raises a lower bound on a core's cost, one `sweep` at a time.
 
     Attributes:
         bound: best bound so far, the core's constant included.
-        prices: [rows] the prices in use.
-        costs: [K] strategy costs under these prices.
+        multipliers: [rows] p as it is now.
+        costs: [K] strategy costs with the charges of p.
     """
 
-    def __init__(self, core: Core, prices: Floats | None = None) -> None:
+    def __init__(self, core: Core, multipliers: Floats | None = None) -> None:
         self.core = core
         self.messages = MessagePassing(core)
         self.bound = -np.inf
-        self.prices = np.zeros(len(core.room)) if prices is None else prices.copy()
-        self.costs = core.priced(self.prices)
+        self.multipliers = np.zeros(len(core.room)) if multipliers is None else multipliers.copy()
+        self.costs = core.charged(self.multipliers)
         # A row without room would divide by zero; its overload counts in units then.
         self._room = np.maximum(core.room, 1).astype(np.float64)
-        self._rows = {int(r): _Row(self.prices[r], 0.003 * self.prices[r], 1) for r in np.flatnonzero(self.prices)}
+        self._rows = {
+            int(r): _Row(self.multipliers[r], 0.003 * self.multipliers[r], 1) for r in np.flatnonzero(self.multipliers)
+        }
         self._load: Floats | None = None
         self._count = 0
         self._best_marginals = np.zeros(len(core.costs))
         self._best_low = -np.inf
-        self._best_prices = self.prices.copy()
+        self._best_multipliers = self.multipliers.copy()
 
     def sweep(self) -> float:
-        """One sweep, and a change of prices every few; returns the bound of this sweep."""
+        """One sweep, and a change of multipliers every few; returns the bound of this sweep."""
         low, high = self.messages.sweep(self.costs)
         if high == np.inf:  # nothing is possible
             self.bound = self._best_low = np.inf
             return np.inf
         # The Lagrangian charges for load beyond the room, so the room itself is given back.
-        offset = self.core.constant - float(self.prices @ self.core.room)
+        offset = self.core.constant - float(self.multipliers @ self.core.room)
         # Marginals belong to the first pass of a sweep, so they are kept with the best bound of that pass.
         if low + offset > self._best_low:
             self._best_low = low + offset
             self._best_marginals = np.concatenate([np.zeros(0), *self.messages.marginals])
         if high + offset > self.bound:
             self.bound = high + offset
-            self._best_prices = self.prices.copy()
+            self._best_multipliers = self.multipliers.copy()
         loads = self.core.loads(self.messages.guess()).astype(np.float64)
-        # A running mean: guesses jump between strategies of equal cost, and prices would jump with them.
+        # A running mean: guesses jump between strategies of equal cost, and multipliers would jump with them.
         self._load = loads if self._load is None else (self._load + loads) / 2
         self._count += 1
         if self._count % _SWEEPS_PER_STEP == 0:
@@ -80,11 +84,11 @@ class PriceAscent:
             # A bound 3 % below the best one means that the steps have overshot.
             if high + offset < self.bound - 0.03 * abs(self.bound):
                 self._retreat()
-            self.costs = self.core.priced(self.prices)
+            self.costs = self.core.charged(self.multipliers)
         return high + offset
 
     def useless(self, cutoff: float) -> Booleans:
-        """[K] strategies that no choice cheaper than `cutoff` uses, by the best bound's min-marginals."""
+        """[K] strategies that no choice with c(x) < `cutoff` uses, by the best bound's min-marginals."""
         # Rounding must not remove a strategy of the optimum.
         slack = 1e-9 * max(1.0, abs(cutoff))
         result: Booleans = self._best_low + self._best_marginals > cutoff + slack
@@ -96,9 +100,9 @@ class PriceAscent:
         return self._best_low, self._best_marginals
 
     @property
-    def best_prices(self) -> Floats:
-        """[rows] the prices of the best bound."""
-        return self._best_prices
+    def best_multipliers(self) -> Floats:
+        """[rows] p of the best bound."""
+        return self._best_multipliers
 
     def _step(self, over: Floats) -> None:
         if not self._rows or self._count % (_SWEEPS_PER_STEP * _STEPS_PER_ROW) == 0:
@@ -107,30 +111,30 @@ class PriceAscent:
             side = 1 if over[number] > 0 else -1
             row.step *= 1.5 if side == row.side else 0.5
             row.side = side
-            # Small overloads make small steps, but not below a tenth: prices would stop short of the row's balance.
+            # Small overloads make small steps, but not below a tenth: multipliers would stop before load = room.
             amount = row.step * min(max(abs(over[number]) * 5, 0.1), 1.0)
-            row.price = max(0.0, row.price + side * amount)
-            self.prices[number] = row.price
+            row.multiplier = max(0.0, row.multiplier + side * amount)
+            self.multipliers[number] = row.multiplier
 
     def _admit(self, over: Floats) -> None:
-        """Prices the most overloaded row that is not next to a priced one."""
+        """Admits the most overloaded row that is not next to an admitted one."""
         left = over.copy()
-        # Rows within 1 % of the timeline see nearly the same live arrays, so one price serves them.
+        # Rows within 1 % of the timeline see nearly the same live arrays, so one multiplier serves them.
         width = max(1, len(left) // 100)
         for number in self._rows:
             left[max(0, number - width) : number + width + 1] = 0
         worst = int(left.argmax()) if len(left) else 0
         if len(left) and left[worst] > _WORTH_A_ROW:
-            # The first price has to find its order of magnitude; later ones only correct it. Both are shares of the
-            # bound per row.
+            # The first multiplier has to find its order of magnitude; later ones only correct it. Both are shares of
+            # the bound per row.
             share = 0.05 if not self._rows else 0.003
             self._rows[worst] = _Row(0.0, share * max(abs(self.bound), 1.0) / self._room[worst], 1)
 
     def _retreat(self) -> None:
-        """Goes back to the best prices with shorter steps."""
-        self.prices = self._best_prices.copy()
+        """Goes back to the best multipliers with shorter steps."""
+        self.multipliers = self._best_multipliers.copy()
         for number, row in self._rows.items():
-            row.price = float(self.prices[number])
+            row.multiplier = float(self.multipliers[number])
             row.step *= 0.2
 
     def decode(self) -> Ints:

@@ -8,16 +8,16 @@ undecided. Each kind keeps its own size: it grows while sub-problems are solved 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.exact import Outcome, peaks, solve_exactly
+from sporax.planner.solver.methods.exact import ExactOutcome, peaks, solve_exactly
 from sporax.planner.solver.methods.neighborhood import subproblem
 
 _FANOUT = 12
@@ -70,23 +70,23 @@ class Neighbourhoods:
             _Kind(self._undecided),
         ]
 
-    def step(self, deadline: float) -> bool:
-        """Tries one neighbourhood; returns whether the choice became cheaper."""
+    def step(self, budget: Budget) -> bool:
+        """Tries one neighbourhood; returns whether the choice costs less now."""
         kind = self.kinds[int(self.generator.integers(len(self.kinds)))]
-        whole = kind.size >= self.core.num_nodes
+        is_full = kind.size >= self.core.num_nodes
         # A neighbourhood of all nodes is an exact attempt on the whole core, and then its bound holds for the whole.
-        free = np.arange(self.core.num_nodes) if whole else kind.pick(int(kind.size))
+        free = np.arange(self.core.num_nodes) if is_full else kind.pick(int(kind.size))
         allowed = self._allowed()
-        start = time.monotonic()
-        outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS), allowed)
-        taken = time.monotonic() - start
+        attempt = budget.at_most(_HARD_SECONDS)
+        outcome, chosen = resolve(self.core, self.positions, free, attempt, allowed)
+        taken = attempt.used
         if not outcome.optimal:
             # A floor from which factors of 1.4 lead back up.
             kind.size = max(10.0, kind.size * 0.75)
         elif taken < _EASY_SECONDS:
-            # Just above the number of nodes, so that `whole` above becomes true.
+            # Just above the number of nodes, so that `is_full` above becomes true.
             kind.size = min(kind.size * 1.4, 1.01 * self.core.num_nodes)
-        if whole and allowed is None:
+        if is_full and allowed is None:
             self.bound = max(self.bound, outcome.bound)
         if chosen is None:
             return False
@@ -149,8 +149,8 @@ class Neighbourhoods:
 
 
 def resolve(
-    core: Core, positions: Ints, free: Ints, deadline: float, allowed: Booleans | None = None
-) -> tuple[Outcome, Ints | None]:
+    core: Core, positions: Ints, free: Ints, budget: Budget, allowed: Booleans | None = None
+) -> tuple[ExactOutcome, Ints | None]:
     """Solves the `free` nodes with all others kept; returns the outcome and the choice on the whole core, if any.
 
     `allowed` [K] limits the strategies of the free nodes (those of `positions` are always allowed).
@@ -164,7 +164,7 @@ def resolve(
         # Rows that are nearly full now are the likeliest to be broken, so the first round has them already.
         near = peaks(inner.loads(held) / np.maximum(inner.room, 1) - 0.95, apart=0.02)
     # The last digits of a proof are not worth their time: the next neighbourhood starts from the result anyway.
-    outcome = solve_exactly(inner, deadline, rows=near, gap=1e-5)
+    outcome = solve_exactly(inner, budget, rows=near, gap=1e-5)
     if outcome.positions is None:
         return outcome, None
     result = positions.copy()

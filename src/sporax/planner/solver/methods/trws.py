@@ -1,8 +1,8 @@
-"""Lower bounds by message passing: TRW-S on the core, with a price on each memory row.
+"""Lower bounds by message passing: TRW-S on the core, with a multiplier for each memory row.
 
-Charging ``price * (load - room)`` for the memory rows instead of enforcing them leaves a pairwise problem, whose linear
+Charging ``multiplier * (load - room)`` for the memory rows instead of enforcing them leaves a pairwise problem, whose linear
 relaxation sequential tree-reweighted message passing (Kolmogorov, "Convergent tree-reweighted message passing for energy
-minimization", PAMI 2006) bounds from below, in sweeps of linear cost. Prices follow the subgradient.
+minimization", PAMI 2006) bounds from below, in sweeps of linear cost. Multipliers follow the subgradient.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class MessagePassing:
                 tables = np.concatenate([self._heard(w, table) for w, table in link[ahead]], axis=1)
                 counts = np.array([table.shape[1] for _, table in link[ahead]], dtype=np.int64)
                 which, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
-                places = [self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in link[ahead]]
-                target = np.concatenate(places)
+                entries = [self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in link[ahead]]
+                target = np.concatenate(entries)
             begin, end = int(self._starts[v]), int(self._starts[v + 1])
             shape = (len(link), int(sizes[v]))
             plan.append(_Visit(v, begin, end, shape, ahead, weight, tables, which, firsts, target))
@@ -143,8 +143,8 @@ class MessagePassing:
                 continue
             incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
             sent = (belief * visit.weight - incoming[visit.ahead]).T.take(visit.which, axis=1)
-            whole = sent + visit.tables - self.messages[visit.target]
-            for (other, _), part in zip(link, np.split(whole, visit.firsts[1:], axis=1), strict=True):
+            total = sent + visit.tables - self.messages[visit.target]
+            for (other, _), part in zip(link, np.split(total, visit.firsts[1:], axis=1), strict=True):
                 # The least entry of a table is part of the bound and no slack.
                 edges.append((other, visit.node, part.T - part.min()))
         return nodes, edges
@@ -158,11 +158,11 @@ class MessagePassing:
         shares = {}
         for visit in self._steps[1]:
             incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
-            kept = self.marginals[visit.node] * visit.weight
+            own = self.marginals[visit.node] * visit.weight
             for place, (other, _) in enumerate(self.core.links[visit.node]):
                 # Towards nodes that come earlier the last pass has sent a share of the belief, which is no longer the
                 # node's.
-                shares[visit.node, other] = incoming[place] - kept if other < visit.node else incoming[place]
+                shares[visit.node, other] = incoming[place] - own if other < visit.node else incoming[place]
         return shares
 
     def decode(self, costs: Floats, backward: bool = False) -> Ints:

@@ -1,32 +1,32 @@
 """What the solver's workers do, written as steps.
 
-A role works on one core and speaks through a `Board`: it posts choices and bounds, and looks up the best choice that
+A role works on one core and speaks through a `BestKnown`: it posts choices and bounds, and looks up the best choice that
 anyone has found. `Bounder` raises the bound, and finds choices on the way; `Searcher` improves the best choice.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.exact import solve_exactly
-from sporax.planner.solver.methods.lagrangian import PriceAscent
+from sporax.planner.solver.methods.lagrangian import MultiplierAscent
 from sporax.planner.solver.methods.large_neighborhood_search import Neighbourhoods
 
 _SWEEPS_PER_STEP = 24
 """Sweeps of messages in one step, after which a choice is read off."""
 _SLOW_GAIN = 2e-4
-"""Relative rise of the bound in one step below which prices count as converged."""
+"""Relative rise of the bound in one step below which multipliers count as converged."""
 _PATIENCE = 20
-"""Steps after which prices count as converged though the bound still rises: without a plan that fits it never stops."""
+"""Steps after which multipliers count as converged though the bound rises: without a plan that fits it never stops."""
 _EXACT_ENTRIES = 300_000
 """Table entries up to which a converged core goes to the integer program as a whole."""
 _ANY_GAP = 1e9
@@ -38,7 +38,7 @@ _WORTH_SHRINKING = 0.1
 
 
 @dataclass(slots=True)
-class Board:
+class BestKnown:
     """The best that is known, and where to send better.
 
     Attributes:
@@ -88,7 +88,7 @@ class Board:
 
 @dataclass(slots=True)
 class Bounder:
-    """Raises the bound by prices and messages, drops strategies that it rules out, finishes by integer program.
+    """Raises the bound by multipliers and messages, drops strategies that it rules out, finishes by integer program.
 
     Attributes:
         core: the core that all workers share.
@@ -98,20 +98,20 @@ class Bounder:
     """
 
     core: Core
-    board: Board
+    board: BestKnown
     converged: bool = False
     finished: bool = False
     _cores: list[Core] = field(init=False)
-    _ascent: PriceAscent = field(init=False)
+    _ascent: MultiplierAscent = field(init=False)
     _tried: int = _EXACT_ENTRIES
     _steps: int = 0
 
     def __post_init__(self) -> None:
         # The shared core first; each further one is made of the one before, with fewer strategies.
         self._cores = [self.core]
-        self._ascent = PriceAscent(self.core)
+        self._ascent = MultiplierAscent(self.core)
 
-    def step(self, deadline: float) -> None:
+    def step(self, budget: Budget) -> None:
         """Some sweeps and one choice; from time to time a smaller core, or an attempt to finish."""
         core = self._cores[-1]
         if not core.num_nodes:
@@ -121,18 +121,18 @@ class Bounder:
         before = self._ascent.bound
         for _ in range(_SWEEPS_PER_STEP):
             self._ascent.sweep()
-            if time.monotonic() > deadline:
+            if budget.is_over:
                 break
         self._steps += 1
         slow = self._ascent.bound - before < _SLOW_GAIN * max(1.0, abs(self._ascent.bound))
         self.converged = slow or self._steps >= _PATIENCE
-        # A bound above the best cost says only that nothing cheaper is left, so the best cost is the bound then.
+        # A bound above the best cost says only that no choice costs less, so the best cost is the bound then.
         self.board.bounded(min(self._ascent.bound, self.board.cost), self._marginals())
-        self._offer(descend(core, self._ascent.decode(), deadline=deadline))
+        self._offer(descend(core, self._ascent.decode(), budget=budget))
         if self.converged:
             self._shrink()
             if not self.finished and self._entries() <= self._tried:
-                self._finish(deadline)
+                self._finish(budget)
 
     def _entries(self) -> int:
         return sum(table.size for table in self._cores[-1].tables)
@@ -177,20 +177,20 @@ class Bounder:
             self._close()
             return
         self._cores.append(Core.of(network))
-        # Prices go on from the best ones: the rows that are left are a subset, and prices hardly change.
-        self._ascent = PriceAscent(self._cores[-1], self._ascent.best_prices[network.rows])
+        # Multipliers go on from the best ones: the rows that are left are a subset, and their multipliers hardly change.
+        self._ascent = MultiplierAscent(self._cores[-1], self._ascent.best_multipliers[network.rows])
         self.converged, self._steps = False, 0
 
-    def _finish(self, deadline: float) -> None:
-        core, now = self._cores[-1], time.monotonic()
+    def _finish(self, budget: Budget) -> None:
+        core = self._cores[-1]
         # An attempt that failed on so many entries fails again until the core is clearly smaller.
         self._tried = int(0.7 * self._entries())
         outcome = solve_exactly(
             core,
             # Every attempt repeats the root of the branch-and-bound tree, so it gets half a minute at least.
-            min(deadline, now + max(30.0, _EXACT_SHARE * (deadline - now))),
-            # Rows with a price are those that bind, so the first round has them already.
-            rows=np.flatnonzero(self._ascent.best_prices),
+            budget.at_most(max(30.0, _EXACT_SHARE * budget.left)),
+            # Rows with a positive multiplier are those that bind, so the first round has them already.
+            rows=np.flatnonzero(self._ascent.best_multipliers),
             report=lambda bound: self.board.bounded(min(bound, self.board.cost)),
         )
         if outcome.positions is not None:
@@ -199,7 +199,7 @@ class Bounder:
             self._close()
 
     def _close(self) -> None:
-        """Every choice cheaper than the best has been ruled out."""
+        """Every choice of lower cost than the best has been ruled out."""
         self.board.bounded(self.board.cost)
         self.finished = True
 
@@ -209,7 +209,7 @@ class Searcher:
     """Improves the best choice by large neighbourhoods."""
 
     core: Core
-    board: Board
+    board: BestKnown
     seed: int
     _search: Neighbourhoods | None = None
     _attempts: int = 0
@@ -218,12 +218,12 @@ class Searcher:
     def __post_init__(self) -> None:
         self._generator = np.random.default_rng(self.seed)
 
-    def step(self, deadline: float) -> None:
+    def step(self, budget: Budget) -> None:
         """One neighbourhood, around the best choice known to anyone."""
         if self._search is None:
             positions = self.board.positions
             if positions is None:
-                positions = self._first(deadline)
+                positions = self._first(budget)
             if positions is None:
                 return
             self._search = Neighbourhoods(self.core, positions, self._generator)
@@ -232,30 +232,29 @@ class Searcher:
         if self.board.positions is not None and self.board.cost < self.core.cost(search.positions):
             search.positions = self.board.positions
         search.marginals = self.board.marginals
-        search.step(deadline)
+        search.step(budget)
         cost = self.core.cost(search.positions)
         self.board.post_choice(cost, search.positions)
         if search.bound > self.board.bound:
             self.board.bounded(min(search.bound, cost))
 
-    def _first(self, deadline: float) -> Ints | None:
+    def _first(self, budget: Budget) -> Ints | None:
         """A choice to begin with: by descent, or else any that the integer program finds, in ever longer attempts."""
         self._attempts += 1
         if self._attempts == 1:
-            return first_positions(self.core, deadline)
-        # Ever longer attempts (40 s, 80 s, …): each begins anew, so a doubled time wastes at most half.
-        limit = time.monotonic() + 10.0 * 2**self._attempts
-        outcome = solve_exactly(self.core, min(deadline, limit), gap=_ANY_GAP)
+            return first_positions(self.core, budget)
+        # Ever longer attempts (40 s, 80 s, …): each starts from the root again, so a doubled time wastes at most half.
+        outcome = solve_exactly(self.core, budget.at_most(10.0 * 2**self._attempts), gap=_ANY_GAP)
         if outcome.bound == np.inf:
             self.board.bounded(np.inf)
         return outcome.positions
 
 
-def first_positions(core: Core, deadline: float) -> Ints | None:
+def first_positions(core: Core, budget: Budget) -> Ints | None:
     """A choice that fits, found by descent from the choice of least memory; None if that does not fit."""
-    # A price of one on every row: memory summed over time, which is small where little is live for long.
+    # A multiplier of one for every row: memory summed over time, which is small where little is live for long.
     used = core.charges(np.ones(len(core.room)))
     least = [int(used[a:b].argmin()) for a, b in zip(core.offsets[:-1], core.offsets[1:], strict=True)]
     positions = np.array(least, dtype=np.int64)
-    positions = descend(core, positions, deadline=deadline)
+    positions = descend(core, positions, budget=budget)
     return positions if core.fits(positions) and np.isfinite(core.cost(positions)) else None

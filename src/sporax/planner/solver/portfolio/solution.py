@@ -6,21 +6,21 @@ bound meets the best choice or time is up. Whatever comes back is expanded to th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import CostGraph, Ints
-from sporax.planner.solver.graph.moments import Timeline
+from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.exact import BY_PROGRAM, Rounds, solve_exactly
 from sporax.planner.solver.portfolio.choice_check import evaluate
-from sporax.planner.solver.portfolio.roles import Board, first_positions
+from sporax.planner.solver.portfolio.roles import BestKnown, first_positions
 from sporax.planner.solver.portfolio.team import run_team
 
 OPTIMALITY_TOLERANCE = 1e-9
@@ -100,34 +100,32 @@ def solve(
         raise SporaxValueError(
             f"For 'solve', seconds and threads must be positive, but got seconds={seconds} and threads={threads}."
         )
-    start = time.monotonic()
-    deadline = start + seconds
-    core, infeasible = _reduced(graph, deadline + _GRACE_SECONDS)
-    board = Board(lambda *news: None)
+    budget = Budget.of(seconds)
+    core, infeasible = _reduced(graph, budget.longer(_GRACE_SECONDS))
+    board = BestKnown(lambda *news: None)
     if progress is not None:
         report = progress
-        board.post = lambda *news: report(time.monotonic() - start, board.cost, board.bound)
+        board.post = lambda *news: report(budget.used, board.cost, board.bound)
     method = "reduction"
     if not infeasible:
-        method, infeasible = _run(core, board, deadline, threads, seed, rounds, gap)
-    return _answer(graph, core, board, infeasible, start, method)
+        method, infeasible = _run(core, board, budget, threads, seed, rounds, gap)
+    return _answer(graph, core, board, infeasible, budget, method)
 
 
-def _reduced(graph: CostGraph, deadline: float) -> tuple[Core, bool]:
+def _reduced(graph: CostGraph, budget: Budget) -> tuple[Core, bool]:
     # An unfinished reduction is still exact: what is left is only larger.
-    network = reduce(Network.of(graph, Timeline.of(graph.intervals)), deadline)
+    network = reduce(Network.of(graph, Moments.of(graph.intervals)), budget)
     network.interned.clear()  # the tables that were only steps on the way
     return Core.of(network), network.infeasible
 
 
 def _run(
-    core: Core, board: Board, deadline: float, threads: int, seed: int, rounds: Rounds, gap: float
+    core: Core, board: BestKnown, budget: Budget, threads: int, seed: int, rounds: Rounds, gap: float
 ) -> tuple[str, bool]:
     """Solves the core; returns how, and whether it was proven infeasible."""
-    left = deadline - time.monotonic()
-    if left > 0 and (rounds is not BY_PROGRAM or sum(table.size for table in core.tables) <= _SMALL_ENTRIES):
-        until = time.monotonic() + min(left / (3 if rounds is BY_PROGRAM else 2), _SMALL_SECONDS)
-        outcome = solve_exactly(core, until, gap=gap, report=board.bounded, rounds=rounds)
+    if not budget.is_over and (rounds is not BY_PROGRAM or sum(table.size for table in core.tables) <= _SMALL_ENTRIES):
+        attempt = budget.part(1 / 3 if rounds is BY_PROGRAM else 1 / 2).at_most(_SMALL_SECONDS)
+        outcome = solve_exactly(core, attempt, gap=gap, report=board.bounded, rounds=rounds)
         if outcome.positions is not None:
             board.post_choice(core.cost(outcome.positions), outcome.positions)
             if outcome.optimal:
@@ -137,16 +135,16 @@ def _run(
             return rounds.method, True
     if board.positions is None:
         # Even without time left: a choice that fits is worth more than the budget.
-        positions = first_positions(core, max(deadline, time.monotonic() + _GRACE_SECONDS))
+        positions = first_positions(core, budget if budget.left > _GRACE_SECONDS else Budget.of(_GRACE_SECONDS))
         if positions is not None:
             board.post_choice(core.cost(positions), positions)
-    if deadline <= time.monotonic():
+    if budget.is_over:
         return "descent", False
-    run_team(core, board, deadline=deadline, threads=threads, seed=seed)
+    run_team(core, board, budget=budget, threads=threads, seed=seed)
     return "team", board.positions is None and board.bound == np.inf
 
 
-def _answer(graph: CostGraph, core: Core, board: Board, infeasible: bool, start: float, method: str) -> Solution:
+def _answer(graph: CostGraph, core: Core, board: BestKnown, infeasible: bool, budget: Budget, method: str) -> Solution:
     """Expands the best choice, has it checked, and states what is known."""
     statistics: dict[str, int | float | str] = {
         "method": method,
@@ -156,7 +154,7 @@ def _answer(graph: CostGraph, core: Core, board: Board, infeasible: bool, start:
     }
     bound = board.bound if np.isfinite(board.bound) else None
     if board.positions is None:
-        return Solution(None, None, bound, False, infeasible, None, graph.limit, time.monotonic() - start, statistics)
+        return Solution(None, None, bound, False, infeasible, None, graph.limit, budget.used, statistics)
     choices = core.expand(board.positions)
     # By code that shares nothing with the search: an error there must not become a wrong plan.
     measured = evaluate(graph, choices.tolist())
@@ -170,6 +168,4 @@ def _answer(graph: CostGraph, core: Core, board: Board, infeasible: bool, start:
     # Rounding may carry a bound above the cost that the checker measured.
     if optimal or (bound is not None and bound > cost):
         bound = cost
-    return Solution(
-        choices, cost, bound, optimal, False, measured.peak, graph.limit, time.monotonic() - start, statistics
-    )
+    return Solution(choices, cost, bound, optimal, False, measured.peak, graph.limit, budget.used, statistics)

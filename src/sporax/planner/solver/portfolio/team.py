@@ -3,7 +3,7 @@
 Problem: proving a bound and finding good choices profit from each other, and HiGHS cannot be stopped from inside.
 
 Method: one process per worker (`worker`), joined to this one by pipes. A thread per pipe and direction keeps both sides
-from blocking each other. What one worker finds goes to all others. At the deadline the processes are killed.
+from blocking each other. What one worker finds goes to all others. When the time is over the processes are killed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.portfolio.roles import Board
-from sporax.planner.solver.portfolio.worker import Failure, News, Task
+from sporax.planner.solver.portfolio.roles import BestKnown
+from sporax.planner.solver.portfolio.worker import Failure, News, WorkerTask
 
 _ENTRY = "import sys; sys.path[:] = {path!r}; from sporax.planner.solver.portfolio.worker import main; main()"
 """Program of a worker: the same import path as here, which ``python -m`` would not give to a source checkout."""
@@ -34,8 +34,8 @@ class _Member:
     threads: list[threading.Thread] = field(default_factory=list)
 
 
-def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: int) -> None:
-    """Works on `core` with `threads` processes until the board is closed or `deadline` (of `time.monotonic`) passes.
+def run_team(core: Core, board: BestKnown, *, budget: Budget, threads: int, seed: int) -> None:
+    """Works on `core` with `threads` processes until the board is closed or the budget is over.
 
     The first worker bounds; the others search. A single worker does both in turn. Results go to `board`.
     """
@@ -45,14 +45,13 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
     members: list[_Member] = []
     try:
         for number in range(threads):
-            seconds = deadline - time.monotonic()
             # The first bounds; the others search. One worker alone does both.
-            task = Task(network, seconds, seed + number, number == 0, number > 0 or threads == 1, start)
+            task = WorkerTask(network, budget, seed + number, number == 0, number > 0 or threads == 1, start)
             members.append(_start(task, number, inbox))
         alive = set(range(threads))
-        while alive and not board.closed and (left := deadline - time.monotonic()) > 0:
+        while alive and not board.closed and not budget.is_over:
             try:
-                number, news = inbox.get(timeout=left)
+                number, news = inbox.get(timeout=budget.left)
             except queue.Empty:
                 break
             if news is None:
@@ -73,7 +72,7 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
                 thread.join()
 
 
-def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> None:
+def _relay(news: News, sender: int, board: BestKnown, members: list[_Member]) -> None:
     """Updates the board and tells the others what is new."""
     better = news.positions is not None and news.cost < board.cost
     board.bounded(news.bound, news.marginals)
@@ -88,7 +87,7 @@ def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> Non
             member.outbox.put(data)
 
 
-def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> _Member:
+def _start(task: WorkerTask, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> _Member:
     # One thread of linear algebra each: the workers already fill the cores.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(

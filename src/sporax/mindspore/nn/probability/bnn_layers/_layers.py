@@ -102,7 +102,7 @@ class DenseReparam(_Dense):
     """
 
     def _apply_variational_weight(self, inputs: Tensor) -> Tensor:
-        return ops.matmul(inputs, self.weight_posterior("sample").T)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.matmul(inputs, self.weight_posterior("sample").T)
 
 
 class DenseLocalReparam(_Dense):

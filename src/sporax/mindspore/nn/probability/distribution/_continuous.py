@@ -67,20 +67,20 @@ class Normal(_LocationScale):
         return sd
 
     def _entropy(self, mean: Tensor, sd: Tensor) -> Tensor:
-        return 0.5 * (_LOG_2PI + 1.0) + ops.log(sd)  # type: ignore[no-any-return]  # operators are made at run time
+        return 0.5 * (_LOG_2PI + 1.0) + ops.log(sd)
 
     def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return -0.5 * ops.square((value - mean) / sd) - 0.5 * _LOG_2PI - ops.log(sd)  # type: ignore[no-any-return]  # operators are made at run time
+        return -0.5 * ops.square((value - mean) / sd) - 0.5 * _LOG_2PI - ops.log(sd)
 
     def _cdf(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return 0.5 * (1.0 + ops.erf((value - mean) / (sd * math.sqrt(2.0))))  # type: ignore[no-any-return]  # operators are made at run time
+        return 0.5 * (1.0 + ops.erf((value - mean) / (sd * math.sqrt(2.0))))
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (mean_a, sd_a), (mean_b, sd_b) = own, other
         wider = ops.log(sd_a) - ops.log(sd_b)
         apart = ops.square((mean_a - mean_b) / sd_b)
         # expm1, since both deviations are usually close.
-        return 0.5 * apart + 0.5 * ops.expm1(2.0 * wider) - wider  # type: ignore[no-any-return]  # operators are made at run time
+        return 0.5 * apart + 0.5 * ops.expm1(2.0 * wider) - wider
 
     def _draw(self, shape: tuple[int, ...], mean: Tensor, sd: Tensor) -> Tensor:
         return self._noise("normal", shape) * sd + mean
@@ -109,7 +109,7 @@ class Laplace(_LocationScale):
     """
 
     def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return -ops.abs((value - mean) / sd) - ops.log(2.0 * sd)  # type: ignore[no-any-return]  # operators are made at run time
+        return -ops.abs((value - mean) / sd) - ops.log(2.0 * sd)
 
 
 class StudentT(Distribution):
@@ -140,7 +140,7 @@ class StudentT(Distribution):
     def _log_prob(self, value: Tensor, df: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
         weight = -0.5 * (df + 1.0) * ops.log1p(ops.square((value - mean) / sd) / df)
         norm = ops.log(sd) + 0.5 * ops.log(df) + 0.5 * math.log(math.pi)
-        return weight - norm - ops.lgamma(0.5 * df) + ops.lgamma(0.5 * (df + 1.0))  # type: ignore[no-any-return]  # operators are made at run time
+        return weight - norm - ops.lgamma(0.5 * df) + ops.lgamma(0.5 * (df + 1.0))
 
 
 class Uniform(Distribution):
@@ -182,17 +182,17 @@ class Uniform(Distribution):
         return (low + high) / 2.0
 
     def _var(self, low: Tensor, high: Tensor) -> Tensor:
-        return ops.square(high - low) / 12.0  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.square(high - low) / 12.0
 
     def _entropy(self, low: Tensor, high: Tensor) -> Tensor:
-        return ops.log(high - low)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(high - low)
 
     def _prob(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
         inside = ops.logical_and(value >= low, value <= high)
-        return ops.where(inside, 1.0 / (high - low), ops.zeros_like(value))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(inside, 1.0 / (high - low), ops.zeros_like(value))
 
     def _cdf(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return ops.clip_by_value((value - low) / (high - low), 0.0, 1.0)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.clip_by_value((value - low) / (high - low), 0.0, 1.0)
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (low_a, high_a), (low_b, high_b) = own, other
@@ -228,13 +228,13 @@ class Exponential(Distribution):
         return 1.0 / rate
 
     def _mode(self, rate: Tensor) -> Tensor:
-        return ops.zeros_like(rate)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.zeros_like(rate)
 
     def _sd(self, rate: Tensor) -> Tensor:
         return 1.0 / rate
 
     def _entropy(self, rate: Tensor) -> Tensor:
-        return 1.0 - ops.log(rate)  # type: ignore[no-any-return]  # operators are made at run time
+        return 1.0 - ops.log(rate)
 
     def _log_prob(self, value: Tensor, rate: Tensor) -> Tensor:
         return _where_inside(value >= 0, ops.log(rate) - rate * value, -math.inf)
@@ -247,11 +247,11 @@ class Exponential(Distribution):
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
-        return ops.log(a) - ops.log(b) + b / a - 1.0  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(a) - ops.log(b) + b / a - 1.0
 
     # Minus the logarithm of a uniform number is exponential.
     def _draw(self, shape: tuple[int, ...], rate: Tensor) -> Tensor:
-        return -ops.log(self._noise("uniform", shape)) / rate  # type: ignore[no-any-return]  # operators are made at run time
+        return -ops.log(self._noise("uniform", shape)) / rate
 
 
 class Gamma(Distribution):
@@ -294,7 +294,7 @@ class Gamma(Distribution):
         return concentration / rate
 
     def _var(self, concentration: Tensor, rate: Tensor) -> Tensor:
-        return concentration / ops.square(rate)  # type: ignore[no-any-return]  # operators are made at run time
+        return concentration / ops.square(rate)
 
     # Below 1 the density has no largest value.
     def _mode(self, concentration: Tensor, rate: Tensor) -> Tensor:
@@ -302,20 +302,20 @@ class Gamma(Distribution):
 
     def _entropy(self, concentration: Tensor, rate: Tensor) -> Tensor:
         spread = ops.lgamma(concentration) + (1.0 - concentration) * ops.digamma(concentration)
-        return concentration - ops.log(rate) + spread  # type: ignore[no-any-return]  # operators are made at run time
+        return concentration - ops.log(rate) + spread
 
     def _log_prob(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
         weight = (concentration - 1.0) * ops.log(value) - rate * value
-        return weight - ops.lgamma(concentration) + concentration * ops.log(rate)  # type: ignore[no-any-return]  # operators are made at run time
+        return weight - ops.lgamma(concentration) + concentration * ops.log(rate)
 
     def _cdf(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
-        return ops.igamma(concentration, rate * value)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.igamma(concentration, rate * value)
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (shape_a, rate_a), (shape_b, rate_b) = own, other
         shapes = (shape_a - shape_b) * ops.digamma(shape_a) + ops.lgamma(shape_b) - ops.lgamma(shape_a)
         rates = shape_b * (ops.log(rate_a) - ops.log(rate_b)) + shape_a * (rate_b / rate_a - 1.0)
-        return shapes + rates  # type: ignore[no-any-return]  # operators are made at run time
+        return shapes + rates
 
     # Drawn with rate 1, and scaled.
     def _draw(self, shape: tuple[int, ...], concentration: Tensor, rate: Tensor) -> Tensor:
@@ -363,24 +363,24 @@ class Beta(Distribution):
 
     def _var(self, ones: Tensor, zeros: Tensor) -> Tensor:
         total = ones + zeros
-        return ones * zeros / (ops.square(total) * (total + 1.0))  # type: ignore[no-any-return]  # operators are made at run time
+        return ones * zeros / (ops.square(total) * (total + 1.0))
 
     def _mode(self, ones: Tensor, zeros: Tensor) -> Tensor:
         return _where_inside(ops.logical_and(ones > 1.0, zeros > 1.0), (ones - 1.0) / (ones + zeros - 2.0), math.nan)
 
     def _entropy(self, ones: Tensor, zeros: Tensor) -> Tensor:
         apart = (ones - 1.0) * ops.digamma(ones) + (zeros - 1.0) * ops.digamma(zeros)
-        return _lbeta(ones, zeros) - apart + (ones + zeros - 2.0) * ops.digamma(ones + zeros)  # type: ignore[no-any-return]  # operators are made at run time
+        return _lbeta(ones, zeros) - apart + (ones + zeros - 2.0) * ops.digamma(ones + zeros)
 
     def _log_prob(self, value: Tensor, ones: Tensor, zeros: Tensor) -> Tensor:
         weight = (ones - 1.0) * ops.log(value) + (zeros - 1.0) * ops.log1p(-value)
-        return weight - _lbeta(ones, zeros)  # type: ignore[no-any-return]  # operators are made at run time
+        return weight - _lbeta(ones, zeros)
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (ones_a, zeros_a), (ones_b, zeros_b) = own, other
         more = ops.digamma(ones_a) * (ones_b - ones_a) + ops.digamma(zeros_a) * (zeros_b - zeros_a)
         total = ops.digamma(ones_a + zeros_a) * (ones_b + zeros_b - ones_a - zeros_a)
-        return _lbeta(ones_b, zeros_b) - _lbeta(ones_a, zeros_a) - more + total  # type: ignore[no-any-return]  # operators are made at run time
+        return _lbeta(ones_b, zeros_b) - _lbeta(ones_a, zeros_a) - more + total
 
     def _draw(self, shape: tuple[int, ...], ones: Tensor, zeros: Tensor) -> Tensor:
         # Two gamma numbers give a beta number.
@@ -438,25 +438,25 @@ class Cauchy(_LocScale):
         return loc
 
     def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log(scale) + math.log(4 * math.pi)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(scale) + math.log(4 * math.pi)
 
     def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return -ops.log1p(ops.square((value - loc) / scale)) - ops.log(math.pi * scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return -ops.log1p(ops.square((value - loc) / scale)) - ops.log(math.pi * scale)
 
     def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.atan((value - loc) / scale) / math.pi + 0.5  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.atan((value - loc) / scale) / math.pi + 0.5
 
     def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log1p(2.0 * ops.atan((value - loc) / scale) / math.pi) - math.log(2.0)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log1p(2.0 * ops.atan((value - loc) / scale) / math.pi) - math.log(2.0)
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (loc_a, scale_a), (loc_b, scale_b) = own, other
         apart = ops.square(scale_a + scale_b) + ops.square(loc_a - loc_b)
-        return ops.log(apart) - math.log(4.0) - ops.log(scale_a) - ops.log(scale_b)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(apart) - math.log(4.0) - ops.log(scale_a) - ops.log(scale_b)
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
         # The inverse of the distribution function.
-        return loc + scale * ops.tan(math.pi * (self._noise("uniform", shape) - 0.5))  # type: ignore[no-any-return]  # operators are made at run time
+        return loc + scale * ops.tan(math.pi * (self._noise("uniform", shape) - 0.5))
 
 
 class Logistic(_LocScale):
@@ -477,27 +477,27 @@ class Logistic(_LocScale):
         return scale * (math.pi / math.sqrt(3.0))
 
     def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log(scale) + 2.0  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(scale) + 2.0
 
     def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         z = (value - loc) / scale
-        return -z + 2.0 * ops.logsigmoid(z) - ops.log(scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return -z + 2.0 * ops.logsigmoid(z) - ops.log(scale)
 
     def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.sigmoid((value - loc) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.sigmoid((value - loc) / scale)
 
     def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.logsigmoid((value - loc) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.logsigmoid((value - loc) / scale)
 
     def _survival_function(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.sigmoid((loc - value) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.sigmoid((loc - value) / scale)
 
     def _log_survival(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.logsigmoid((loc - value) / scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.logsigmoid((loc - value) / scale)
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
         drawn = self._noise("uniform", shape)
-        return (ops.log(drawn) - ops.log1p(-drawn)) * scale + loc  # type: ignore[no-any-return]  # operators are made at run time
+        return (ops.log(drawn) - ops.log1p(-drawn)) * scale + loc
 
 
 def _no_numbers(name: str, **parameters: Any) -> None:

@@ -54,27 +54,27 @@ class Bernoulli(_OfProbability):
         return p
 
     def _mode(self, p: Tensor) -> Tensor:
-        return ops.cast(p > 0.5, self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.cast(p > 0.5, self.dtype)
 
     def _var(self, p: Tensor) -> Tensor:
         return p * (1.0 - p)
 
     def _entropy(self, p: Tensor) -> Tensor:
-        return -(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)  # type: ignore[no-any-return]  # operators are made at run time
+        return -(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)
 
     def _log_prob(self, value: Tensor, p: Tensor) -> Tensor:
         # Logarithms of 0 are avoided.
         least = float(np.finfo(dtypes.dtype_to_nptype(p.dtype)).eps)
         p = ops.clip_by_value(p, least, 1.0 - least)
-        return ops.log(p) * value + ops.log(1.0 - p) * (1.0 - value)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(p) * value + ops.log(1.0 - p) * (1.0 - value)
 
     def _cdf(self, value: Tensor, p: Tensor) -> Tensor:
         below_one = _zero_below(value, 1.0 - p + ops.zeros_like(value))
-        return ops.where(ops.floor(value) < 1, below_one, ops.ones_like(below_one))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(ops.floor(value) < 1, below_one, ops.ones_like(below_one))
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
-        return a * ops.log(a / b) + (1.0 - a) * ops.log((1.0 - a) / (1.0 - b))  # type: ignore[no-any-return]  # operators are made at run time
+        return a * ops.log(a / b) + (1.0 - a) * ops.log((1.0 - a) / (1.0 - b))
 
     def _draw(self, shape: tuple[int, ...], p: Tensor) -> Tensor:
         return self._noise("uniform", shape) < p
@@ -92,13 +92,13 @@ class Geometric(_OfProbability):
         return (1.0 - p) / p
 
     def _mode(self, p: Tensor) -> Tensor:
-        return ops.cast(ops.zeros_like(p), self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.cast(ops.zeros_like(p), self.dtype)
 
     def _var(self, p: Tensor) -> Tensor:
-        return (1.0 - p) / ops.square(p)  # type: ignore[no-any-return]  # operators are made at run time
+        return (1.0 - p) / ops.square(p)
 
     def _entropy(self, p: Tensor) -> Tensor:
-        return (-(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)) / p  # type: ignore[no-any-return]  # operators are made at run time
+        return (-(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)) / p
 
     def _prob(self, value: Tensor, p: Tensor) -> Tensor:
         return _zero_below(value, ops.exp(ops.log(1.0 - p) * ops.floor(value) + ops.log(p)))
@@ -108,11 +108,11 @@ class Geometric(_OfProbability):
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
-        return ops.log(a / b) + (1.0 - a) / a * ops.log((1.0 - a) / (1.0 - b))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.log(a / b) + (1.0 - a) / a * ops.log((1.0 - a) / (1.0 - b))
 
     def _draw(self, shape: tuple[int, ...], p: Tensor) -> Tensor:
         # The inverse of the distribution function, rounded down.
-        return ops.floor(ops.log(self._noise("uniform", shape)) / ops.log(1.0 - p))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.floor(ops.log(self._noise("uniform", shape)) / ops.log(1.0 - p))
 
 
 class Categorical(_OfProbability):
@@ -149,35 +149,37 @@ class Categorical(_OfProbability):
 
     def _var(self, p: Tensor) -> Tensor:
         squares = ops.square(ops.arange(p.shape[-1]).astype(p.dtype))
-        return (squares * p).sum(-1, keepdims=True) - ops.square(self._mean(p))  # type: ignore[no-any-return]  # operators are made at run time
+        return (squares * p).sum(-1, keepdims=True) - ops.square(self._mean(p))
 
     def _mode(self, p: Tensor) -> Tensor:
-        return ops.cast(p.argmax(-1), self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.cast(p.argmax(-1), self.dtype)
 
     def _entropy(self, p: Tensor) -> Tensor:
         return -(ops.log(p) * p).sum(-1)
 
     def _log_prob(self, value: Tensor, p: Tensor) -> Tensor:
-        place, inside = self._places(value, p)
+        place, inside = self._positions(value, p)
         chosen = _category(ops.log(p), place)
-        return ops.where(inside, chosen, ops.full_like(chosen, math.nan))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(inside, chosen, ops.full_like(chosen, math.nan))
 
     def _cdf(self, value: Tensor, p: Tensor) -> Tensor:
-        place, _ = self._places(value, p)
+        place, _ = self._positions(value, p)
         chosen = _category(ops.cumsum(p, -1), place)
-        return ops.where(value <= -1.0, ops.zeros_like(chosen), chosen)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(value <= -1.0, ops.zeros_like(chosen), chosen)
 
-    def _places(self, value: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    def _positions(self, value: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         """Categories of values, and which of them exist; from -1 on, values count as 0."""
-        whole = ops.where(ops.logical_and(value < 0, value > -1.0), ops.zeros_like(value), ops.floor(value))
+        integral = ops.where(ops.logical_and(value < 0, value > -1.0), ops.zeros_like(value), ops.floor(value))
         last = p.shape[-1] - 1
         # Clipped, since the lookup needs a valid place; the second result tells which are real.
-        return ops.clip_by_value(whole, 0, last).astype(dtypes.int32), ops.logical_and(whole >= 0, whole <= last)
+        return ops.clip_by_value(integral, 0, last).astype(dtypes.int32), ops.logical_and(
+            integral >= 0, integral <= last
+        )
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
         weights, log_a, log_b = ops.softmax(ops.log(a)), ops.log_softmax(ops.log(a)), ops.log_softmax(ops.log(b))
-        return (weights * (log_a - log_b)).sum(-1)  # type: ignore[no-any-return]  # operators are made at run time
+        return (weights * (log_a - log_b)).sum(-1)
 
     def _draw(self, shape: tuple[int, ...], p: Tensor) -> Tensor:
         return self._noise("categorical", shape, p)
@@ -187,8 +189,8 @@ def _category(table: Tensor, place: Tensor) -> Tensor:
     """Elements of the last dim by number; batches of `table` and `place` broadcast."""
     shape = np.broadcast_shapes(table.shape[:-1], place.shape)
     rows = ops.broadcast_to(table, (*shape, table.shape[-1]))
-    places = ops.broadcast_to(place, shape)
-    picked: Tensor = ops.gather_elements(rows, -1, ops.expand_dims(places, -1)).squeeze(-1)
+    positions = ops.broadcast_to(place, shape)
+    picked: Tensor = ops.gather_elements(rows, -1, ops.expand_dims(positions, -1)).squeeze(-1)
     return picked
 
 
@@ -223,7 +225,7 @@ class Poisson(Distribution):
         return rate
 
     def _mode(self, rate: Tensor) -> Tensor:
-        return ops.floor(rate)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.floor(rate)
 
     def _var(self, rate: Tensor) -> Tensor:
         return rate
@@ -232,7 +234,7 @@ class Poisson(Distribution):
         # lgamma has poles at whole numbers below 1.
         safe = ops.where(value < 0, ops.zeros_like(value), value)
         weight = ops.log(rate) * safe - ops.lgamma(safe + 1.0)
-        return ops.where(value < 0, ops.full_like(weight, -math.inf), weight) - rate  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(value < 0, ops.full_like(weight, -math.inf), weight) - rate
 
     def _cdf(self, value: Tensor, rate: Tensor) -> Tensor:
         safe = ops.where(value < 0, ops.zeros_like(value), value)

@@ -91,6 +91,15 @@ def noise(
     return jax.random.categorical(key, jnp.log(parameter), shape=shape).astype(jnp.float32)
 
 
+def _check_seed(name: str, seed: Any) -> None:
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise SporaxTypeError(f"For '{name}', 'seed' must be an int, but got {type(seed).__name__}.")
+    if seed < 0:
+        raise SporaxValueError(f"For '{name}', 'seed' must be >= 0, but got {seed}.")
+
+
 class Distribution(Cell):
     """Base of distributions.
 
@@ -112,10 +121,7 @@ class Distribution(Cell):
             raise SporaxTypeError(
                 f"For '{type(self).__name__}', 'name' must be a string, but got {type(name).__name__}."
             )
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise SporaxTypeError(f"For '{name}', 'seed' must be an int, but got {type(seed).__name__}.")
-        if seed is not None and seed < 0:
-            raise SporaxValueError(f"For '{name}', 'seed' must be >= 0, but got {seed}.")
+        _check_seed(name, seed)
         allowed = dtypes.float_type if not self.is_discrete else dtypes.number_type
         if dtype not in allowed:
             raise SporaxTypeError(f"For '{name}', 'dtype' must be one of {list(allowed)}, but got {dtype!r}.")
@@ -124,15 +130,15 @@ class Distribution(Cell):
         self._stream = Generator(seed) if seed else seeds.operators
         # `locals()` is a usual argument.
         self._parameters = {key: value for key, value in param.items() if key != "self" and not key.startswith("_")}
-        given = param.get("param_dict", param)
-        self.parameter_type = parameter_type(given, dtype)
+        parameters = param.get("param_dict", param)
+        self.parameter_type = parameter_type(parameters, dtype)
         self.parameter_names: tuple[str, ...] = ()
-        all_given = all(value is not None for value in given.values())
+        complete = all(value is not None for value in parameters.values())
         self._batch_shape = (
-            np.broadcast_shapes(*(np.shape(_plain(value)) for value in given.values())) if all_given else None
+            np.broadcast_shapes(*(np.shape(_plain(value)) for value in parameters.values())) if complete else None
         )
         # Python numbers alone count as a scalar batch.
-        self._is_scalar_batch = all(value is None or isinstance(value, int | float) for value in given.values())
+        self._is_scalar_batch = all(value is None or isinstance(value, int | float) for value in parameters.values())
         self._broadcast_shape = self._batch_shape
 
     # ------------------------------------------------------------------------------------------------- what it is
@@ -177,10 +183,10 @@ class Distribution(Cell):
     def _add_parameter(self, value: Any, name: str) -> Tensor | None:
         """Keep a parameter as a Tensor, or as what is to be given at every call."""
         self.parameter_names = (*self.parameter_names, name)
-        kept = None if value is None else as_parameter(value, self.parameter_type)
+        parameter = None if value is None else as_parameter(value, self.parameter_type)
         # The attribute of the subclass is the one that a Cell names.
-        object.__setattr__(self, f"_default_{name}", kept)
-        return kept
+        object.__setattr__(self, f"_default_{name}", parameter)
+        return parameter
 
     def _default(self, name: str) -> Tensor | None:
         default: Tensor | None = getattr(self, f"_default_{name}")
@@ -193,8 +199,8 @@ class Distribution(Cell):
             SporaxTypeError: one is neither given nor kept, or is no Tensor.
         """
         chosen = []
-        for name, given in zip(self.parameter_names, args, strict=True):
-            value = self._default(name) if given is None else given
+        for name, argument in zip(self.parameter_names, args, strict=True):
+            value = self._default(name) if argument is None else argument
             if not isinstance(value, Tensor):
                 raise SporaxTypeError(
                     f"For '{self.name}', '{name}' must be a Tensor, given here or when the distribution was made, but got "
@@ -219,30 +225,30 @@ class Distribution(Cell):
 
     def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
         """Parameters of a call, by place or by name."""
-        given = self._by_place(args, kwargs)
-        resolved = self._check_param_type(*given)
+        arguments = self._by_place(args, kwargs)
+        resolved = self._check_param_type(*arguments)
         return resolved if isinstance(resolved, tuple) else (resolved,)
 
     def _by_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         names = self.parameter_names
         # MindSpore's further names for the same parameters.
-        places = {alias: place for place, name in enumerate(names) for alias in (name, f"{name}1", f"{name}_a")}
-        unknown = [name for name in kwargs if name not in places]
+        positions = {alias: place for place, name in enumerate(names) for alias in (name, f"{name}1", f"{name}_a")}
+        unknown = [name for name in kwargs if name not in positions]
         if len(args) > len(names) or unknown:
             raise SporaxTypeError(
                 f"For '{self.name}', the parameters must be {names}, but got {len(args)} by place and {list(kwargs)}."
             )
-        given = [*args, *[None] * (len(names) - len(args))]
+        values = [*args, *[None] * (len(names) - len(args))]
         for name, value in kwargs.items():
-            given[places[name]] = value
-        return given
+            values[positions[name]] = value
+        return values
 
     # ------------------------------------------------------------------------------------------------- functions
 
     def _formula(self, name: str) -> Formula:
         own = getattr(self, f"_{name}", None)
         if own is not None:
-            return own  # type: ignore[no-any-return]  # a method of a subclass
+            return own
         # The first source that the subclass has.
         for source, change in _DERIVED.get(name, ()):
             formula = getattr(self, f"_{source}", None)
@@ -355,7 +361,7 @@ class Distribution(Cell):
             raise SporaxTypeError(f"For '{self.name}', 'shape' must be a tuple, but got {type(shape).__name__}.")
         draw = self._formula("draw")
         parameters = self._resolved(args, kwargs)
-        return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)
 
     def _event_batch(self, parameters: tuple[Tensor, ...]) -> tuple[int, ...]:
         """Shape of what one draw gives."""
@@ -368,13 +374,13 @@ class Distribution(Cell):
 
     def get_dist_args(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
         """The parameters: those given, else those kept."""
-        given = self._by_place(args, kwargs)
-        for name, value in zip(self.parameter_names, given, strict=True):
+        arguments = self._by_place(args, kwargs)
+        for name, value in zip(self.parameter_names, arguments, strict=True):
             if value is not None:
                 self._check_value(value, name)
         return tuple(
             self._default(name) if value is None else value
-            for name, value in zip(self.parameter_names, given, strict=True)
+            for name, value in zip(self.parameter_names, arguments, strict=True)
         )
 
     def get_dist_type(self) -> str:
@@ -397,13 +403,13 @@ class Distribution(Cell):
 # ------------------------------------------------------------------------------------------------------------- arguments
 
 
-def parameter_type(given: Mapping[str, Any], hint: DType) -> DType:
+def parameter_type(parameters: Mapping[str, Any], hint: DType) -> DType:
     """Floating dtype of the parameters: of those that have one, which must agree, else `hint`.
 
     Raises:
         SporaxTypeError: they do not agree.
     """
-    kinds = {name: dtypes.to_dtype(value.dtype) for name, value in given.items() if hasattr(value, "dtype")}
+    kinds = {name: dtypes.to_dtype(value.dtype) for name, value in parameters.items() if hasattr(value, "dtype")}
     if len(set(kinds.values())) > 1:
         raise SporaxTypeError(f"For 'Distribution', the parameters must have the same dtype, but got {kinds}.")
     kind = next(iter(kinds.values()), hint)

@@ -113,9 +113,9 @@ class Gumbel(TransformedDistribution):
         self._broadcast_shape = function.batch_shape
 
     def _own(self, value: Any, name: str) -> Tensor:
-        kept = super()._add_parameter(value, name)
-        assert kept is not None
-        return kept
+        parameter = super()._add_parameter(value, name)
+        assert parameter is not None
+        return parameter
 
     @property
     def loc(self) -> Tensor:
@@ -148,11 +148,11 @@ class Gumbel(TransformedDistribution):
         return self._wide(self.scale) * (math.pi / math.sqrt(6.0))
 
     def _entropy(self) -> Tensor:
-        return 1.0 + ops.log(self._wide(self.scale)) + np.euler_gamma  # type: ignore[no-any-return]  # operators are made at run time
+        return 1.0 + ops.log(self._wide(self.scale)) + np.euler_gamma
 
     def _log_prob(self, value: Tensor, *parameters: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
-        return -(z + ops.exp(-z)) - ops.log(self.scale)  # type: ignore[no-any-return]  # operators are made at run time
+        return -(z + ops.exp(-z)) - ops.log(self.scale)
 
     def _cdf(self, value: Tensor, *parameters: Tensor) -> Tensor:
         return self._function.forward(value)
@@ -169,7 +169,7 @@ class Gumbel(TransformedDistribution):
         loc, scale = other
         ratio, apart = self.scale / scale, (loc - self.loc) / scale
         tail = ops.expm1(apart + ops.lgamma(ratio + 1.0))
-        return -ops.log(ratio) + np.euler_gamma * (ratio - 1.0) - apart + tail  # type: ignore[no-any-return]  # operators are made at run time
+        return -ops.log(ratio) + np.euler_gamma * (ratio - 1.0) - apart + tail
 
     def _draw(self, shape: tuple[int, ...], *parameters: Tensor) -> Tensor:
         return self._bijector.forward(self._noise("uniform", shape + (self._function.batch_shape or ())))
@@ -210,28 +210,28 @@ class LogNormal(TransformedDistribution):
         return Distribution._default(self, name)
 
     def _mean(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(loc + 0.5 * ops.square(scale))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.exp(loc + 0.5 * ops.square(scale))
 
     def _mode(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(loc - ops.square(scale))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.exp(loc - ops.square(scale))
 
     def _var(self, loc: Tensor, scale: Tensor) -> Tensor:
         var = ops.square(scale)
-        return ops.expm1(var) * ops.exp(2.0 * loc + var)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.expm1(var) * ops.exp(2.0 * loc + var)
 
     def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi)  # type: ignore[no-any-return]  # operators are made at run time
+        return loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi)
 
     def _cdf(self, value: Tensor, *parameters: Tensor) -> Tensor:
         # exp(x) is never 0 or less.
         below = super()._cdf(value, *parameters)
-        return ops.where(value > 0, below, ops.zeros_like(below))  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.where(value > 0, below, ops.zeros_like(below))
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         return self._distribution.kl_loss("Normal", *other, *own)
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(self._noise("normal", shape) * scale + loc)  # type: ignore[no-any-return]  # operators are made at run time
+        return ops.exp(self._noise("normal", shape) * scale + loc)
 
 
 def _transformed_by(self: Distribution, bijector: Bijector) -> TransformedDistribution:

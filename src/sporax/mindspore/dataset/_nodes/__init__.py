@@ -1,0 +1,1 @@
+"""What a pipeline is: immutable nodes, from sources to the operation applied last."""

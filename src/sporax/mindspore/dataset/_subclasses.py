@@ -1,0 +1,209 @@
+"""Subclasses of `Dataset`: sources whose sampler can be changed, and what each step of a pipeline makes.
+
+Programs ask for `BatchDataset`, `MapDataset`, … with `isinstance`, and a few make them by hand; both go through the methods of
+`Dataset`, which these classes name. `StepDataset` registers each under its name, so that the methods find them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._dataset import Dataset, steps, zip_datasets
+from sporax.mindspore.dataset._nodes.batches import Batch
+from sporax.mindspore.dataset._nodes.node import Concat, Repeat, Source, first_pass
+from sporax.mindspore.dataset._streams import ENDLESS
+from sporax.mindspore.dataset.samplers import (
+    BuiltinSampler,
+    DistributedSampler,
+    FixedOrder,
+    RandomSampler,
+    SequentialSampler,
+)
+
+
+class MappableDataset(Dataset):
+    """A source that rows can be picked from (a GeneratorDataset may turn out to be sequential instead)."""
+
+    @property
+    def sampler(self) -> BuiltinSampler:
+        """The sampler in use."""
+        return self._source("sampler").sampler
+
+    def add_sampler(self, new_sampler: BuiltinSampler) -> None:
+        """Sample with `new_sampler` from what the present sampler gives."""
+        source = self._source("add_sampler")
+        if not isinstance(new_sampler, BuiltinSampler):
+            raise _checks.type_error("add_sampler", "new_sampler", "a sampler", new_sampler)
+        # The present sampler becomes the child, which the new one picks from.
+        new_sampler.add_child(source.sampler)
+        self._node = source.with_sampler(new_sampler)
+
+    def use_sampler(self, new_sampler: BuiltinSampler) -> None:
+        """Sample with `new_sampler` instead of the sampler added last."""
+        source = self._source("use_sampler")
+        if not isinstance(new_sampler, BuiltinSampler):
+            raise _checks.type_error("use_sampler", "new_sampler", "a sampler", new_sampler)
+        # Only the last sampler is replaced; those below it stay.
+        below = source.sampler.get_child()
+        if below is not None:
+            new_sampler.add_child(below)
+        self._node = source.with_sampler(new_sampler)
+
+    def _row_number(self, index: int) -> int:
+        """The row of the source that stands at `index` in the first epoch."""
+        source = self._source("[]")
+        # Pass 0 without iterators, so that an index means the same row each time.
+        order = source.order(first_pass(0))
+        number = _checks.check_int("[]", "index", index)
+        if not 0 <= number < len(order):
+            raise SporaxRuntimeError(f"For '[]', the index must be in [0, {len(order)}), but got {number}.")
+        return int(order[number])
+
+    def _source(self, where: str) -> Source:
+        if not isinstance(self._node, Source):
+            raise SporaxRuntimeError(f"For '{where}', the source must have random access, but this one is sequential.")
+        return self._node
+
+    def _part(self, start: int, count: int, randomize: bool) -> Dataset:
+        # Without random access the part is taken from the stream.
+        if not isinstance(self._node, Source):
+            return super()._part(start, count, randomize)
+        part = SequentialSampler(start, count)
+        # The parts of one split must come from one order, whatever the epoch.
+        part.add_child(FixedOrder(self._node.sampler, randomize))
+        # The sampler on top is the one that `use_sampler` replaces, e.g. to shuffle or shard the part.
+        top = SequentialSampler()
+        top.add_child(part)
+        result = MappableDataset(self._node.with_sampler(top))
+        result._children = (self,)
+        return result
+
+
+class StepDataset(Dataset):
+    """What a step makes.
+
+    Args:
+        input_dataset: the dataset before.
+        arguments: those of the method of `Dataset` that makes this step.
+        options: as `arguments`, by name.
+    """
+
+    _method: str
+
+    def __init_subclass__(cls, method: str) -> None:
+        super().__init_subclass__()
+        cls._method = method
+        # Into the table by name, so that `_dataset` need not import this module.
+        steps[cls.__name__] = cls
+
+    def __init__(self, input_dataset: Dataset, *arguments: Any, **options: Any) -> None:
+        # By the method: arguments and checks are written once.
+        self._become(getattr(input_dataset, self._method)(*arguments, **options))
+
+    def _become(self, other: Dataset) -> None:
+        Dataset.__init__(self, other._node)
+        self._children = tuple(other.children)
+
+
+class MapDataset(StepDataset, method="map"):
+    """What `map` makes."""
+
+
+class BatchDataset(StepDataset, method="batch"):
+    """What `batch` makes."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch; 1 where a function says it."""
+        assert isinstance(self._node, Batch)
+        return self._node.fixed_size or 1
+
+
+class PaddedBatchDataset(StepDataset, method="padded_batch"):
+    """What `padded_batch` makes."""
+
+
+class BucketBatchByLengthDataset(StepDataset, method="bucket_batch_by_length"):
+    """What `bucket_batch_by_length` makes."""
+
+
+class SyncWaitDataset(StepDataset, method="sync_wait"):
+    """What `sync_wait` makes."""
+
+
+class ShuffleDataset(StepDataset, method="shuffle"):
+    """What `shuffle` makes."""
+
+
+class FilterDataset(StepDataset, method="filter"):
+    """What `filter` makes."""
+
+
+class RepeatDataset(StepDataset, method="repeat"):
+    """What `repeat` makes."""
+
+    @property
+    def count(self) -> int:
+        """How often; -1 for ever."""
+        assert isinstance(self._node, Repeat)
+        return -1 if self._node.count == ENDLESS else self._node.count
+
+
+class SkipDataset(StepDataset, method="skip"):
+    """What `skip` makes."""
+
+
+class TakeDataset(StepDataset, method="take"):
+    """What `take` and `split` make."""
+
+
+class RenameDataset(StepDataset, method="rename"):
+    """What `rename` makes."""
+
+
+class ProjectDataset(StepDataset, method="project"):
+    """What `project` makes."""
+
+
+class ZipDataset(StepDataset, method="zip"):
+    """What `zip` makes."""
+
+    def __init__(self, datasets: tuple[Dataset, ...]) -> None:
+        self._become(zip_datasets(datasets))
+
+
+class ConcatDataset(StepDataset, method="__add__"):
+    """Datasets one after the other: what `concat` and ``+`` give."""
+
+    def __init__(self, datasets: list[Dataset]) -> None:
+        first, *others = datasets
+        self._become(first.concat(others))
+
+    def use_sampler(self, sampler: DistributedSampler | RandomSampler) -> None:
+        """Share the rows of all out, row i to rank i mod `num_shards`, or shuffle them.
+
+        Args:
+            sampler: a DistributedSampler that does not shuffle, or a RandomSampler without replacement; for all rows.
+
+        Raises:
+            SporaxTypeError: another sampler.
+            SporaxValueError: one that shuffles shards, draws with replacement, or limits the rows.
+        """
+        if not isinstance(sampler, (DistributedSampler, RandomSampler)):
+            raise _checks.type_error("use_sampler", "sampler", "a DistributedSampler or RandomSampler", sampler)
+        # Replacement and shuffling would let shares overlap, since each rank samples by itself.
+        drawn = sampler.replacement if isinstance(sampler, RandomSampler) else sampler.shuffle
+        if drawn or sampler.get_num_samples() is not None:
+            raise SporaxValueError(
+                "For 'use_sampler' after 'concat', the sampler must not limit the rows, a DistributedSampler not shuffle and a "
+                f"RandomSampler not replace, but got num_samples={sampler.get_num_samples()} and {drawn}."
+            )
+        if isinstance(sampler, DistributedSampler):
+            # With an offset nothing is read twice to make the shares equal.
+            sampler = DistributedSampler(
+                sampler.num_shards, sampler.shard_id, shuffle=False, offset=max(sampler.offset, 0)
+            )
+        # Over the parents again: the sampler picks among the rows of all.
+        self._node = Concat(self._node.parents, sampler)

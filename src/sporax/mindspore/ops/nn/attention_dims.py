@@ -1,0 +1,57 @@
+"""Dimensions of attention: batch, heads and the query's length are sharded; keys are whole along theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
+
+_LAYOUTS = {
+    "BSH": ("b", "s", "n"),
+    "SBH": ("s", "b", "n"),
+    "BNSD": ("b", "n", "s", "d!"),
+    "BSND": ("b", "s", "n", "d!"),
+    "TH": ("s", "n"),
+    "TND": ("s", "n", "d!"),
+}
+
+_SHAPED_AS_SCORES = ("real_shift", "drop_mask", "attn_mask", "pse_shift")
+"""Inputs that are masks or shifts of the scores; all others are whole on every device."""
+
+_SCORES = ("b", "n", "s", "k!")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionDims:
+    """Query, key and value, then masks and shifts.
+
+    A hidden size is sharded as its heads are. The random key has no entry.
+
+    Attributes:
+        scores: dimensions of a mask or shift that has as many.
+    """
+
+    scores: Names = _SCORES
+
+    def __call__(self, call: Call, shapes: Shapes) -> Dims | None:
+        """The names of this call."""
+        query = _LAYOUTS.get(str(call.get("input_layout", "BSH")))
+        further = call.get("present", ())
+        if query is None or not isinstance(further, tuple) or len(further) + 3 != len(shapes):
+            return None
+        # Keys and values are whole along their length: each query needs all of them.
+        key = tuple("k!" if name == "s" else name for name in query)
+        named = [
+            self._of_scores(len(shape)) if name in _SHAPED_AS_SCORES else numbered(len(shape), range(len(shape)), name)
+            for name, shape in zip(further, shapes[3:], strict=True)
+        ]
+        inputs = (query, key, key, *named)
+        entries = [StrategyEntry(names, shape) for names, shape in zip(inputs, shapes, strict=True)]
+        # Everything from the random key on has no entry.
+        drawn = len(further) - further.index("random_key") if "random_key" in further else 0
+        batch = "" if query[0] == "b" else query[1]
+        return Dims(inputs, tuple(entries[: len(entries) - drawn]), leader=0, batch=batch)
+
+    def _of_scores(self, rank: int) -> Names:
+        """Batch, heads, queries, keys; the last ones; or three, which mean different things."""
+        return self.scores if rank == len(self.scores) else _SCORES[-rank:]

@@ -1,0 +1,102 @@
+"""Dimensions of convolutions and pooling, and how windows limit their sharding.
+
+The limits are those of MindSpore's documentation. Most of them ensure that a rank does not need the data of its neighbours.
+"""
+
+from __future__ import annotations
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.operator_dims import Call, Dims, Names, NumSlices, OperatorDims, Shapes
+
+
+def convolution(call: Call, shapes: Shapes) -> Dims:
+    """Height and width (or depth and height) may be sharded, the last dimension of three may not, the kernel never."""
+    grouped = call.get("group", call.get("groups", 1)) != 1
+    windows = tuple(f"k{dim}!" for dim in range(len(shapes[0]) - 2))
+    # With groups, a channel belongs to one group, and slices would divide groups.
+    channel, outputs = ("c!", "o!") if grouped else ("c", "o")
+    kernel = (outputs, *windows, channel) if _channels_last(call) else (outputs, channel, *windows)
+    return Dims((_image(call, shapes, channel), kernel, *[("o",)] * (len(shapes) - 2)), leader=0)
+
+
+def _pooled(call: Call, shapes: Shapes) -> Dims:
+    return Dims((_image(call, shapes, "c"),))
+
+
+def _image(call: Call, shapes: Shapes, channel: str) -> Names:
+    spatial = len(shapes[0]) - 2
+    names = tuple(f"s{dim}{'!' if spatial == 3 and dim == 2 else ''}" for dim in range(spatial))
+    return ("n", *names, channel) if _channels_last(call) else ("n", channel, *names)
+
+
+def _channels_last(call: Call) -> bool:
+    return "NHWC" in str(call.get("data_format", "NCHW"))
+
+
+def _convolution_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
+    """Windows of a sharded dimension stay inside the slice, or reach into the next one alone."""
+    mode = str(call.get("pad_mode", "valid")).lower()
+    kernel, parts = _spatial(call, shapes[1]), _spatial(call, slices[0])
+    for dim, (size, num_slices) in enumerate(zip(_spatial(call, shapes[0]), parts, strict=True)):
+        if num_slices == 1:
+            continue
+        stride, dilation = (_of_dim(call, name, dim, len(parts)) for name in ("stride", "dilation"))
+        # Elements from the first to the last that a window reads.
+        reach = dilation * (kernel[dim] - 1) + 1
+        if mode == "valid":
+            _window_inside(call, dim, size, num_slices, reach, stride)
+            # Without padding, MindSpore exchanges nothing, so windows may not reach across slices at all.
+            continue
+        if size // num_slices % stride:
+            raise SporaxRuntimeError(
+                f"For '{call.where}', the slices of spatial dimension {dim} must be a multiple of the stride {stride}, but "
+                f"{size} elements in {num_slices} slices are {size // num_slices} each."
+            )
+        # The exchange reaches the next slice only, not the one after it.
+        if reach - stride > size // num_slices:
+            raise SporaxRuntimeError(
+                f"For '{call.where}', a window of spatial dimension {dim} must not reach beyond the next slice, but it reaches "
+                f"{reach - stride} elements further than its stride, and slices are {size // num_slices} long."
+            )
+
+
+def _pooling_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
+    parts = _spatial(call, slices[0])
+    for dim, (size, num_slices) in enumerate(zip(_spatial(call, shapes[0]), parts, strict=True)):
+        if num_slices > 1:
+            reach, stride = (_of_dim(call, name, dim, len(parts)) for name in ("kernel_size", "strides"))
+            _window_inside(call, dim, size, num_slices, reach, stride)
+
+
+def _window_inside(call: Call, dim: int, size: int, num_slices: int, reach: int, stride: int) -> None:
+    # Windows that do not overlap read only elements of their own slice.
+    if reach > stride:
+        raise SporaxRuntimeError(
+            f"For '{call.where}', spatial dimension {dim} has {num_slices} slices, so its windows must not overlap: the window "
+            f"of {reach} must be at most the stride, but that is {stride}."
+        )
+    if size // num_slices % stride:
+        raise SporaxRuntimeError(
+            f"For '{call.where}', the slices of spatial dimension {dim} must be a multiple of the stride {stride}, but {size} "
+            f"elements in {num_slices} slices are {size // num_slices} each."
+        )
+
+
+def _spatial(call: Call, values: tuple[int, ...]) -> tuple[int, ...]:
+    """The values of the spatial dimensions."""
+    return values[1:-1] if _channels_last(call) else values[2:]
+
+
+def _of_dim(call: Call, name: str, dim: int, num_spatial: int) -> int:
+    """An attribute of one spatial dimension; set for all of them, for the last ones, or as one number."""
+    # Attributes of four or five numbers include batch and channel; the spatial ones come last.
+    value = call.get(name, 1)
+    if isinstance(value, tuple):
+        value = value[-num_spatial:][dim]
+    return value if isinstance(value, int) else 1
+
+
+CONVOLUTION = OperatorDims(convolution, _convolution_limits)
+"""Of the classes; their functions have no limits."""
+
+POOLING = OperatorDims(_pooled, _pooling_limits)

@@ -1,0 +1,202 @@
+"""What a compiler makes of a step, as far as memory depends on it: the interface between `peak` and compilers.
+
+Problem: which arrays are in memory depends on what the compiler fuses, in which order kernels run, and what it copies.
+
+Method: a `Backend` turns the events of a step into a `KernelSchedule`; `peak` knows nothing else of a compiler. It takes the
+backend of the hardware (`peak.backend_of`): `xla_cpu` for CPUs, `plain` for all other devices.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Protocol
+
+from sporax.ir.graph import LITERAL, MARK
+from sporax.ir.newer_primitives import with_newer
+from sporax.planner.communication.step_events import Timeline, Value
+from sporax.planner.rules.loop_rules import ARGUMENT, ENTER
+
+BARRIER = "optimization_barrier"
+VIEWS = frozenset(["reshape", "squeeze", "expand_dims", BARRIER, "stop_gradient", "name", MARK, ENTER, ARGUMENT])
+"""Operators whose results are their operands under another number or in another shape."""
+
+COSTLY = with_newer(
+    (
+        "acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan tanh erf erf_inv erfc exp exp2 expm1 log log1p logistic "
+        "pow sqrt cbrt rsqrt div rem gather"
+    ).split()
+)
+"""Operators that compilers do not compute twice, once for each reader."""
+
+
+class Kind(Enum):
+    """What compilers may do with an instruction."""
+
+    LOOP = "loop"
+    """Element by element; fused into the loops that read it."""
+    REDUCTION = "reduction"
+    """A kernel of its own, into which one elementwise operator before it is fused."""
+    KERNEL = "kernel"
+    """A kernel of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step of a compiled program.
+
+    Attributes:
+        kind: what compilers may do with it.
+        reads, writes: numbers of arrays.
+        event: number of the event that it is of.
+        elementwise: whether it computes every element from the elements at the same place.
+        simple: whether a reduction takes it in.
+        costly: whether computing it twice is more expensive than keeping it.
+        spreads: whether it is made from less than it writes.
+        joins: whether it puts operands side by side.
+        in_place: whether it writes over its first operand.
+        sends: whether devices communicate.
+        combines: equal for reductions that may become one all-reduce; () for everything else.
+        tuple_result: whether its result is a tuple, which is taken apart before its elements are read.
+        view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
+        after: arrays that exist before it runs although it does not read them: what it reads passed a barrier with them.
+    """
+
+    kind: Kind
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    event: int
+    elementwise: bool = False
+    simple: bool = False
+    costly: bool = False
+    spreads: bool = False
+    joins: bool = False
+    in_place: bool = False
+    sends: bool = False
+    combines: tuple[object, ...] = ()
+    view: bool = False
+    tuple_result: bool = False
+    after: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Kernel:
+    """What runs at once: it reads arrays, writes others, and holds nothing in between.
+
+    Attributes:
+        roots: the instructions whose arrays it writes; several for a combined all-reduce.
+        reads, writes: numbers of arrays.
+        events: numbers of the timeline's events that are computed here, written or not.
+        rank: its position when what each result needs is listed one after another: decides between buffers of equal size.
+        after: arrays that exist before it runs although it does not read them.
+    """
+
+    roots: list[Instruction]
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+    events: set[int] = field(default_factory=set)
+    rank: int = 0
+    after: set[int] = field(default_factory=set)
+
+    @property
+    def tuple_result(self) -> bool:
+        """Whether it has several results, as a tuple that is taken apart before its elements are read."""
+        return len(self.roots) > 1 or self.roots[0].tuple_result
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether its only result may be written over an operand of the same size."""
+        return len(self.roots) == 1 and (self.roots[0].elementwise or self.roots[0].in_place)
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether it only brings elements into another order."""
+        return all(root.kind is Kind.LOOP and not root.elementwise for root in self.roots)
+
+    def combine(self, other: Kernel) -> None:
+        """Run another one at the same time: both wait for all operands and write all results at once."""
+        self.roots += other.roots
+        self.reads |= other.reads
+        self.writes |= other.writes
+        self.events |= other.events
+        self.after |= other.after
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSchedule:
+    """The kernels of a step, and the arrays between them.
+
+    Attributes:
+        sizes: bytes of every array on one device, by its number.
+        number: the array of each value of the timeline; views share one.
+        kernels: in the order in which they run; what nothing needs is left out.
+        fixed: arrays that nothing is written over.
+        copied: arguments that are copied at the start, since the result that replaces them may come before a reader; and
+            that result.
+    """
+
+    sizes: Sequence[int]
+    number: Mapping[Value, int]
+    kernels: Sequence[Kernel]
+    fixed: frozenset[int] = frozenset()
+    copied: Mapping[int, int] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """A compiler."""
+
+    def compiled(self, timeline: Timeline) -> KernelSchedule:
+        """What it makes of a step on one device."""
+
+
+def results_of(timeline: Timeline, number: Mapping[Value, int]) -> list[int]:
+    """The arrays that a step hands out."""
+    return [number[value] for value in timeline.outputs if value[0] != LITERAL]
+
+
+def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, int]:
+    """For every argument whose buffer a result takes, that result."""
+    return {
+        number[timeline.inputs[argument]]: number[timeline.outputs[result]]
+        for result, argument in timeline.graph.aliases
+        if timeline.outputs[result][0] != LITERAL
+    }
+
+
+def in_order(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Kernels as soon as they can run: what waits for nothing, then what waited for the first of these, and so on."""
+    order = breadth_first(kernels, _waits(kernels))
+    # Without the barriers the combined reductions can be ordered.
+    if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
+        order = breadth_first(kernels, _waits([replace(kernel, after=set()) for kernel in kernels]))
+    return order
+
+
+def breadth_first(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list[Kernel]:
+    """Kernels in the order in which nothing is left that they wait for; `waits` may have entries behind them that do nothing."""
+    readers: list[list[int]] = [[] for _ in waits]
+    for number, makers in enumerate(waits):
+        for maker in makers:
+            readers[maker].append(number)
+    missing = [len(makers) for makers in waits]
+    ready = deque(number for number, count in enumerate(missing) if count == 0)
+    order = []
+    while ready:
+        number = ready.popleft()
+        if number < len(kernels):
+            # Steps after the kernels take a turn and are no kernels themselves.
+            order.append(kernels[number])
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                ready.append(reader)
+    return order
+
+
+def _waits(kernels: Sequence[Kernel]) -> list[set[int]]:
+    """For every kernel the numbers of those it waits for."""
+    maker = {array: number for number, kernel in enumerate(kernels) for array in kernel.writes}
+    needs = (maker.keys() & (kernel.reads | kernel.after) for kernel in kernels)
+    return [{maker[array] for array in arrays} - {number} for number, arrays in enumerate(needs)]

@@ -1,0 +1,159 @@
+"""A compiler of which no details are known.
+
+Problem: memory of devices whose compiler is not modelled.
+
+Method: what all compilers of tensor programs do. Views take no memory. Loops over elements are computed inside of the loops that
+read them: a loop is written for kernels of other kinds, for results, and where it computes a costly function for several readers.
+Reductions between devices that do not need each other are one collective. Kernels run as soon as they can; what no result needs
+is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sporax.ir.graph import LITERAL
+from sporax.ir.placement import num_parts
+from sporax.planner.communication.moves import NATIVE_REDUCTIONS, MoveKind
+from sporax.planner.communication.step_events import Event, Timeline, Value
+from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
+from sporax.planner.memory.backend import COSTLY, VIEWS, Instruction, Kernel, KernelSchedule, Kind, in_order, results_of
+from sporax.planner.rules import entry_for
+from sporax.planner.rules.loop_rules import CARRY
+
+_LOOPS = ("1 elementwise", "2 dimensions", "9 creation")
+"""Families of rules whose operators are loops over elements."""
+_IN_PLACE = ("scatter", "dynamic_update_slice", CARRY)
+"""How names of operators begin that update their first operand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A compiler of which no details are known."""
+
+    def compiled(self, timeline: Timeline) -> KernelSchedule:
+        """One kernel for every event that is written."""
+        pieces = _Pieces(timeline)
+        kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number)))
+        return KernelSchedule(pieces.sizes, pieces.number, kernels)
+
+
+PLAIN = Plain()
+"""The compiler: it has no state."""
+
+
+class _Pieces:
+    """The events of a step before fusion.
+
+    Attributes:
+        sizes: bytes of every array.
+        number: the array of each value.
+        instructions: in the order of the graph.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.sizes: list[int] = []
+        self.number: dict[Value, int] = {}
+        for value in timeline.inputs:
+            self._array_of(value)
+        # The last event only hands out results.
+        self.instructions = [
+            instruction for number, event in enumerate(timeline.events[:-1]) for instruction in self._of(number, event)
+        ]
+
+    def _of(self, number: int, event: Event) -> Iterator[Instruction]:
+        operator = event.operator
+        if operator is None:
+            yield from self._transfer(number, event)
+        elif operator.name in VIEWS:
+            operands = iter(event.reads)
+            for operand, result in zip(operator.operands, event.writes, strict=False):
+                if operand == LITERAL:
+                    yield Instruction(Kind.LOOP, (), (self._array_of(result),), number)
+                else:
+                    self.number[result] = self._array_of(next(operands))
+        else:
+            family = "" if operator.bodies else entry_for(operator.name).family
+            reads, writes = self._arrays(event)
+            kind = Kind.LOOP if family in _LOOPS else Kind.KERNEL
+            in_place = len(event.writes) == 1 and operator.name.startswith(_IN_PLACE)
+            elementwise = len(event.writes) == 1 and family == _LOOPS[0]
+            yield Instruction(
+                kind, reads, writes, number, elementwise, in_place=in_place, costly=operator.name in COSTLY
+            )
+
+    def _transfer(self, number: int, event: Event) -> Iterator[Instruction]:
+        moves = event.transfers[0].redistribution.moves
+        if not moves:
+            self.number[event.writes[0]] = self._array_of(event.reads[0])
+            return
+        for value in event.writes:
+            # What was there before under this name is gone; the new array has it.
+            self.number.pop(value, None)
+        reads, writes = self._arrays(event)
+        reduced = [move for move in moves if move.kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS]
+        combines: tuple[object, ...] = ()
+        if reduced and self.timeline.merging and len(event.reads) == 1:
+            dtype = self.timeline.graph.tensors[event.reads[0][0]].dtype
+            combines = (*sorted(reduced[0].axes), reduced[0].reduction, dtype)
+        sends = any(move.kind is not MoveKind.SLICE for move in moves)
+        yield Instruction(Kind.KERNEL if sends else Kind.LOOP, reads, writes, number, sends=sends, combines=combines)
+
+    def _arrays(self, event: Event) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        reads, writes = (tuple(map(self._array_of, values)) for values in (event.reads, event.writes))
+        return reads, writes
+
+    def _array_of(self, value: Value) -> int:
+        if value not in self.number:
+            tensor, placement = value
+            spec, mesh = self.timeline.graph.tensors[tensor], self.timeline.mesh
+            # Without a plan tensors are whole.
+            dims = () if placement is None else placement.dims
+            parts = 1 if mesh is None else math.prod(num_parts(mesh, axes) for axes in dims)
+            self.number[value] = len(self.sizes)
+            self.sizes.append(spec.num_bytes // parts)
+        return self.number[value]
+
+
+def _fused(instructions: Sequence[Instruction], results: Sequence[int]) -> list[Kernel]:
+    """The kernels, in the order of the graph; the reductions of one group are one kernel."""
+    written = _written(instructions, results)
+    inside = {array: entry for entry in instructions for array in entry.writes if array not in written}
+    kernels: dict[int, Kernel] = {}
+    for number, root in enumerate(instructions):
+        if written.isdisjoint(root.writes):
+            continue
+        kernels[number] = kernel = Kernel([root], set(), {*root.writes}, {root.event}, number)
+        # What is not written is computed again from what is.
+        missing = [*root.reads]
+        while missing:
+            array = missing.pop()
+            if array not in inside:
+                kernel.reads.add(array)
+            elif inside[array].event not in kernel.events:
+                kernel.events.add(inside[array].event)
+                missing += inside[array].reads
+    for group in combined_all_reduces(instructions):
+        first, *others = [number for number in group if number in kernels] or [-1]
+        for number in others:
+            kernels[first].combine(kernels.pop(number))
+    return [*kernels.values()]
+
+
+def _written(instructions: Sequence[Instruction], results: Sequence[int]) -> set[int]:
+    """The arrays that are in memory."""
+    written, readers = {*results}, dict.fromkeys(results, 0)
+    # Backwards: what reads an array is known before the instruction that makes it.
+    for entry in reversed(instructions):
+        if readers.keys().isdisjoint(entry.writes):
+            continue
+        if entry.kind is not Kind.LOOP:
+            written.update(entry.reads, entry.writes)
+        elif entry.costly and sum(readers.get(array, 0) for array in entry.writes) > 1:
+            written.update(entry.writes)
+        for array in entry.reads:
+            readers[array] = readers.get(array, 0) + 1
+    return written

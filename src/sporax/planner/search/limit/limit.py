@@ -1,0 +1,244 @@
+"""Plans within a memory limit: one Lagrangian loop with one repair.
+
+Problem: min_x c(x) subject to m_t(x) <= L at all operators t, where x has one candidate per decision, c(x) is the
+predicted time of the plan and m_t(x) its memory.
+
+Method: the tensors alone take b_t(x) = sum_i b_ti(x_i) bytes (`tensor_memory`). For a multiplier p >= 0 and weights w_t
+with sum_t w_t = 1 of the operators at which a plan was too large,
+
+    x(p) = argmin_x c(x) + p sum_t w_t b_t(x)
+
+has no memory rows, so message passing solves it (`quick_choice`). p grows by a factor until x(p) fits, and is then the
+geometric mean of the largest p that was too small and the least that was enough. Each x(p) is measured as a complete
+plan, so bytes of resharding count though b_t leaves them out. Where no x(p) fits, the smallest one is made smaller, and
+the one of least cost that fits is improved (`repair`). Counts and no clocks end all this: every process finds the same plan.
+
+A problem of many decisions is solved with tied blocks first (`repeated_blocks`), and not improved after that.
+
+Reference: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
+27 (1981).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.planner.memory.peak import MemoryUse, Use, backend_of, memory_over_time
+from sporax.planner.search.limit.repair import improved, reduce_memory
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
+from sporax.planner.search.space.problem import Problem
+from sporax.planner.search.space.repeated_blocks import TURNS, choose_tied, labels
+from sporax.planner.search.space.resharding_cost import Floats
+from sporax.planner.search.space.tensor_memory import weighted_bytes
+from sporax.planner.solver.portfolio.quick_choice import choose
+
+_FIRST_SHARE = 0.05
+"""First multiplier: with it the bytes of a whole peak cost this share of the step's time."""
+_FACTOR = 4.0
+"""Factor between multipliers until a plan fits."""
+_CLOSE = 1.05
+"""Factor between a multiplier that is too small and one that is enough, at which the loop ends."""
+_MULTIPLIERS = 14
+"""Most multipliers: 4 ** 8 above the first one, memory is all that counts."""
+_NEAR = 1.1
+"""Share of the limit up to which a plan that is too large is worth a repair of its own."""
+_LARGE = 400
+"""Decisions from which a problem is large: its loop takes seconds, and each of its plans most of a second to measure."""
+
+
+def least_cost(problem: Problem, attempts: Sequence[Sequence[int]]) -> list[int]:
+    """min_x c(x) within the problem's memory limit, of the plans that were found.
+
+    Args:
+        problem: the problem, with its limit in the options.
+        attempts: known choices; the one of message passing is added.
+
+    Raises:
+        SporaxRuntimeError: nothing fits; says what would, unless the search gives up soon (`SearchOptions.gives_up`).
+    """
+    limit = problem.options.memory_bytes
+    by_cost = sorted([*map(list, attempts), choose(problem.cost_graph())], key=problem.seconds)
+    if limit is None:
+        return by_cost[0]
+    known = next((chosen for chosen in by_cost if measured(problem, chosen).peak_bytes <= limit), None)
+    if known is by_cost[0]:
+        # Nothing within the limit can be better than what was suggested without one.
+        return known
+    plan = fit(problem, limit)
+    choices = [chosen for chosen in (known, plan.chosen if plan.peak_bytes <= limit else None) if chosen is not None]
+    if choices:
+        return min(choices, key=problem.seconds)
+    if problem.options.gives_up:
+        raise SporaxRuntimeError(
+            f"For 'search', a plan must be found soon that needs no more than {limit} bytes on a device, but got none."
+        )
+    raise nothing_fits(limit, plan.memory)
+
+
+def fit(problem: Problem, limit: int) -> MeasuredPlan:
+    """The plan of least cost that fits of those that were found, or the smallest where none was; cached.
+
+    Args:
+        problem: the problem; one that gives up looks no further than the Lagrangian loop.
+        limit: bytes of one device.
+    """
+    name = f"fitted within {limit}"
+    if name not in problem.plans:
+        problem.plans[name] = _fit(problem, limit)
+    cached: MeasuredPlan = problem.plans[name]
+    return cached
+
+
+def _fit(problem: Problem, limit: int) -> MeasuredPlan:
+    large = is_large(problem)
+    plans = [relaxed(problem, limit, tied=large)]
+    if large and plans[0].peak_bytes > limit:
+        plans.append(relaxed(problem, limit))
+    if not problem.options.gives_up and all(plan.peak_bytes > limit for plan in plans):
+        near = [plan for plan in plans if plan.peak_bytes <= _NEAR * limit]
+        # The smallest plan comes last, since it is found without regard to the limit: what an error names is enough.
+        plans = [*(reduce_memory(problem, plan, limit) for plan in near), smallest(problem, limit)]
+    plans = [plan if large or plan.peak_bytes > limit else improved(problem, plan, limit) for plan in plans]
+    return min(plans, key=lambda entry: _rank(problem, entry, limit))
+
+
+def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
+    """The smallest plan that was found; cached.
+
+    Args:
+        problem: the problem.
+        enough: bytes of one device at which the search ends; until then it is the same for all.
+    """
+    name = f"smallest, {enough} bytes are enough"
+    if name not in problem.plans:
+        start = relaxed(problem, 0, tied=is_large(problem))
+        problem.plans[name] = reduce_memory(problem, start, enough)
+    cached: MeasuredPlan = problem.plans[name]
+    return cached
+
+
+def is_large(problem: Problem) -> bool:
+    """Whether there are too many decisions for a loop with all of them free."""
+    return len(problem.costs) > _LARGE
+
+
+def relaxed(problem: Problem, limit: int, *, tied: bool = False, turns: int = TURNS) -> MeasuredPlan:
+    """The x(p) of least cost that fits, or the smallest where none does; cached.
+
+    Args:
+        problem: the problem.
+        limit: bytes of one device.
+        tied: blocks that repeat are decided equally, with the mean of their bytes.
+        turns: after how many tied blocks the plan repeats.
+    """
+    name = f"relaxed, {limit} bytes, {turns if tied else 'no'} turns"
+    if name not in problem.plans:
+        problem.plans[name] = _Relaxation(problem, limit, turns if tied else 0).run()
+    cached: MeasuredPlan = problem.plans[name]
+    return cached
+
+
+def _rank(problem: Problem, plan: MeasuredPlan, limit: int) -> tuple[float, float]:
+    """Plans that fit by their cost, and behind them those that do not by their memory; forbidden ones last."""
+    cost = problem.seconds(plan.chosen)
+    return (max(plan.peak_bytes, limit) if math.isfinite(cost) else math.inf), cost
+
+
+class _Relaxation:
+    """The Lagrangian loop; `turns` of 0 leave all decisions free."""
+
+    def __init__(self, problem: Problem, limit: int, turns: int) -> None:
+        self.problem, self.limit, self.turns = problem, limit, turns
+        self.plans: list[MeasuredPlan] = []
+        self.excess: dict[int, float] = {}
+        """By operator the most bytes above the limit that a plan had there."""
+        self.isomorphic: dict[Hashable, list[int]] = {}
+        for number, label in enumerate(labels(problem)) if turns else ():
+            self.isomorphic.setdefault(label, []).append(number)
+
+    def run(self) -> MeasuredPlan:
+        plan = self._plan(self.problem)
+        if plan.peak_bytes <= self.limit:
+            return plan
+        multiplier = _FIRST_SHARE * self.problem.seconds(plan.chosen) * self.problem.scale / plan.peak_bytes
+        least, most = 0.0, math.inf
+        for _ in range(_MULTIPLIERS):
+            if most <= _CLOSE * least:
+                break
+            if plan.peak_bytes > self.limit:
+                self._note(plan)
+            plan = self._plan(self.problem.with_costs(self._costs(multiplier)))
+            least, most = (multiplier, most) if plan.peak_bytes > self.limit else (least, multiplier)
+            multiplier = multiplier * _FACTOR if most == math.inf else math.sqrt(max(least, most / _FACTOR**2) * most)
+        return min(self.plans, key=lambda entry: _rank(self.problem, entry, self.limit))
+
+    def _plan(self, problem: Problem) -> MeasuredPlan:
+        chosen = choose_tied(problem, self.turns) if self.turns else choose(problem.cost_graph())
+        self.plans.append(measured(self.problem, chosen))
+        return self.plans[-1]
+
+    def _note(self, plan: MeasuredPlan) -> None:
+        """Operators at which a plan is too large; those of earlier plans stay, since peaks move as memory is saved."""
+        for operator, uses in memory_over_time(
+            self.problem.graph, plan.plan, backend_of(self.problem.options.platform)
+        ):
+            excess = float(sum(uses.values()) - self.limit)
+            if excess > 0:
+                self.excess[operator] = max(self.excess.get(operator, 0.0), excess)
+
+    def _costs(self, multiplier: float) -> list[Floats]:
+        """c(x) + p sum_t w_t b_t(x), per decision [candidates]; w_t is in proportion to the excess at t."""
+        total = sum(self.excess.values())
+        weighted = weighted_bytes(self.problem, {entry: size / total for entry, size in self.excess.items()})
+        for members in self.isomorphic.values():
+            mean = np.mean([weighted[member] for member in members], axis=0)
+            for member in members:
+                weighted[member] = mean
+        return [costs + multiplier * size for costs, size in zip(self.problem.costs, weighted, strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------------------- the error
+
+
+def nothing_fits(limit: int, least: MemoryUse) -> SporaxRuntimeError:
+    """The error that nothing fits, with what would.
+
+    Args:
+        limit: bytes of one device.
+        least: memory of the smallest plan that was found.
+    """
+    return SporaxRuntimeError(
+        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but "
+        f"{_kilobytes(least.peak_bytes) / 1e3:.3f} MB is the smallest plan that was found ({_usage_text(least)}). "
+        f"{_advice(least)}"
+    )
+
+
+def _kilobytes(num_bytes: int) -> int:
+    """Rounded up, so that a limit of as much as the message says is enough."""
+    return -(-num_bytes // 1000)
+
+
+def _usage_text(memory: MemoryUse) -> str:
+    """What the memory at the peak is for, the most first."""
+    uses = sorted(memory.by_use.items(), key=lambda entry: -entry[1])
+    return ", ".join(f"{use.value} {size / 1e6:.3f} MB" for use, size in uses if size)
+
+
+_HELP = {
+    Use.PARAMETERS: "Optimizer parallel stores parameters and their state in smaller slices",
+    Use.STATE: "Optimizer parallel stores parameters and their state in smaller slices",
+    Use.DATA: "A smaller batch needs less",
+    Use.ACTIVATIONS: "Recomputation keeps fewer activations, and so does a smaller batch",
+    Use.TRANSIENTS: "A smaller batch, or gradient accumulation, needs less at a time",
+}
+
+
+def _advice(memory: MemoryUse) -> str:
+    """Advice on the largest share of the memory."""
+    largest = max(memory.by_use, key=lambda use: memory.by_use[use])
+    return f"{_HELP[largest]}; more devices share all of it."

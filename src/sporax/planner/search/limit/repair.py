@@ -1,0 +1,173 @@
+"""The repair of plans within a memory limit: a local search over measured plans.
+
+Problem: bytes of resharding show only in the complete plan, so a plan that the Lagrangian loop suggests may be too large,
+or smaller than it needs to be, and then too expensive.
+
+Method: N(x) are the choices that differ from x in one decision, or in all decisions that are equal in x. `reduce_memory`
+goes from x to the first of N(x) with a smaller peak, the smallest candidates first. `improved` decides a region R of
+neighbouring decisions again, all others as they are,
+
+    min c(y) over all y with y_i = x_i for i not in R,
+
+and goes to y where the plan of y fits. Large regions come first: they change decisions that no single one can change.
+How many plans are measured is a count and no time, so all processes of a job find the same plan.
+
+Reference: P. Shaw, "Using constraint programming and local search methods to solve vehicle routing problems", CP 1998.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sporax.base.identity import ByIdentity
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
+from sporax.planner.search.space.problem import Problem
+from sporax.planner.search.space.resharding_cost import Floats
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.cost_graph import Ints
+from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.portfolio.quick_choice import ball, redecided
+
+_OPERATORS = 60_000
+"""Operators of all measured plans together: measuring takes time in proportion to them."""
+_FEWEST, _MOST = 4, 400
+"""Plans that may be measured, whatever the size of the graph."""
+_CANDIDATES = 3
+"""Candidates of a decision that are measured in the first pass, the smallest ones."""
+_LARGEST_REGION, _LEAST_REGION = 96, 2
+"""Decisions of the largest regions and of the smallest."""
+_OVERLAP = 4
+"""Regions of one size that contain each decision, about: borders of one are inside another."""
+_WORTH = 1 - 1e-4
+"""Share of the cost that a region must bring it below."""
+
+
+def reduce_memory(
+    problem: Problem, plan: MeasuredPlan, enough: int = 0, *, num_operators: int = _OPERATORS
+) -> MeasuredPlan:
+    """A plan that needs less memory than one that is known.
+
+    Args:
+        problem: the problem.
+        plan: where to begin.
+        enough: bytes that are little enough.
+        num_operators: of all plans together that may be measured.
+    """
+    sizes, left = _sizes(problem), _num_plans(problem, num_operators)
+    # First the few smallest candidates of each decision, then all others.
+    for few in (_CANDIDATES, None):
+        better = True
+        while better:
+            better = False
+            for members in _equal_groups(problem, plan.chosen, sizes):
+                for candidate in _others(problem, plan.chosen, members, sizes, few):
+                    if left == 0 or plan.peak_bytes <= enough:
+                        return plan
+                    left -= 1
+                    fitted = measured(problem, _changed(plan.chosen, members, candidate))
+                    # In the first pass plans of equal peak are taken too.
+                    level = few is not None and fitted.peak_bytes == plan.peak_bytes
+                    if (
+                        level or fitted.peak_bytes < plan.peak_bytes
+                    ):  # one of several moments that need the most may be gone
+                        plan, better = fitted, True
+                        break
+    return plan
+
+
+def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
+    """A plan that fits and costs no more, in which no region is better decided otherwise.
+
+    Args:
+        problem: the problem.
+        plan: where to begin; fits.
+        limit: bytes of one device.
+    """
+    graph = problem.cost_graph()
+    core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
+    left, too_large = _num_plans(problem), set[tuple[int, ...]]()
+    # Half the decisions at most: a region of all of them is the problem without a limit.
+    size = min(_LARGEST_REGION, core.num_nodes // 2)
+    while size >= _LEAST_REGION:
+        better = False
+        for region in _regions(core, size):
+            chosen = redecided(core, np.array(plan.chosen), region).tolist()
+            if tuple(chosen) in too_large or problem.seconds(chosen) >= _WORTH * problem.seconds(plan.chosen):
+                continue
+            if not left:
+                return plan
+            left -= 1
+            candidate = measured(problem, chosen)
+            if candidate.peak_bytes <= limit:
+                plan, better = candidate, True
+            else:
+                too_large.add(tuple(chosen))
+        # A size is used until it stops helping; then half of it.
+        size = size if better else size // 2
+    return plan
+
+
+def _regions(core: Core, size: int) -> Iterator[Ints]:
+    """Balls around decisions that are spread evenly."""
+    for start in range(0, core.num_nodes, max(size // _OVERLAP, 1)):
+        yield ball(core, start, size)
+
+
+def _num_plans(problem: Problem, num_operators: int = _OPERATORS) -> int:
+    """How many plans may be measured: a count and no clock, so that all processes find the same."""
+    return min(max(num_operators // max(len(problem.graph.operators), 1), _FEWEST), _MOST)
+
+
+def _sizes(problem: Problem) -> list[Floats]:
+    """For every decision the bytes of its tensors and of what it wants of others, per candidate."""
+    sizes = []
+    for choices in problem.choices:
+        total = np.zeros(choices.count)
+        # Bytes of what a decision makes and of what it asks of others: the second part is the resharded copies.
+        for tensor, where in (*choices.tensor_placements.items(), *choices.wants):
+            total += [local_bytes(problem.graph.tensors[tensor], placement, problem.mesh) for placement in where]
+        sizes.append(total)
+    return sizes
+
+
+def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
+    """Isomorphic decisions that are sharded equally, those of repeated layers; then each by itself."""
+    equal: dict[tuple[ByIdentity, int], list[int]] = {}
+    for number, (choices, candidate) in enumerate(zip(problem.choices, chosen, strict=True)):
+        equal.setdefault((ByIdentity(choices.steps), candidate), []).append(number)
+    # Together first: layers changed one at a time need resharding between them, which hides the gain.
+    return [*(members for members in equal.values() if len(members) > 1), *([number] for number in range(len(chosen)))]
+
+
+def _equal_groups(problem: Problem, chosen: Sequence[int], sizes: Sequence[Floats]) -> list[list[int]]:
+    """Groups, those first that could save most."""
+
+    def saving(members: list[int]) -> float:
+        return -sum(float(sizes[member][chosen[member]] - sizes[member].min()) for member in members)
+
+    return sorted(_groups(problem, chosen), key=saving)
+
+
+def _others(
+    problem: Problem, chosen: Sequence[int], members: Sequence[int], sizes: Sequence[Floats], few: int | None
+) -> list[int]:
+    """Other candidates by size and cost: a few that are smaller than the chosen one, or all there are."""
+    # All members are in the same state, so the first one speaks for them.
+    mine = sizes[members[0]]
+    others = np.flatnonzero(mine < mine[chosen[members[0]]] if few else np.arange(len(mine)) != chosen[members[0]])
+    costs = {other: problem.seconds(_changed(chosen, members, other)) for other in others.tolist()}
+    # An infinite cost means that some pair is forbidden; its plan would not exist.
+    possible = [candidate for candidate, cost in costs.items() if math.isfinite(cost)]
+    return sorted(possible, key=lambda entry: (mine[entry], costs[entry]))[:few]
+
+
+def _changed(chosen: Sequence[int], members: Sequence[int], candidate: int) -> list[int]:
+    choice = [*chosen]
+    for member in members:
+        choice[member] = candidate
+    return choice

@@ -1,0 +1,182 @@
+"""Good choices in linear time, without memory: exact elimination where its tables are small, TRW-S messages for the rest.
+
+Problem: min_x c(x) = sum_i c_i(x_i) + sum_ij t_ij(x_i, x_j), and a bound b <= c(x) for all x.
+
+Method: messages m_ij(x_j) tell every decision j what each of its candidates would cost its neighbour i at best. Choices
+are decoded from the messages forward and backward in turn; a few sweeps are usually enough. If c(x) > (1 + gap) b after
+that, balls of some dozen decisions are decided again, each exactly with the rest fixed.
+
+Reference: V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 28 (2006).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from sporax.planner.budget import Budget
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.cost_graph import CostGraph, Ints
+from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.graph.reductions import reduce
+from sporax.planner.solver.methods.bucket_elimination import eliminate
+from sporax.planner.solver.methods.coordinate_descent import descend
+from sporax.planner.solver.methods.exact import solve_exactly
+from sporax.planner.solver.methods.neighborhood import subproblem
+from sporax.planner.solver.methods.trws import MessagePassing
+from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
+
+_REDUCE_SECONDS = 120.0
+"""Time limit of a reduction: far from what is needed, so that all processes of a run, however busy, find the same plan."""
+_SMALL = 400
+"""Decisions up to which elimination is tried first."""
+_SMALL_TABLE = 100_000
+"""Most entries of a table of that elimination: more would take longer than messages."""
+_GAP = 0.01
+"""Share of the cost that may be left open without a second look."""
+_RISE = 1e-4
+"""Share of the bound by which a sweep must raise it to be worth another one."""
+_BALLS = 32
+"""Most balls that are decided again."""
+_BALL = 40
+"""Decisions in each of them."""
+_ONE_BALL = 100
+"""Decisions up to which one ball holds all of them: loops make small graphs in which every decision depends on every other."""
+_BALL_GAP = 1e-5
+"""Relative gap at which a ball is decided: the next ball starts from the result anyway."""
+_BALL_SECONDS = 60.0
+"""Time limit of one ball: far from what is needed, for the same reason as `_REDUCE_SECONDS`."""
+
+
+def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6) -> list[int]:
+    """One candidate per decision.
+
+    Args:
+        graph: the decisions, without memory.
+        sweeps: of messages, at most.
+        patience: how many sweeps in a row may bring nothing better.
+    """
+    core = _reduced(graph)
+    best = np.zeros(core.num_nodes, dtype=np.int64)
+    if core.num_nodes:
+        best, _ = bounded(core, sweeps, patience)
+    return [int(entry) for entry in core.expand(best)]
+
+
+def lower_bound(graph: CostGraph, reached: float = np.inf) -> float:
+    """A cost that no choice is below.
+
+    Args:
+        graph: the decisions, without memory.
+        reached: what a known choice costs; a bound that comes up to it is the best.
+    """
+    core = _reduced(graph)
+    return converge(MessagePassing(core), reached) if core.num_nodes else core.constant
+
+
+def converge(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30) -> float:
+    """Sends messages until they say next to nothing new; returns the bound, the core's constant included.
+
+    Args:
+        messages: on a core without memory rows.
+        reached: what a known choice costs; a bound that comes up to it is the best.
+        sweeps: how many at most; one that raises the bound by next to nothing is the last, unless more of them might
+            prove the choice to be the best.
+    """
+    core, bound = messages.core, -np.inf
+    for left in reversed(range(sweeps)):
+        before, bound = bound, max(bound, core.constant + max(messages.sweep(core.costs)))
+        rise = bound - before
+        # So slow that all sweeps that are left could not reach the known choice.
+        slow = rise <= _RISE * bound and left * rise < reached - bound
+        if slow or reached <= (1 + OPTIMALITY_TOLERANCE) * bound:
+            break
+    return bound
+
+
+def _reduced(graph: CostGraph) -> Core:
+    return Core.of(reduce(Network.of(graph, Moments.of(graph.intervals)), Budget.of(_REDUCE_SECONDS)))
+
+
+def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, float]:
+    """A choice on a core without memory rows, and a cost that none is below.
+
+    Args:
+        core: the decisions.
+        sweeps: of messages, at most.
+        patience: how many sweeps in a row may bring nothing better.
+    """
+    # Elimination is exact, and its bound is its own cost.
+    exact = eliminate(core, _SMALL_TABLE) if core.num_nodes <= _SMALL else None
+    if exact is not None:
+        return exact[0], core.cost(exact[0])
+    messages = MessagePassing(core)
+    best, least, idle = np.zeros(core.num_nodes, dtype=np.int64), np.inf, 0
+    bound = -np.inf
+    for number in range(sweeps):
+        bound = max(bound, *messages.sweep(core.costs))
+        # Forward and backward in turn: each direction decodes well what the other one decodes badly.
+        positions = descend(core, messages.decode(core.costs, backward=number % 2 == 1))
+        cost, idle = core.cost(positions), idle + 1
+        if cost < least:
+            best, least, idle = positions, cost, 0
+        if idle >= patience or least <= (1 + OPTIMALITY_TOLERANCE) * (bound + core.constant):
+            break
+    bound += core.constant
+    if least <= (1 + _GAP) * bound:
+        return best, bound
+    balls = (1, core.num_nodes) if core.num_nodes <= _ONE_BALL else (_BALLS, _BALL)
+    return refined(core, best, *balls), bound
+
+
+def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL) -> Ints:
+    """A choice at least as good, by deciding balls of neighbouring nodes again, each exactly.
+
+    Args:
+        core: the decisions.
+        positions: a choice that fits.
+        balls: how many, spread evenly.
+        size: nodes in each.
+    """
+    # Half overlapping, so that decisions at the border of one ball are inside the next.
+    step = max(size // 2, -(-core.num_nodes // balls), 1)
+    for start in range(0, core.num_nodes, step):
+        better = redecided(core, positions, ball(core, start, size))
+        # Equal cost is taken too: the next ball then starts from another choice.
+        if core.cost(better) <= core.cost(positions):
+            positions = better
+    return positions
+
+
+def redecided(core: Core, positions: Ints, free: Ints) -> Ints:
+    """The choice of least cost in which all decisions but the free ones are as in `positions`.
+
+    Args:
+        core: the decisions, without memory rows.
+        positions: a choice.
+        free: numbers of decisions, ascending.
+    """
+    inner = Core.of(reduce(subproblem(core, positions, free)))
+    found = eliminate(inner, _SMALL_TABLE)
+    if found is None:
+        chosen = solve_exactly(inner, Budget.of(_BALL_SECONDS), gap=_BALL_GAP).positions
+        if chosen is None:
+            return positions
+    else:
+        chosen, _ = found
+    result = positions.copy()
+    result[free] = inner.expand(chosen)
+    return result
+
+
+def ball(core: Core, start: int, size: int) -> Ints:
+    """Nodes in the order in which they are reached from one of them."""
+    reached = {start: None}
+    waiting = deque([start])
+    while waiting and len(reached) < size:
+        fresh = [other for other, _ in core.links[waiting.popleft()] if other not in reached]
+        reached.update(dict.fromkeys(fresh[: size - len(reached)]))
+        waiting.extend(fresh)
+    return np.array(sorted(reached), dtype=np.int64)

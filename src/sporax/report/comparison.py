@@ -1,0 +1,78 @@
+"""Plans that are read back from JSON, and several of them in one table and on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from sporax.base.documents import MalformedError, decode
+from sporax.base.errors import SporaxValueError
+from sporax.base.text_tables import page_width, table_lines
+from sporax.report.render.comparison import comparison_page
+from sporax.report.summary import Summary
+from sporax.report.view.comparison import ComparedPlan, compared, comparison_section, row_of
+from sporax.report.view.plan_view import VERSION, Headline
+
+
+def read_plans(path: Path) -> tuple[Summary, ...]:
+    """The plan, or the plans of a comparison, that a file holds.
+
+    Raises:
+        SporaxValueError: it cannot be read, or is not what ``sporax plan --out plan.json`` writes of a step of one stage.
+    """
+    try:
+        content = path.read_bytes()
+        plans = decode(content, list[Summary]) if content.lstrip().startswith(b"[") else [decode(content, Summary)]
+    except OSError as error:
+        raise SporaxValueError(f"For 'plan', '{path}' must be a file that can be read, but {error.strerror}.") from None
+    except MalformedError as problem:
+        raise SporaxValueError(f"For 'plan', '{path}' must hold a plan of 'sporax plan', but {problem}.") from None
+    versions = {plan.version for plan in plans}
+    if versions != {VERSION}:
+        raise SporaxValueError(
+            f"For 'plan', '{path}' must have plans of version {VERSION}, but got {sorted(versions)}."
+        )
+    return tuple(plans)
+
+
+class _StageDocument(msgspec.Struct):
+    sent_bytes: float
+
+
+class _PipelineDocument(msgspec.Struct):
+    """What is compared of a pipeline, as ``PipelineSummary.to_json`` writes it."""
+
+    num_micro: int
+    num_devices: int
+    headline: Headline
+    stages: list[_StageDocument]
+
+
+def read_pipeline(path: Path) -> ComparedPlan | None:
+    """The row of a pipeline whose summary a file of `sporax plan --json` holds; None where it holds a plan of one stage."""
+    content = path.read_bytes()
+    if b'"num_micro"' not in content:
+        return None
+    found = decode(content, _PipelineDocument)
+    return row_of(found.headline, found.num_devices, int(max(stage.sent_bytes for stage in found.stages)))
+
+
+def comparison_text(plans: Sequence[Summary | ComparedPlan]) -> str:
+    """The table of several plans, as wide as the page."""
+    rows = [plan if isinstance(plan, ComparedPlan) else compared(plan) for plan in plans]
+    return "\n".join(table_lines(comparison_section(rows), page_width()))
+
+
+def write_plans(plans: Sequence[Summary], path: Path) -> None:
+    """Write plans as a page (``.html``), or as JSON that `read_plans` reads.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.suffix == ".html":
+        text = plans[0].to_html() if len(plans) == 1 else comparison_page(plans)
+    else:
+        text = plans[0].to_json() if len(plans) == 1 else msgspec.json.encode(plans).decode()
+    path.write_text(f"{text}\n", encoding="utf-8")

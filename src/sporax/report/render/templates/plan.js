@@ -1,0 +1,46 @@
+// Search dims what does not match in the picture and hides it in the table; zoom scales the picture.
+const search = document.querySelector(".tools input");
+const found = document.querySelector(".tools output");
+const boxes = [...document.querySelectorAll(".graph svg g")].filter((group) => group.querySelector("rect"));
+const rows = [...document.querySelectorAll(".listed tr")].filter((row) => row.querySelector("td"));
+
+search.addEventListener("input", () => {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = (element) => words.every((word) => element.textContent.toLowerCase().includes(word));
+  const hits = boxes.filter(matches);
+  for (const box of boxes) box.classList.toggle("faint", words.length > 0 && !hits.includes(box));
+  for (const row of rows) row.hidden = !matches(row);
+  found.textContent = words.length ? `${hits.length} of ${boxes.length}` : "";
+  if (words.length && hits.length) hits[0].scrollIntoView({ block: "nearest", inline: "nearest" });
+});
+
+const picture = document.querySelector(".graph svg");
+const frame = picture.parentElement;
+const width = picture.viewBox.baseVal.width;
+const height = picture.viewBox.baseVal.height;
+let scale = 1;
+
+function zoom(to, x = frame.clientWidth / 2, y = frame.clientHeight / 2) {
+  const before = scale;
+  scale = Math.min(8, Math.max(0.05, to));
+  picture.setAttribute("width", width * scale);
+  picture.setAttribute("height", height * scale);
+  // What is under the pointer stays there.
+  frame.scrollLeft = ((frame.scrollLeft + x) * scale) / before - x;
+  frame.scrollTop = ((frame.scrollTop + y) * scale) / before - y;
+}
+
+for (const button of document.querySelectorAll(".tools button")) {
+  const factor = Number(button.dataset.zoom);
+  button.addEventListener("click", () => zoom(factor ? scale * factor : frame.clientWidth / width));
+}
+frame.addEventListener(
+  "wheel",
+  (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    const corner = frame.getBoundingClientRect();
+    zoom(scale * Math.exp(-event.deltaY / 300), event.clientX - corner.left, event.clientY - corner.top);
+  },
+  { passive: false },
+);

@@ -1,0 +1,232 @@
+"""Making the view of a plan: shardings, communication, and the memory of each device.
+
+Mesh axes have letters (`sporax.report.view.axis_names`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.marks import GradientMark
+from sporax.ir.placement import Placement, num_parts
+from sporax.ir.plan import Plan
+from sporax.planner import SearchResult
+from sporax.planner.communication.transfers import TransferGroup
+from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.model import CostModel
+from sporax.planner.loops.inline import inline_loops
+from sporax.planner.memory.backend import Backend
+from sporax.planner.memory.peak import Use, backend_of, memory_over_time
+from sporax.report.plan_warnings import plan_warnings
+from sporax.report.summary import Summary
+from sporax.report.view.axis_names import names_of
+from sporax.report.view.headline import Costs, headline
+from sporax.report.view.operator_groups import OperatorGroup, operator_groups
+from sporax.report.view.plan_view import (
+    EqualCollectives,
+    MemoryCurve,
+    OperatorRow,
+    SearchRow,
+    TensorRow,
+    Totals,
+    Traffic,
+)
+from sporax.report.view.step_graph import arrows_of
+
+_MOMENTS = 400
+"""Steps of the curve of memory at most: more cannot be told apart on a page, and the file grows with them."""
+
+
+def summarize(
+    graph: OperatorGraph,
+    plan: Plan,
+    search: SearchResult | None = None,
+    model: CostModel | None = None,
+    remarks: tuple[str, ...] = (),
+) -> Summary:
+    """The view of a plan for `graph`: the only place where one is made.
+
+    Args:
+        graph: the step.
+        plan: its plan.
+        search: how it was found; None where the user's strategies decided.
+        model: the costs of operators and transfers; without it there is no predicted time.
+        remarks: warnings that the plan's maker has; those of the plan itself follow.
+    """
+    return _Summarizer(graph, plan, search, model).summary(remarks)
+
+
+def _search_row(result: SearchResult) -> SearchRow:
+    return SearchRow(
+        result.method, result.cost_seconds, result.bound_seconds, result.optimal, result.seconds, result.unit
+    )
+
+
+class _Summarizer:
+    """Puts a plan in words, with its axes as they are shown."""
+
+    def __init__(self, graph: OperatorGraph, plan: Plan, search: SearchResult | None, model: CostModel | None) -> None:
+        self.graph, self.plan, self.search, self.model = graph, plan, search, model
+        self.axes = names_of(plan)
+        self.cost = None if model is None else cost_of(graph, plan, model)
+
+    def summary(self, remarks: tuple[str, ...]) -> Summary:
+        """All of it."""
+        graph, plan, search, model = self.graph, self.plan, self.search, self.model
+        groups = operator_groups(graph, plan)
+        arrows, loose = arrows_of(graph, plan, groups)
+        flops = sum(group.flops for group in groups)
+        rows = tuple(self._operator(group, flops, moved) for group, moved in zip(groups, loose, strict=True))
+        tensors = self._tensors()
+        memory = _memory(graph, plan, backend_of("cpu" if model is None else model.platform))
+        totals = self._totals(rows, tensors, flops, memory)
+        predicted = None if self.cost is None else self.cost.seconds
+        seconds = predicted if search is None else search.cost_seconds
+        return Summary(
+            plan.mesh.num_devices,
+            self.axes.sizes,
+            headline(graph, plan.mesh.num_devices, Costs(seconds, totals.peak_bytes, model, search)),
+            rows,
+            arrows,
+            tensors,
+            totals,
+            memory,
+            (*plan.notes, *self._loops()),
+            None if search is None else _search_row(search),
+            (*remarks, *(() if model is None else plan_warnings(graph, plan, model))),
+        )
+
+    def _seconds(self, group: OperatorGroup) -> float:
+        cost = self.cost
+        if cost is None:
+            return 0.0
+        return sum(cost.operator_seconds[number] + cost.transfer_seconds[number] for number in group.operators)
+
+    def layout(self, placement: Placement) -> str:
+        """A placement in terms of the axes as shown."""
+        return self.axes.layout(placement)
+
+    def _operator(self, group: OperatorGroup, flops: float, moved_bytes: int) -> OperatorRow:
+        return OperatorRow(
+            group.path,
+            group.name,
+            group.phase.value,
+            tuple(argument.parts(self.plan.mesh) for argument in group.inputs),
+            group.requested,
+            tuple(map(self.layout, group.inputs)),
+            tuple(map(self.layout, group.results)),
+            _collectives(group.transfers, self.plan.mesh),
+            group.flops,
+            group.flops / flops if flops else 0.0,
+            self._seconds(group),
+            moved_bytes,
+        )
+
+    def _tensors(self) -> tuple[TensorRow, ...]:
+        trained = _trained(self.graph)
+        rows = []
+        for argument, placement in zip(self.graph.inputs, self.plan.inputs, strict=True):
+            if argument.role is Role.CONSTANT:
+                continue
+            spec = self.graph.tensors[argument.tensor]
+            reshardings = self.plan.reshardings.get(argument.tensor)
+            shape = placement.local_shape(spec.shape, self.plan.mesh)
+            # Without gradients nothing says which Parameters are state, so all are called parameters.
+            is_state = argument.role is Role.PARAMETER and bool(trained) and argument.name not in trained
+            rows.append(
+                TensorRow(
+                    argument.name,
+                    Role.STATE.value if is_state else argument.role.value,
+                    spec.dtype,
+                    spec.shape,
+                    shape,
+                    self.layout(placement if reshardings is None else reshardings.placement),
+                    self.layout(placement),
+                    math.prod(shape) * spec.itemsize,
+                )
+            )
+        return tuple(rows)
+
+    def _totals(
+        self, rows: Sequence[OperatorRow], tensors: Sequence[TensorRow], flops: float, memory: MemoryCurve
+    ) -> Totals:
+        full = {argument.name: self.graph.tensors[argument.tensor].num_bytes for argument in self.graph.inputs}
+
+        def held(role: str) -> int:
+            return sum(row.num_bytes for row in tensors if row.role == role)
+
+        def uncut(role: str) -> int:
+            return sum(full[row.name] for row in tensors if row.role == role)
+
+        peak = max((uses for _, uses in memory.steps), key=lambda uses: sum(uses.values()))
+        return Totals(
+            held("parameter"),
+            held("state"),
+            held("data"),
+            uncut("parameter"),
+            uncut("state"),
+            sum(peak.values()),
+            _uses(peak),
+            flops,
+            _traffic(collective for row in rows for collective in row.collectives),
+        )
+
+    def _loops(self) -> Iterable[str]:
+        names = {operator.name for operator in self.graph.walk()}
+        if "while" in names:
+            yield "loops of unknown length are counted once"
+        if "cond" in names:
+            yield "all branches of a condition are counted"
+
+
+def _uses(peak: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """What the peak is made of. Optimizers keep their state in Parameters, so all variables are one entry."""
+    variables = peak.get(Use.PARAMETERS.value, 0) + peak.get(Use.STATE.value, 0)
+    others = ((use.value, peak.get(use.value, 0)) for use in (Use.DATA, Use.ACTIVATIONS, Use.TRANSIENTS))
+    return tuple(pair for pair in (("variables", variables), *others) if pair[1])
+
+
+def _memory(graph: OperatorGraph, plan: Plan, backend: Backend) -> MemoryCurve:
+    """Memory over time; of loops, while one round runs. At most `_MOMENTS` steps; of those that fall together the one with
+    most memory, so that the peak is there.
+    """
+    out = inline_loops(graph)
+    inner = out.graph
+    number = max(len(inner.operators), 1)
+    remaining: dict[int, tuple[int, Mapping[str, int]]] = {}
+    for time, present in memory_over_time(inner, out.unfolded(plan), backend):
+        uses = {use.value: size for use, size in present.items() if size}
+        at = max(time, 0) * _MOMENTS // max(number, _MOMENTS)
+        if at not in remaining or sum(uses.values()) > sum(remaining[at][1].values()):
+            remaining[at] = remaining[at][0] if at in remaining else time, uses
+    backward = next((n for n, operator in enumerate(inner.operators) if operator.backward), None)
+    return MemoryCurve(number, backward, tuple(remaining.values()))
+
+
+def _trained(graph: OperatorGraph) -> frozenset[str]:
+    """Names of the parameters whose gradients are computed."""
+    marks = (operator.mark for operator in graph.walk())
+    return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
+
+
+def _collectives(transfers: Iterable[tuple[TransferGroup, int]], mesh: DeviceMatrix) -> tuple[EqualCollectives, ...]:
+    """What a rank takes part in; fused transfers are one collective."""
+    counts: dict[tuple[str, int, int], int] = {}
+    for transfer_group, times in transfers:
+        for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):
+            if moves[0].collective:
+                # Fused transfers agree in kind and axes; their bytes are sent in one collective.
+                key = moves[0].collective, num_parts(mesh, moves[0].axes), sum(move.local_bytes for move in moves)
+                counts[key] = counts.get(key, 0) + times
+    return tuple(EqualCollectives(*key, count) for key, count in counts.items())
+
+
+def _traffic(collectives: Iterable[EqualCollectives]) -> tuple[Traffic, ...]:
+    totals: dict[str, tuple[int, int]] = {}
+    for collective in collectives:
+        count, num_bytes = totals.get(collective.kind, (0, 0))
+        totals[collective.kind] = count + collective.count, num_bytes + collective.count * collective.num_bytes
+    return tuple(Traffic(kind, *total) for kind, total in sorted(totals.items()))

@@ -1,0 +1,52 @@
+"""Which products of a plain JAX step compute the gradient of which variable.
+
+Problem: JAX gives the products of a backward pass no names; dozens of rows would be called ``dot_general``.
+
+Method: a gradient has the shape of its variable and reaches it through light operators alone: those of the optimizer.
+"""
+
+from __future__ import annotations
+
+from sporax.ir.graph import OperatorGraph, Role
+from sporax.planner.search.space.operator_rules import is_identity, is_light
+
+_MOST_TENSORS = 64
+"""Tensors that are followed from one product: Adam with clipping and weight decay needs about 20."""
+
+PREFIX = "gradient of "
+
+
+def gradient_names(graph: OperatorGraph) -> dict[int, str]:
+    """Names of variables by the numbers of the heavy operators that compute their gradients."""
+    variables = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
+    if not variables:
+        return {}
+    readers = graph.consumers()
+    names = {}
+    for number, operator in enumerate(graph.operators):
+        if operator.backward and not is_light(operator) and not is_identity(operator):
+            name = _updated(graph, readers, variables, operator.results)
+            if name:
+                names[number] = name
+    return names
+
+
+def _updated(
+    graph: OperatorGraph, readers: dict[int, list[int]], variables: dict[int, str], results: tuple[int, ...]
+) -> str:
+    """The variable that light operators change by a tensor; "" for none."""
+    # The list grows while it is walked.
+    waiting = list(results)
+    for tensor in waiting:
+        spec = graph.tensors[tensor]
+        for number in readers.get(tensor, ()):
+            operator = graph.operators[number]
+            if not (is_light(operator) or is_identity(operator)) or operator.bodies:
+                continue
+            for operand in operator.operands:
+                if operand in variables and graph.tensors[operand].shape == spec.shape:
+                    return variables[operand]
+            same_size = (other for other in operator.results if graph.tensors[other].num_bytes == spec.num_bytes)
+            if len(waiting) < _MOST_TENSORS:
+                waiting += [other for other in same_size if other not in waiting]
+    return ""

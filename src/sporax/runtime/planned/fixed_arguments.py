@@ -1,0 +1,189 @@
+"""Arguments of a function that the user has fixed: by position, keyword or path in the tree; by slices or `PartitionSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.suggestions import did_you_mean
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.layout import Layout
+from sporax.ir.placement import Placement
+from sporax.runtime.planned.named_mesh import NamedAxes
+
+
+def fixed_placements(
+    fixed: Mapping[int | str, Any],
+    args: tuple[Any, ...],
+    names: Sequence[str],
+    graph: OperatorGraph,
+    num_constants: int,
+    mesh: DeviceMatrix,
+    axes: NamedAxes | None,
+) -> dict[int, Placement]:
+    """The placements of fixed inputs, by number of the tensor.
+
+    Args:
+        fixed: as `sporax.plan` takes it.
+        args: the arguments, those by keyword last.
+        names: the keywords.
+        graph: the step.
+        num_constants: how many of its inputs come before the arguments.
+        mesh: the devices, with axes of prime sizes.
+        axes: the user's axes, if they have names.
+
+    Raises:
+        SporaxTypeError: `fixed` is no mapping.
+        SporaxValueError: an argument that there is not, or a sharding that does not fit.
+    """
+    check_mapping("fixed", fixed, "{argument: sharding}")
+    inputs = graph.inputs[num_constants:]
+    ranges = positions(jax.tree.structure(args))
+    placements: dict[int, Placement] = {}
+    for argument, requested in fixed.items():
+        if isinstance(argument, str):
+            leaves = _at_path(argument, [f"args{entry.name}" for entry in inputs], names, ranges)
+        elif argument in range(len(args)):
+            leaves = ranges[argument]
+        else:
+            raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument!r}.")
+        for position, split in zip(leaves, _splits(requested, len(leaves), argument), strict=True):
+            entry = inputs[position]
+            if split is not None:
+                shape = graph.tensors[entry.tensor].shape
+                placements[entry.tensor] = placement_of(split, shape, f"args{entry.name}", mesh, axes)
+    return placements
+
+
+def check_mapping(name: str, value: Any, form: str) -> None:
+    """Raise unless an option is a mapping of such a form."""
+    if not isinstance(value, Mapping):
+        raise SporaxTypeError(f"For 'plan', '{name}' must be a mapping, {form}, but got {value!r}.")
+
+
+def positions(tree: Any) -> list[range]:
+    """For every child of a structure the positions of its leaves."""
+    found, start = [], 0
+    for child in tree.children():
+        found.append(range(start, start + child.num_leaves))
+        start += child.num_leaves
+    return found
+
+
+def _at_path(path: str, paths: Sequence[str], names: Sequence[str], ranges: Sequence[range]) -> Sequence[int]:
+    """The leaves of an argument with such a keyword, or at such a path of the arguments or below it."""
+    if path in names:
+        return ranges[len(ranges) - len(names) + list(names).index(path)]
+    full = path if path.startswith("args") else f"args{path}"
+    leaves = [
+        number for number, other in enumerate(paths) if other == full or other.startswith((f"{full}[", f"{full}."))
+    ]
+    if not leaves:
+        known = (*names, *paths)
+        raise SporaxValueError(
+            f"For 'plan', 'fixed' must name an argument or a path of one, as {paths[0] if paths else 'none'}, but got "
+            f"{path!r}.{did_you_mean(full, known)}"
+        )
+    return leaves
+
+
+def _splits(requested: Any, count: int, argument: object) -> list[Any]:
+    """One sharding, or None, for each of so many arrays; a single one may stand for all."""
+    one = is_sharding_or_none(requested)
+    splits = [requested] * count if one else jax.tree.leaves(requested, is_leaf=is_sharding_or_none)
+    wrong = [split for split in splits if not is_sharding_or_none(split)]
+    if wrong or len(splits) != count:
+        received = f"{wrong[0]!r} for a sharding" if wrong else str(len(splits))
+        raise SporaxValueError(
+            f"For 'plan', 'fixed' must have a sharding for each of the {count} arrays of argument {argument}, a PartitionSpec "
+            f"or a tuple with a number of slices per dimension, but got {received}."
+        )
+    return splits
+
+
+def placement_of(
+    requested: Any,
+    shape: tuple[int, ...],
+    name: str,
+    mesh: DeviceMatrix,
+    axes: NamedAxes | None,
+    option: str = "fixed",
+) -> Placement:
+    """The placement that the user's sharding of an array means.
+
+    Args:
+        requested: a `PartitionSpec`, a `NamedSharding`, or numbers of slices.
+        shape: of the array.
+        name: what messages call the array.
+        mesh: the devices, with axes of prime sizes.
+        axes: the user's axes, if they have names.
+        option: the argument of `sporax.plan` that says it.
+
+    Raises:
+        SporaxValueError: it does not fit.
+    """
+    if isinstance(requested, NamedSharding):
+        requested = requested.spec
+    if isinstance(requested, PartitionSpec):
+        if axes is None:
+            raise SporaxValueError(
+                f"For 'plan', 'devices' must have names for the axes of {requested}, as {{'data': 8, 'model': 8}} or a mesh has."
+            )
+        placement = axes.placement(requested, len(shape), name, option)
+        _check_divides(placement, shape, name, mesh, requested, option)
+        return placement
+    if len(requested) != len(shape):
+        raise SporaxValueError(
+            f"For 'plan', '{option}' must fit {name} of shape {shape}, with a number of slices per dimension, but got "
+            f"{requested}."
+        )
+    try:
+        layout = Layout.from_split(requested, mesh.num_devices, ranks=mesh.ranks)
+        layout.slice_shape(shape)
+        return Placement.from_layout(layout, mesh)
+    except SporaxValueError as error:
+        # Layout's own message says which number is wrong; this one adds the argument's name.
+        raise SporaxValueError(
+            f"For 'plan', '{option}' must fit {name} of shape {shape}, but got {requested}. {error}"
+        ) from None
+
+
+def _check_divides(
+    placement: Placement, shape: tuple[int, ...], name: str, mesh: DeviceMatrix, requested: PartitionSpec, option: str
+) -> None:
+    for size, parts in zip(shape, placement.parts(mesh), strict=True):
+        if size % parts:
+            raise SporaxValueError(
+                f"For 'plan', '{option}' must fit {name} of shape {shape}, but {requested} makes {parts} slices of {size}."
+            )
+
+
+def is_sharding_or_none(value: Any) -> bool:
+    """Whether a value says how an array is sharded, or that it is left to the planner."""
+    return value is None or isinstance(value, PartitionSpec | NamedSharding) or _is_split(value)
+
+
+def _is_split(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(axis, int) and not isinstance(axis, bool) for axis in value)
+
+
+def leaves_of(kinds: tuple[str, ...], tree: Any) -> Iterator[bool]:
+    """For every leaf of a structure whether it is inside of an object of a class of these packages.
+
+    Args:
+        kinds: names of packages, and of their classes without modules between, as ``("optax", "flax.OptState")``; none of them is
+            imported.
+        tree: the structure.
+    """
+
+    def is_one(value: Any) -> bool:
+        names = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__)
+        return any(package in kinds or f"{package}.{name}" in kinds for package, name in names)
+
+    for value in jax.tree.leaves(tree, is_leaf=is_one):
+        yield from [is_one(value)] * (len(jax.tree.leaves(value)) if is_one(value) else 1)

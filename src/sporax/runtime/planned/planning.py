@@ -1,0 +1,113 @@
+"""From a pure function to a planned step: traced, taken through the list of passes, announced.
+
+`runtime.program.program` imports this module only for steps that need a plan: the searches bring scipy along.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from sporax.base.progress import activity, reported
+from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.graph import Role
+from sporax.report.plan_warnings import plan_warnings
+from sporax.report.questions import PlannedGraph
+from sporax.runtime.devices.argument import Argument
+from sporax.runtime.pipeline.pipelined_step import PipelinedStep
+from sporax.runtime.planned.step import PlannedStep
+from sporax.runtime.planned.step_passes import STEP_PASSES, StepState, applied
+from sporax.runtime.process.defects import defects_told
+from sporax.runtime.session import SESSION
+
+
+def plan_program(
+    program: Callable[..., Any],
+    written: Sequence[Any],
+    read: Sequence[Any],
+    data: Sequence[Any],
+    settings: PlanSettings,
+    tags: frozenset[str] = frozenset(),
+) -> PlannedStep | PipelinedStep:
+    """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
+
+    Args:
+        program: the function.
+        written, read: the variables.
+        data: the arrays that are on the devices already; for the others their shapes and dtypes, over all processes.
+        settings: the user's.
+        tags: passes by which it is rewritten.
+    """
+    first_read, first_data = len(written), len(written) + len(read)
+
+    def flat(*values: jax.Array) -> list[jax.Array]:
+        updated, outputs = program(
+            list(values[:first_read]), list(values[first_read:first_data]), list(values[first_data:])
+        )
+        return [*updated, *outputs]
+
+    flat.__name__ = program.__name__
+    arguments = [
+        *map(_of_variable, (*written, *read)),
+        *(Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
+    ]
+    return plan_step(flat, arguments, len(written), settings, tags)
+
+
+def _of_variable(variable: Any) -> Argument:
+    role = Role.STATE if getattr(variable, "requires_grad", None) is None else Role.PARAMETER
+    unmade = getattr(variable, "unmade", None)
+    return Argument(
+        role,
+        variable.name,
+        variable.raw if unmade is None else unmade,
+        shardable=getattr(variable, "parallel_optimizer", True),
+        from_values=not getattr(variable, "by_initializer", True),
+        trainable=bool(getattr(variable, "requires_grad", False)),
+        on_host=bool(getattr(variable, "on_host", False)),
+    )
+
+
+def plan_step(
+    function: Callable[..., Any],
+    arguments: Sequence[Argument],
+    num_updated: int,
+    settings: PlanSettings,
+    tags: frozenset[str] = frozenset(),
+) -> PlannedStep | PipelinedStep:
+    """Trace, plan and lower a step.
+
+    Args:
+        function: takes the arguments one after another, gives a list of arrays, the new values of the updated ones first.
+        arguments: what they are, with whole shapes.
+        num_updated: how many of them are updated in place.
+        settings: the user's.
+        tags: passes by which it is rewritten.
+    """
+    name = getattr(function, "__name__", "step")
+    # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
+    structs = [jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments]
+    with reported(speaks=jax.process_index() == 0), activity("planning a step"):
+        jaxpr = jax.make_jaxpr(function)(*structs)
+        state = StepState(name, jaxpr, tuple(arguments), num_updated, settings, tags)
+        with defects_told("planning", name, settings):
+            planned = applied(STEP_PASSES, state).planned
+    assert planned is not None
+    if isinstance(planned, PipelinedStep):
+        _warn_of(planned.warnings())
+        SESSION.announce(replace(planned, remarks=SESSION.remarks))
+    else:
+        _warn_of(plan_warnings(planned.graph, planned.plan, planned.model))
+        SESSION.announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model, SESSION.remarks))
+    return planned
+
+
+def _warn_of(texts: Sequence[str]) -> None:
+    """Warn of what a plan has lost; where steps are only planned, the head of the plan says it."""
+    if not SESSION.plan_only and jax.process_index() == 0:
+        for text in texts:
+            warnings.warn(text, stacklevel=2)

@@ -1,0 +1,168 @@
+"""The graph of any JAX function: what `sporax.plan` plans.
+
+Problem: a plan is of a graph with flat inputs and outputs, some of which share memory between calls; users have functions of
+pytrees, and say which result becomes which argument. Method: the function is traced with its pytrees flattened, and results that
+`carry` names, or that donated arguments leave room for, become aliases of their arguments.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.graph import Role
+from sporax.lowering.ingest.ingest import Ingested, ingest
+from sporax.runtime.planned.fixed_arguments import check_mapping, positions
+
+
+def traced(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    carry: Mapping[int, int],
+    donated: Sequence[int] = (),
+    marked: Callable[[Any], Any] = lambda results: results,
+) -> tuple[Ingested, Any, Any]:
+    """The graph of a function, and the structures of its arguments and of its result.
+
+    Args:
+        fn: the function.
+        args: its arguments.
+        carry: positions of arguments by that of the result which takes their place.
+        donated: positions of arguments whose memory results may use.
+        marked: the results with marks for the planner.
+    """
+    leaves, in_tree = jax.tree.flatten(args)
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
+    structs = list(map(_struct, leaves, paths))
+    out_tree: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        args = jax.tree.unflatten(in_tree, values)
+        outputs = fn(*args)
+        results, tree = jax.tree.flatten(outputs)
+        _check_nothing_is_lost(args, in_tree, values, results)
+        for path, result in jax.tree_util.tree_flatten_with_path(outputs)[0]:
+            # Checked here, where the path of the result is known.
+            _struct(result, jax.tree_util.keystr(path), "the results", "result")
+        out_tree.append(tree)
+        return jax.tree.leaves(marked(outputs))
+
+    flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
+    jaxpr = jax.make_jaxpr(flat)(*structs)
+    check_mapping("carry", carry, "{position of result: position of argument}")
+    carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, out_tree[0]))}
+    aliases = _aliases(carry, in_tree, out_tree[0])
+    # A carried result takes the buffer of its argument, so both must have one shape and dtype.
+    for result, argument in aliases:
+        expected, got = structs[argument], jaxpr.out_avals[result]
+        if (expected.shape, expected.dtype) != (got.shape, got.dtype):
+            raise SporaxValueError(
+                f"For 'plan', 'carry' needs a result that is like args{paths[argument]}, {expected.dtype}{list(expected.shape)}, "
+                f"but got {got.dtype}{list(got.shape)}."
+            )
+    carried = {argument for _, argument in aliases}
+    roles = [(Role.PARAMETER if number in carried else Role.DATA, path) for number, path in enumerate(paths)]
+    return ingest(jaxpr, roles, aliases), in_tree, out_tree[0]
+
+
+def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "args") -> jax.ShapeDtypeStruct:
+    """Shape and dtype of an argument's array; Python numbers are arrays without dimensions."""
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        try:
+            leaf = jax.typeof(leaf)
+        except TypeError:
+            raise SporaxTypeError(
+                f"For 'plan', {whose} must hold arrays or numbers, but got {reprlib.repr(leaf)} at {what}{path}. In modules of "
+                "equinox, `eqx.partition(model, eqx.is_array)` gives the arrays; `eqx.combine` makes the module of them."
+            ) from None
+    # As JAX itself converts arguments: int64 is int32 unless x64 is enabled.
+    dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
+
+
+def _check_nothing_is_lost(args: Any, tree: Any, values: Sequence[Any], results: Sequence[Any]) -> None:
+    """Raise if a function has changed its arguments (objects of flax.nnx, dictionaries) in place: a plan has results alone.
+
+    A new value that is a result, too, is not lost: what `nnx.merge` makes of an argument shares its variables.
+
+    Raises:
+        SporaxValueError: it has.
+    """
+    paths, now = jax.tree_util.tree_flatten_with_path(args)
+    present = {id(result) for result in results}
+    other = [
+        path
+        for (path, leaf), value in zip(paths, values, strict=False)
+        if leaf is not value and id(leaf) not in present
+    ]
+    if other or now != tree:
+        where = f"args{jax.tree_util.keystr(other[0])}" if other else "the structure of its arguments"
+        raise SporaxValueError(
+            f"For 'plan', 'fn' must leave its arguments as they are, but it changes {where} in place, and the change would be "
+            "lost. Return what changes and name it in 'carry'; nnx.split makes values of a flax.nnx object, nnx.merge an object."
+        )
+
+
+def _carried_by_donation(
+    donated: Sequence[int],
+    carry: Mapping[int, int],
+    arguments: tuple[Sequence[Any], Any],
+    results: tuple[Sequence[Any], Any],
+) -> dict[int, int]:
+    """For donated arguments the first result of equal structure, shapes and dtypes.
+
+    Args:
+        donated: positions of arguments.
+        carry: what the user has said.
+        arguments, results: leaves and structure of each.
+    """
+    children, ranges = arguments[1].children(), positions(arguments[1])
+    is_one = results[1].node_data() is None
+    made = [results[1]] if is_one else results[1].children()
+    made_at = [range(len(results[0]))] if is_one else positions(results[1])
+
+    def facts(leaves: Sequence[Any], where: range) -> list[Any]:
+        return [(leaves[number].shape, leaves[number].dtype) for number in where]
+
+    found: dict[int, int] = {}
+    for argument in donated:
+        if argument not in range(len(children)):
+            raise SporaxValueError(
+                f"For 'plan', 'donate_argnums' must name some of {len(children)} arguments, but got {argument!r}."
+            )
+        expected = children[argument], facts(arguments[0], ranges[argument])
+        free = (number for number in range(len(made)) if number not in carry and number not in found)
+        equal = [number for number in free if (made[number], facts(results[0], made_at[number])) == expected]
+        if equal and argument not in carry.values():
+            found[equal[0]] = argument
+    return found
+
+
+def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tuple[int, int]]:
+    wrong = next((item for item in carry.values() if not isinstance(item, int) or isinstance(item, bool)), None)
+    if wrong is not None:
+        raise SporaxTypeError(f"For 'plan', 'carry' must name positions of arguments, but got {reprlib.repr(wrong)}.")
+    if len(set(carry.values())) < len(carry):
+        # A dict of arguments is one argument: positions count the children of the outermost structure.
+        raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
+    arguments = positions(in_tree)
+    # A single array has no children and is result 0 itself.
+    results = positions(out_tree) if out_tree.node_data() is not None else [range(1)]
+    aliases: list[tuple[int, int]] = []
+    for result, argument in carry.items():
+        if result not in range(len(results)) or argument not in range(len(arguments)):
+            raise SporaxValueError(
+                f"For 'plan', 'carry' must name one of {len(results)} results and {len(arguments)} arguments, but got "
+                f"{{{result}: {argument}}}."
+            )
+        if len(results[result]) != len(arguments[argument]):
+            raise SporaxValueError(
+                f"For 'plan', 'carry' needs result {result} to have the structure of argument {argument}, but got "
+                f"{len(results[result])} arrays for {len(arguments[argument])}."
+            )
+        aliases += zip(results[result], arguments[argument], strict=True)
+    return aliases

@@ -1,0 +1,155 @@
+"""Variants of a program: found by an abstract trace for the shapes of a call, and compiled or planned (`Variant`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import jax
+
+from sporax.base.identity import ByIdentity
+from sporax.ir.config.plan_settings import PlanSettings
+from sporax.runtime import planned as planned_steps
+from sporax.runtime import world
+from sporax.runtime.devices import global_view
+from sporax.runtime.program.discovery import Discovery, discover
+from sporax.runtime.program.pure_program import jit_program, pure, send_away
+from sporax.runtime.program.signature import Signature, inputs_of
+from sporax.runtime.program.variant import Variant
+from sporax.runtime.ranks import first_values, local_ranks, placed_calls
+from sporax.runtime.state import frames
+
+
+def new_variant(
+    function: Callable[..., Any],
+    name: str,
+    signature: Signature,
+    arrays: list[jax.Array],
+    settings: PlanSettings | None,
+) -> Variant:
+    """Trace a function and make its program; it is compiled at the first call.
+
+    Args:
+        function: the user's.
+        name: of the program.
+        signature: its arguments.
+        arrays: those among them that are arrays.
+        settings: of the global view, if a plan should shard the program.
+    """
+    variant, trace = _discovered_anywhere(function, name, signature, arrays, settings)
+    # A part of the function (`shard`) asked for a plan, so everything is traced again in the global view.
+    if settings is None and variant.asked is not None:
+        settings = variant.asked
+        variant, trace = discovered(function, name, signature, described(arrays, settings), False)
+    if settings is None:
+        _prepare_variables(variant, arrays)
+        send_away(function, variant, described(arrays, None))
+        if placed_calls.TAG in variant.tags:
+            # Placed calls need equal values everywhere, and each process has drawn its own.
+            placed_calls.agree((*variant.written, *variant.read))
+        variant.jitted, variant.storage = jit_program(function, variant, name, arrays, trace)
+    else:
+        program = pure(function, variant, name, planned=True)
+        data = described(arrays, settings)
+        variant.planned = planned_steps.plan_program(
+            program, variant.written, variant.read, data, settings, variant.tags
+        )
+        variant.storage = variant.planned.stored(variant.written, variant.read)
+    return variant
+
+
+def _prepare_variables(variant: Variant, arrays: list[jax.Array]) -> None:
+    """Bring variables to one form, and to equal values where ranks must begin with such."""
+    local_ranks.settle((*variant.written, *variant.read), arrays)
+    if first_values.TAG in variant.tags:
+        first_values.agree((*variant.written, *variant.read))
+
+
+def discovered(
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[Any], by_rank: bool = True
+) -> tuple[Variant, Discovery]:
+    """Trace `function` abstractly: a variant that is not compiled yet, and the trace.
+
+    Args:
+        function: what is traced.
+        name: of the program.
+        signature: its arguments.
+        arrays: those among them that are arrays, or their shapes and dtypes.
+        by_rank: whether ranks may run different programs.
+    """
+
+    def call(arrays: list[Any]) -> Any:
+        args, kwargs = inputs_of(signature, arrays)
+        return function(*args, **kwargs)
+
+    discovery = discover(call, arrays, by_rank)
+    frame = discovery.frame
+    # Marks of variables, and what the trace has named.
+    marked = {ByIdentity(variable): variable for variable in frame.found if hasattr(variable, "fingerprint")}
+    guards: dict[Any, frames.Guard] = {**marked, **frame.guards}
+    variant = Variant(
+        signature,
+        name,
+        written=discovery.written,
+        read=discovery.read,
+        guards=tuple((guard, guard.fingerprint()) for guard in guards.values()),
+        version=frames.version(),
+        # With one rank an exchange is no operation.
+        communicates=frame.communicates and world.has_peers(),
+        tags=frame.tags,
+        checks=frame.checks,
+        asked=frame.view if isinstance(frame.view, PlanSettings) else None,
+        requests=frame.requests,
+    )
+    return variant, discovery
+
+
+def _discovered_anywhere(
+    function: Callable[..., Any],
+    name: str,
+    signature: Signature,
+    arrays: list[jax.Array],
+    settings: PlanSettings | None,
+) -> tuple[Variant, Discovery]:
+    """As `discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for."""
+    own = local_ranks.positions_of_own(arrays)
+    if not own:
+        with suppress(local_ranks.PartsNeeded):
+            return discovered(function, name, signature, described(arrays, settings), settings is None)
+    variant, trace = _discovered_in_parts(function, name, signature, arrays)
+    variant.own = own
+    return variant, trace
+
+
+def _discovered_in_parts(
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array]
+) -> tuple[Variant, Discovery]:
+    """As `discovered`, of the part of one of the ranks that this process acts for."""
+    inputs = local_ranks.divided(name, arrays)
+    shapes = [
+        jax.ShapeDtypeStruct(local_ranks.part_shape(array), array.dtype) if is_divided else array
+        for array, is_divided in zip(arrays, inputs, strict=True)
+    ]
+    with local_ranks.inside():
+        variant, trace = discovered(function, name, signature, shapes)
+    variant.communicates = True
+    variant.parts = local_ranks.parts_of(name, trace, inputs, arrays)
+    return variant, trace
+
+
+def described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[Any]:
+    """The arrays; in the global view those that this process feeds are described by their shapes over all processes."""
+    if settings is None:
+        return list(arrays)
+    described: list[Any] = []
+    position = 0
+    for array in arrays:
+        if global_view.is_on_devices(array):
+            described.append(array)
+            continue
+        steps, batch = array.shape[: settings.num_stacked], array.shape[settings.num_stacked :]
+        shape = (*steps, *global_view.global_shape(tuple(batch), position, settings.parallel))
+        described.append(jax.ShapeDtypeStruct(shape, array.dtype))
+        position += 1
+    return described

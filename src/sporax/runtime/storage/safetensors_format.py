@@ -1,0 +1,317 @@
+"""The safetensors format: a JSON header (name -> dtype, shape, place), then the bytes.
+
+By hand rather than with the safetensors library, whose writer takes a path (atomic writing needs an open file) and whose
+errors do not name the tensor; the tests hold both against each other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+from sporax.base.errors import SporaxTypeError
+from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
+from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError, array_from, check_names, check_shape
+
+NAMES: dict[np.dtype[Any], str] = {
+    np.dtype(kind): name
+    for kind, name in (
+        (np.bool_, "BOOL"),
+        (np.int8, "I8"),
+        (np.int16, "I16"),
+        (np.int32, "I32"),
+        (np.int64, "I64"),
+        (np.uint8, "U8"),
+        (np.uint16, "U16"),
+        (np.uint32, "U32"),
+        (np.uint64, "U64"),
+        (np.float16, "F16"),
+        (np.float32, "F32"),
+        (np.float64, "F64"),
+        (ml_dtypes.bfloat16, "BF16"),
+        (np.complex64, "C64"),
+    )
+}
+_DTYPES = {name: dtype for dtype, name in NAMES.items()}
+# The format aligns its header to 8 bytes.
+_ALIGNMENT = 8
+# As in the safetensors library.
+_MAX_HEADER_BYTES = 100_000_000
+_LARGEST_CRC = 2**32 - 1  # has the most digits
+
+
+class StoredArray(NamedTuple):
+    """A tensor in a file: a view of its bytes, and the offset at which they begin."""
+
+    view: np.ndarray[Any, Any]
+    offset: int
+
+
+class Described(Protocol):
+    """Name, shape and dtype of an array that is going to be written."""
+
+    @property
+    def name(self) -> str:
+        """Of the array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """Of its elements; None for a string."""
+
+
+_Spec = TypeVar("_Spec", bound=Described)
+
+
+class _Description(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def write(file: BinaryIO, entries: list[CheckpointEntry], *, metadata: dict[str, str]) -> None:
+    """Write `entries` with a checksum of names and values in the header.
+
+    Args:
+        file: open for writing.
+        entries: arrays; the format has no strings.
+        metadata: further entries of the header's ``__metadata__``.
+
+    Raises:
+        SporaxTypeError: a string, or a dtype the format does not have.
+    """
+    arrays = {entry.name: _array(entry) for entry in entries}
+    specs = [_Description(name, array.shape, array.dtype) for name, array in arrays.items()]
+    write_stream(file, specs, lambda spec: arrays[spec.name], lambda checksums: metadata)
+
+
+def write_stream(
+    file: BinaryIO,
+    specs: Sequence[_Spec],
+    values: Callable[[_Spec], np.ndarray[Any, Any]],
+    metadata: Callable[[Mapping[str, int]], Mapping[str, str]],
+) -> None:
+    """Write arrays as they are made, wide types first, so that each begins at a multiple of its element's size.
+
+    The header is written twice: the checksums in it are known when the values have been written.
+
+    Args:
+        file: open for writing, at its beginning.
+        specs: what it will hold.
+        values: gives the values of each; called in the file's order.
+        metadata: further entries of ``__metadata__``, from the CRC-32 of each array's bytes.
+    """
+    ordered = sorted(specs, key=lambda spec: (-spec.dtype.itemsize if spec.dtype else 0, spec.name))
+    # Room for the longest checksums, so that the second header has the size of the first.
+    longest = dict.fromkeys((spec.name for spec in specs), _LARGEST_CRC)
+    head = _head(ordered, metadata(longest), _LARGEST_CRC)
+    file.write(head)
+    checksums: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    with CheckedWriter(file) as writer:
+        for spec in ordered:
+            content = _bytes(values(spec))
+            checksums[spec.name], sizes[spec.name] = writer.write(content), len(content)
+    checksum = 0
+    # In the order of names, as MindSpore computes its checksum.
+    for name in sorted(checksums):
+        checksum = combined_crc(zlib.crc32(name.encode(), checksum), checksums[name], sizes[name])
+    end = file.tell()
+    # The header is overwritten in place.
+    file.seek(0)
+    file.write(_head(ordered, metadata(checksums), checksum, len(head)))
+    file.seek(end)
+
+
+def _head(specs: Sequence[Described], metadata: Mapping[str, str], checksum: int, size: int = 0) -> bytes:
+    """The header, padded to a size or to the next multiple of the alignment."""
+    header: dict[str, Any] = {"__metadata__": {"format": "ms", **metadata, "crc_num": str(checksum)}}
+    place = 0
+    for spec in specs:
+        assert spec.dtype is not None, spec.name
+        end = place + spec.dtype.itemsize * math.prod(spec.shape)
+        header[spec.name] = {"dtype": NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": [place, end]}
+        place = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    # Filled up with spaces, which JSON ignores.
+    length = size - 8 if size else len(text) + -len(text) % _ALIGNMENT
+    return length.to_bytes(8, "little") + text.ljust(length)
+
+
+def check(entries: list[CheckpointEntry]) -> None:
+    """Raise what `write` would raise, before a file is touched."""
+    for entry in entries:
+        _array(entry)
+
+
+def _array(entry: CheckpointEntry) -> np.ndarray[Any, Any]:
+    if isinstance(entry.value, str):
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', the format 'safetensors' has no strings, but '{entry.name}' is one; use format='ckpt'."
+        )
+    if entry.value.dtype not in NAMES:
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', the dtype of '{entry.name}' must be one of {list(NAMES.values())} in format "
+            f"'safetensors', but it is {entry.value.dtype}; use format='ckpt'."
+        )
+    return entry.value
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).data if flat.size else memoryview(b"")
+
+
+def _checksum(entries: list[CheckpointEntry]) -> int:
+    """CRC-32 over names and values, by name: what MindSpore writes as ``crc_num``."""
+    checksum = 0
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        checksum = zlib.crc32(_bytes(_array(entry)), zlib.crc32(entry.name.encode(), checksum))
+    return checksum
+
+
+def read(content: memoryview) -> tuple[list[CheckpointEntry], dict[str, str]]:
+    """Entries by name, and the metadata; arrays are views of `content`.
+
+    Raises:
+        CorruptCheckpointError: the header is broken, or does not fit the file, and names the parameter where there is one; the
+            values do not have the checksum of the header.
+    """
+    entries, metadata = parsed(content)
+    check_sum(entries, metadata)
+    return entries, metadata
+
+
+def parsed(content: memoryview) -> tuple[list[CheckpointEntry], dict[str, str]]:
+    """As `read`, without a look at the values."""
+    header, start = _header(content)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise CorruptCheckpointError("the metadata are no table")
+    # MindSpore marks dtypes of its own this way.
+    packed = next((name for name in header if name in metadata), None)
+    if packed is not None:
+        raise CorruptCheckpointError(f"parameter '{packed}' has dtype {metadata[packed]}, which cannot be loaded here")
+    positions = {name: _place(name, facts) for name, facts in header.items()}
+    entries = [_entry(name, header[name], positions[name], content[start:]) for name in sorted(header)]
+    _check_positions(positions, len(content) - start)
+    return entries, metadata
+
+
+def check_sum(entries: list[CheckpointEntry], metadata: Mapping[str, str]) -> None:
+    """Compare the checksum, where the file has one.
+
+    Raises:
+        CorruptCheckpointError: the values have another one.
+    """
+    if "crc_num" in metadata and (checksum := _checksum(entries)) != _number(metadata["crc_num"]):
+        raise CorruptCheckpointError(
+            f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {checksum}"
+        )
+
+
+def tensors(content: memoryview) -> tuple[dict[str, StoredArray], dict[str, str]]:
+    """Where the tensors of a file are, by name, and the metadata; the values are not touched.
+
+    Raises:
+        CorruptCheckpointError: as `read`, but for the checksum.
+    """
+    header, start = _header(content)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise CorruptCheckpointError("the metadata are no table")
+    positions = {name: _place(name, facts) for name, facts in header.items()}
+    values = content[start:]
+    arrays = {}
+    for name, facts in header.items():
+        array = _entry(name, facts, positions[name], values).value
+        assert isinstance(array, np.ndarray)  # the format has no strings
+        arrays[name] = StoredArray(array, start + positions[name][0])
+    _check_positions(positions, len(values))
+    return arrays, metadata
+
+
+def _number(text: Any) -> int | None:
+    return int(text) if isinstance(text, str) and text.isdecimal() else None
+
+
+def _header(content: memoryview) -> tuple[dict[str, Any], int]:
+    # Eight bytes of length and "{}" at least.
+    if len(content) < 10:
+        raise CorruptCheckpointError(f"it has {len(content)} bytes, too few for a header")
+    size = int.from_bytes(content[:8], "little")
+    # Bounded before it is read: a broken length may be any number.
+    if not 2 <= size <= min(len(content) - 8, _MAX_HEADER_BYTES):
+        raise CorruptCheckpointError(f"the header must have between 2 and {len(content) - 8} bytes, but has {size}")
+    try:
+        header = json.loads(bytes(content[8 : 8 + size]), object_pairs_hook=_table, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise CorruptCheckpointError(f"the header is no JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise CorruptCheckpointError("the header is no table of tensors")
+    return header, 8 + size
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which every name is once."""
+    check_names(name for name, _ in pairs)
+    return dict(pairs)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _place(name: str, facts: Any) -> tuple[int, int]:
+    """First byte of a parameter's values, and the one behind the last."""
+    offsets = facts.get("data_offsets") if isinstance(facts, dict) else None
+    # bool would pass `isinstance`.
+    if not isinstance(offsets, list) or len(offsets) != 2 or any(type(offset) is not int for offset in offsets):
+        raise CorruptCheckpointError(
+            f"the header's entry for parameter '{name}' is broken: 'data_offsets' must be two whole numbers in "
+            f"{reprlib.repr(facts)}"
+        )
+    begin, end = offsets
+    if not 0 <= begin <= end:
+        raise CorruptCheckpointError(f"parameter '{name}' cannot lie between bytes {begin} and {end}")
+    return begin, end
+
+
+def _check_positions(positions: dict[str, tuple[int, int]], size: int) -> None:
+    """Every byte of the values belongs to one parameter, so that a file cannot claim more memory than it has bytes."""
+    expected = 0
+    # In the order of their places, so that gaps and overlaps are found.
+    for name, (begin, end) in sorted(positions.items(), key=lambda item: item[1]):
+        if begin != expected:
+            problem = "overlaps another one" if begin < expected else "leaves a gap before it"
+            raise CorruptCheckpointError(
+                f"parameter '{name}' {problem}: it begins at byte {begin} of the values, and not at {expected}"
+            )
+        expected = end
+    if expected != size:
+        raise CorruptCheckpointError(f"the parameters have {expected} bytes, but the file has {size} bytes of values")
+
+
+def _entry(name: str, facts: Any, place: tuple[int, int], data: memoryview) -> CheckpointEntry:
+    dtype: Any = facts.get("dtype")
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise CorruptCheckpointError(
+            f"the header's entry for parameter '{name}' is broken: 'dtype' must be one of {sorted(_DTYPES)}, but it is "
+            f"{reprlib.repr(dtype)}"
+        )
+    shape = check_shape(name, facts.get("shape"))
+    if place[1] > len(data):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' ends at byte {place[1]} of the values, but there are only {len(data)}: the file is cut off"
+        )
+    return CheckpointEntry(name, array_from(name, data[slice(*place)], shape, _DTYPES[dtype], dtype))

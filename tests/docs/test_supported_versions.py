@@ -1,0 +1,17 @@
+"""What the package says of itself on an index."""
+
+import re
+import tomllib
+from pathlib import Path
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_classifiers_name_every_python_from_the_oldest_that_is_allowed():
+    named = [
+        int(found[1])
+        for line in PROJECT["classifiers"]
+        if (found := re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", line))
+    ]
+    oldest = int(PROJECT["requires-python"].removeprefix(">=3."))
+    assert named == list(range(oldest, 14))

@@ -1,0 +1,54 @@
+"""What Model.train reports without a callback that does."""
+
+import numpy as np
+import pytest
+
+from sporax.mindspore import dataset, nn
+from sporax.mindspore.train import LossMonitor, Model
+from sporax.mindspore.train.callback import _default_progress
+from sporax.mindspore.train.callback._default_progress import ProgressLines, default_progress
+from sporax.runtime.session import SESSION
+
+
+@pytest.fixture
+def train():
+    net = nn.Dense(8, 2)
+    model = Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.1))
+    data = dataset.NumpySlicesDataset((np.ones((32, 8), np.float32), np.zeros(32, np.int32)), shuffle=False).batch(8)
+    return lambda **options: model.train(2, data, **options)
+
+
+@pytest.mark.parametrize("sink", [False, True])
+def test_lines_in_a_log_have_epoch_step_loss_and_rate(train, capsys, monkeypatch, sink):
+    monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0)
+    train(dataset_sink_mode=sink)
+    out, err = capsys.readouterr()
+    assert out == ""
+    last = err.splitlines()[-1]
+    assert last.startswith("sporax: epoch 2/2, step 4/4: loss ")
+    assert " ms/step, " in last
+    assert " samples/s, " in last
+
+
+def test_short_runs_and_runs_with_a_monitor_print_nothing_of_it(train, capsys, monkeypatch):
+    train()
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0)
+    train(callbacks=[LossMonitor()])
+    out, err = capsys.readouterr()
+    assert "loss is" in out
+    assert err == ""
+
+
+def test_rank_0_alone_speaks(train, capsys, monkeypatch):
+    monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(_default_progress, "rank", lambda: 1)
+    train()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_where_plans_are_only_made_there_is_none(monkeypatch):
+    assert [type(each) for each in default_progress([])] == [ProgressLines]
+    monkeypatch.setattr(SESSION, "plan_only", True)
+    monkeypatch.setattr(SESSION, "plans_all", True)
+    assert default_progress([]) == []

@@ -1,0 +1,83 @@
+"""Limits that no plan keeps are refused before the search, and only those."""
+
+import re
+import time
+
+import networks
+import pytest
+from planner_graphs import every_choice, layers, mesh_of, problem_of, product, roofline, scan, training_step
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.hardware import load_profile
+from sporax.planner import PlanRequest, make_plan, planning
+from sporax.planner.budget import Budget
+from sporax.planner.search.limit import hopeless
+from sporax.planner.search.limit.exact import solve_within
+from sporax.planner.search.limit.hopeless import least_bytes, refuse_hopeless, small_plan
+from sporax.planner.search.limit.limit import smallest
+from sporax.planner.search.space.measured_plan import measured
+from sporax.planner.search.space.problem import SearchOptions
+
+MESH = mesh_of(2, 2)
+
+
+def refused(graph, limit, mesh=MESH, **options):
+    refuse_hopeless(graph, mesh, roofline(mesh), SearchOptions(memory_bytes=limit, **options))
+
+
+@pytest.mark.parametrize("graph", [product(), training_step(batch=8)], ids=["product", "step"])
+def test_no_plan_is_below_the_bound(graph):
+    problem = problem_of(graph, mesh_of(2))
+    peaks = [measured(problem, list(chosen)).peak_bytes for chosen in list(every_choice(problem))[::7]]
+    assert 0 < least_bytes(problem) <= min(peaks)
+
+
+def test_the_small_plan_is_hardly_larger_than_the_one_of_the_long_search():
+    for graph in (layers(3), training_step(), networks.mlp(3, 128, 64).graph):
+        problem = problem_of(graph, MESH)
+        assert small_plan(problem).peak_bytes <= 1.2 * smallest(problem).peak_bytes
+
+
+@pytest.mark.parametrize("graph", [layers(3), scan()], ids=["layers", "loop"])
+def test_the_error_names_a_plan_that_would_fit(graph):
+    with pytest.raises(
+        SporaxRuntimeError, match=r"must fit into 0\.000 MB per device, but \S+ MB is the smallest"
+    ) as caught:
+        refused(graph, 100)
+    refused(graph, int(float(re.search(r"but (\S+) MB", str(caught.value)).group(1)) * 1e6))
+
+
+def test_limits_that_may_be_kept_are_left_to_the_search():
+    for graph in (layers(3), networks.mlp(3, 128, 64).graph):
+        refused(graph, smallest(problem_of(graph, MESH)).peak_bytes)
+    refused(layers(3), None)
+    refused(layers(3), 100, gives_up=True)
+
+
+def test_a_loose_limit_costs_no_search(monkeypatch):
+    monkeypatch.setattr(hopeless, "ProblemBuilder", None)
+    refused(layers(3), 10**9)
+
+
+def test_a_hopeless_limit_is_refused_without_any_search(monkeypatch):
+    monkeypatch.setattr(planning, "search", None)
+    settings = PlanSettings(ParallelConfig(device_num=4, parallel_mode=ParallelMode.AUTO_PARALLEL), hardware="cpu")
+    with pytest.raises(SporaxRuntimeError, match="is the smallest plan that was found"):
+        make_plan(PlanRequest(layers(3), MESH, settings, load_profile("cpu"), memory_bytes=100))
+
+
+def test_a_transformer_of_eight_layers_is_refused_soon():
+    """106 s before. CPU time: the machine of the tests may be busy."""
+    graph = networks.transformer(8, 8, 64, 128, 4).graph
+    start = time.process_time()
+    with pytest.raises(SporaxRuntimeError, match="is the smallest plan that was found"):
+        refused(graph, 100_000, mesh_of(2, 2, 2))
+    assert time.process_time() - start < 10.0
+
+
+def test_a_proof_whose_time_is_over_is_short_and_no_error():
+    problem = problem_of(product(), mesh_of(2))
+    plan, _ = solve_within(problem, smallest(problem).peak_bytes, Budget.of(0.0))
+    assert plan.peak_bytes <= smallest(problem).peak_bytes

@@ -1,0 +1,131 @@
+"""The Lagrangian loop: the cheapest plan that fits, the smallest, and the error where nothing fits."""
+
+import re
+
+import networks
+import numpy as np
+import pytest
+from planner_graphs import cheapest_cost, every_choice, layers, mesh_of, problem_of, product, training_step
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.search.limit import limit as limits
+from sporax.planner.search.limit.limit import _kilobytes, fit, is_large, least_cost, relaxed, smallest
+from sporax.planner.search.space.measured_plan import measured
+from sporax.planner.search.space.plan_assembly import plan_of
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.space.repeated_blocks import choose_tied
+from sporax.planner.solver.portfolio.quick_choice import choose
+
+MESH = mesh_of(2, 2)
+
+
+def test_without_a_limit_the_cheapest_choice_wins():
+    problem = problem_of(product(), MESH)
+    worst = max(every_choice(problem), key=problem.seconds)
+    assert problem.seconds(least_cost(problem, [worst])) == pytest.approx(cheapest_cost(problem))
+
+
+def test_a_known_choice_that_is_cheapest_and_fits_is_taken_as_it_is():
+    free = problem_of(product(), MESH)
+    best = list(min(every_choice(free), key=free.seconds))
+    limit = measured(free, best).peak_bytes
+    assert least_cost(problem_of(product(), MESH, memory_bytes=limit), [best]) == best
+
+
+def test_a_limit_is_kept():
+    free = problem_of(layers(3), MESH)
+    limit = int(0.8 * measured(free, least_cost(free, [])).peak_bytes)
+    problem = problem_of(layers(3), MESH, memory_bytes=limit)
+    chosen = least_cost(problem, [])
+    assert memory_of(problem.graph, plan_of(problem, chosen)).peak_bytes <= limit
+    assert problem.seconds(chosen) >= free.seconds(least_cost(free, []))
+
+
+def test_where_nothing_fits_the_error_says_what_would():
+    with pytest.raises(
+        SporaxRuntimeError, match=r"For 'memory', the plan must fit into 0\.000 MB per device, but"
+    ) as caught:
+        least_cost(problem_of(product(), MESH, memory_bytes=10), [])
+    stated = float(re.search(r"but (\S+) MB is the smallest plan", str(caught.value)).group(1)) * 1e6
+    problem = problem_of(product(), MESH, memory_bytes=int(stated))
+    assert measured(problem, least_cost(problem, [])).peak_bytes <= stated
+
+
+def test_a_search_that_may_give_up_says_no_more_than_that_it_found_nothing_soon():
+    with pytest.raises(
+        SporaxRuntimeError, match=r"^For 'search', a plan must be found soon .* 10 bytes .* got none\.$"
+    ):
+        least_cost(problem_of(product(), MESH, memory_bytes=10, gives_up=True), [])
+
+
+def test_a_known_choice_that_fits_is_taken_before_giving_up(monkeypatch):
+    mesh = mesh_of(2)
+    free = problem_of(training_step(), mesh)
+    known = smallest(free)
+    assert known.peak_bytes < measured(free, least_cost(free, [])).peak_bytes
+    monkeypatch.setattr(limits, "fit", lambda problem, limit: measured(problem, [0] * len(problem.costs)))
+    problem = problem_of(training_step(), mesh, memory_bytes=known.peak_bytes, gives_up=True)
+    assert least_cost(problem, [known.chosen]) == known.chosen
+
+
+def test_the_smallest_plan_is_no_larger_than_the_cheapest_and_remembered():
+    problem = problem_of(layers(2), mesh_of(2))
+    plan = smallest(problem)
+    assert plan.peak_bytes <= measured(problem, choose(problem.cost_graph())).peak_bytes
+    assert smallest(problem) is plan
+
+
+def test_problems_are_large_from_a_few_hundred_decisions_on():
+    assert not is_large(problem_of(layers(4), mesh_of(2)))
+    assert is_large(problem_of(layers(140), mesh_of(2)))
+
+
+@pytest.mark.parametrize("num_bytes", [1, 999, 1000, 1001, 5_711_004])
+def test_the_least_memory_that_an_error_names_is_enough(num_bytes):
+    assert num_bytes <= 1000 * _kilobytes(num_bytes) < num_bytes + 1000
+
+
+def test_a_plan_that_fits_is_not_changed_by_its_limit():
+    problem = problem_of(layers(12), MESH)
+    chosen = choose_tied(problem)
+    plan = relaxed(problem, measured(problem, chosen).peak_bytes, tied=True)
+    assert plan.chosen == chosen
+
+
+def test_prices_on_memory_make_the_plan_smaller():
+    problem = problem_of(layers(12), MESH)
+    free = measured(problem, choose_tied(problem))
+    tight = relaxed(problem, int(0.7 * free.peak_bytes), tied=True)
+    assert tight.peak_bytes < free.peak_bytes
+    assert problem.seconds(tight.chosen) >= problem.seconds(free.chosen)
+    assert relaxed(problem, int(0.7 * free.peak_bytes), tied=True) is tight  # cached with the problem
+
+
+def test_the_loop_finds_what_tensors_alone_do_not_show():
+    """Arguments are resharded at once where that saves memory, which the bytes of the tensors leave out."""
+    mesh = DeviceMatrix((8,))
+    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
+    graph = networks.recommendation(256, 4096).graph
+    problem = ProblemBuilder(graph, mesh, model, SearchOptions(fully_use_devices=True)).build()
+    limit = int(0.5 * measured(problem, choose(problem.cost_graph())).peak_bytes)
+
+    assert fit(problem, limit).peak_bytes <= limit
+    assert fit(problem, limit) is fit(problem, limit)
+
+
+def test_forbidden_candidates_are_not_taken_for_their_memory():
+    free = problem_of(layers(3), MESH)
+    least = smallest(free)
+    forbidden = free.with_costs(
+        [
+            np.where(np.arange(len(costs)) == candidate, np.inf, costs) if len(costs) > 1 else costs
+            for costs, candidate in zip(free.costs, least.chosen, strict=True)
+        ]
+    )
+    plan = relaxed(forbidden, least.peak_bytes)
+    assert np.isfinite(forbidden.seconds(plan.chosen))
+    assert plan.chosen != least.chosen

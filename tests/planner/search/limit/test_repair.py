@@ -1,0 +1,76 @@
+"""Plans that are made smaller, or cheaper within a limit, and measured."""
+
+import networks
+import numpy as np
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.plan_check import check_plan
+from sporax.planner.search.limit.limit import smallest
+from sporax.planner.search.limit.repair import improved, reduce_memory
+from sporax.planner.search.sharding_propagation import propagation
+from sporax.planner.search.space.measured_plan import measured
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.space.tensor_memory import resident_usage
+from sporax.planner.solver.portfolio.quick_choice import choose
+
+MESH = DeviceMatrix((2, 4))
+MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return ProblemBuilder(networks.mlp(2, 64, 256).graph, MESH, MODEL, SearchOptions()).build()
+
+
+@pytest.fixture(scope="module")
+def fastest(problem):
+    return measured(problem, choose(problem.cost_graph()))
+
+
+@pytest.fixture(scope="module")
+def least(problem, fastest):
+    return reduce_memory(problem, fastest)
+
+
+def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest, least):
+    enough = fastest.peak_bytes // 2
+    half = reduce_memory(problem, fastest, enough)
+
+    assert least.peak_bytes < fastest.peak_bytes / 4
+    assert least.peak_bytes < half.peak_bytes <= enough
+    for actual in (half, least):
+        check_plan(problem.graph, actual.plan)
+        assert memory_of(problem.graph, actual.plan).peak_bytes == actual.peak_bytes
+
+
+def test_a_plan_gets_cheaper_within_its_limit(problem, fastest, least):
+    limit = (least.peak_bytes + fastest.peak_bytes) // 2
+    cheap = improved(problem, least, limit)
+
+    assert problem.seconds(cheap.chosen) < 0.5 * problem.seconds(least.chosen)
+    assert memory_of(problem.graph, cheap.plan).peak_bytes <= limit
+    assert improved(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
+
+
+def test_other_costs_lead_to_other_plans(problem):
+    dear = problem.with_costs(
+        [
+            1e12 * (np.arange(len(item)) == candidate)
+            for item, candidate in zip(problem.costs, smallest(problem).chosen, strict=True)
+        ]
+    )
+    assert smallest(dear).chosen != smallest(problem).chosen
+    assert resident_usage(dear) is resident_usage(problem)
+
+
+def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):
+    least = smallest(problem)
+    assert least.peak_bytes < 0.2 * fastest.peak_bytes  # a third is what messages come to
+
+    limit = int(1.1 * least.peak_bytes)
+    actual = propagation(problem.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
+    assert memory_of(problem.graph, actual.plan).peak_bytes <= limit

@@ -1,0 +1,109 @@
+"""Good choices in linear time, compared with the best of all choices."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_graphs import cheapest_cost, layers, mesh_of, problem_of
+
+from sporax.planner.solver import CostGraph, evaluate, solve
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.methods.trws import MessagePassing
+from sporax.planner.solver.portfolio import quick_choice
+from sporax.planner.solver.portfolio.quick_choice import (
+    ball,
+    bounded,
+    choose,
+    converge,
+    lower_bound,
+    redecided,
+    refined,
+)
+
+SEEDS = st.integers(0, 10**6)
+
+
+def random_graph(seed, nodes=8, limit=None):
+    """Decisions of three candidates; about a third of the pairs is joined; all live at once."""
+    random = np.random.default_rng(seed)
+    pairs = [(a, b) for b in range(nodes) for a in range(b) if random.random() < 0.35]
+    edges = [(a, b, random.integers(0, 20, (3, 3)).astype(float)) for a, b in pairs]
+    costs, usages = random.integers(0, 20, (nodes, 3)).tolist(), random.integers(0, 9, (nodes, 3)).tolist()
+    return CostGraph.build(costs, usages, [(0, 1)] * nodes, edges, limit)
+
+
+def core_of(graph):
+    return Core.of(Network.of(graph, Moments.of(graph.intervals)))
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS)
+def test_small_problems_are_solved_exactly(seed):
+    graph = random_graph(seed)
+    assert evaluate(graph, choose(graph)).cost == solve(graph).cost
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS)
+def test_bounds_are_below_and_choices_above_the_optimum(seed):
+    graph = random_graph(seed)
+    best = solve(graph).cost
+    assert lower_bound(graph) <= best + 1e-6
+    messages = MessagePassing(core_of(graph))
+    assert converge(messages) <= best + 1e-6
+
+
+def test_without_exact_elimination_messages_and_balls_come_close(monkeypatch):
+    monkeypatch.setattr(quick_choice, "_SMALL", 0)
+    for seed in range(5):
+        graph = random_graph(seed)
+        core = core_of(graph)
+        positions, bound = bounded(core)
+        best = solve(graph).cost
+        assert bound <= best + 1e-6
+        assert best <= core.cost(positions) <= 1.02 * best
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS)
+def test_free_decisions_get_the_best_of_their_choices_whatever_method_decides(seed):
+    core = core_of(random_graph(seed, nodes=6))
+    start, free = np.zeros(core.num_nodes, np.int64), np.array([1, 3, 4])
+    best = min(core.cost(_with(start, free, entry)) for entry in itertools.product(range(3), repeat=3))
+    chosen = redecided(core, start, free)
+    assert core.cost(chosen) == best
+    assert chosen[[0, 2, 5]].tolist() == [0, 0, 0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quick_choice, "_SMALL_TABLE", 0)
+        assert core.cost(redecided(core, start, free)) == pytest.approx(best)
+
+
+def _with(start, free, entry):
+    positions = start.copy()
+    positions[free] = entry
+    return positions
+
+
+def test_refining_never_makes_a_choice_more_expensive():
+    core = core_of(random_graph(3, nodes=12))
+    start = np.zeros(core.num_nodes, np.int64)
+    better = refined(core, start, balls=4, size=4)
+    assert core.cost(better) < core.cost(start)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "nodes"), [(0, 3, [0, 1, 2]), (2, 3, [1, 2, 3]), (4, 2, [3, 4]), (0, 99, [0, 1, 2, 3, 4])]
+)
+def test_a_ball_holds_the_nearest_nodes(start, size, nodes):
+    table = np.zeros((2, 2)) + np.arange(2)[:, None] * np.arange(2)
+    chain = CostGraph.build([[0, 1]] * 5, [[0, 0]] * 5, [(0, 0)] * 5, [(n, n + 1, table) for n in range(4)], None)
+    assert ball(core_of(chain), start, size).tolist() == nodes
+
+
+def test_the_plan_of_a_small_network_is_the_best_of_all():
+    problem = problem_of(layers(2), mesh_of(2))
+    assert problem.seconds(choose(problem.cost_graph())) == pytest.approx(cheapest_cost(problem))

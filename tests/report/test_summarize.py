@@ -1,0 +1,60 @@
+"""The summary of a plan."""
+
+from dataclasses import replace
+
+from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, roofline, scan, training_step
+
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.search import search
+from sporax.planner.search.space.plan_assembly import replicated_plan
+from sporax.report.summarize import summarize
+from sporax.report.view.plan_view import Traffic
+
+MESH = mesh_of(2)
+
+
+def test_variables_are_counted_as_stored_and_as_a_whole():
+    graph = product(8, 16, 32)
+    plan = replace(replicated_plan(graph, MESH), inputs=(placement("- -"), placement("0 -")))
+    summary = summarize(graph, plan)
+    assert summary.totals.parameter_bytes == 16 * 32 * 4 // 2
+    assert summary.totals.whole_parameter_bytes == 16 * 32 * 4
+    weight = next(row for row in summary.tensors if row.name == "w1")
+    assert (weight.shape, weight.slice_shape, weight.kept_as) == ((16, 32), (8, 32), "[a, -]")
+
+
+def test_collectives_are_counted_per_row_and_in_total():
+    graph = product(8, 16, 32)
+    plan = replace(replicated_plan(graph, MESH), inputs=(placement("- -"), placement("0 -")))
+    summary = summarize(graph, plan)
+    assert summary.totals.traffic == (Traffic("all_gather", 1, 8 * 32 * 4),)
+    (row,) = summary.operators
+    assert [(entry.kind, entry.count) for entry in row.collectives] == [("all_gather", 1)]
+
+
+def test_peak_and_arithmetic_are_those_of_the_plan():
+    graph = training_step()
+    plan = replicated_plan(graph, MESH)
+    totals = summarize(graph, plan).totals
+    assert totals.peak_bytes == memory_of(graph, plan).peak_bytes == sum(size for _, size in totals.peak_uses)
+    assert totals.flops == sum(row.flops for row in summarize(graph, plan).operators)
+
+
+def test_what_a_search_said_is_there():
+    graph = layers(2)
+    result = search(graph, MESH, roofline(MESH), "ilp")
+    assert summarize(graph, result.plan).search is None
+    row = summarize(graph, result.plan, result).search
+    assert (row.method, row.predicted_seconds, row.optimal) == ("ilp", result.cost_seconds, True)
+
+
+def test_loops_of_unknown_length_are_noted():
+    inside = GraphBuilder()
+    x = inside.argument()
+    test, step = inside.graph(x), inside.graph(x)
+    builder = GraphBuilder()
+    params = {"cond_nconsts": 0, "body_nconsts": 0}
+    result = builder.add("while", [builder.argument()], (), params=params, bodies=(test, step))
+    graph = builder.graph(result)
+    assert "loops of unknown length are counted once" in summarize(graph, replicated_plan(graph, MESH)).notes
+    assert not any("loops" in note for note in summarize(scan(), replicated_plan(scan(), MESH)).notes)

@@ -1,0 +1,81 @@
+"""The list of passes: what each adds to the state of a step, and that all ways to a plan take the same list."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sporax.base.errors import SporaxRuntimeError
+from sporax.ir.config.parallel_config import ParallelConfig
+from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.graph import Role
+from sporax.ir.placement import Placement
+from sporax.runtime.devices.argument import Argument
+from sporax.runtime.planned import step_passes
+from sporax.runtime.planned.step import PlannedStep
+from sporax.runtime.planned.step_passes import FIRST_PASSES, STEP_PASSES, TRIAL_PASSES, StepState, applied
+
+X, W = np.ones((8, 4), np.float32), np.ones((4, 4), np.float32)
+
+
+def state(**config):
+    settings = PlanSettings(ParallelConfig(**{"device_num": 8, "parallel_mode": "semi_auto_parallel", **config}))
+    arguments = (Argument(Role.PARAMETER, "w", jnp.asarray(W), trainable=True), Argument(Role.DATA, "input 0", X))
+    jaxpr = jax.make_jaxpr(lambda w, x: [w - 0.1 * (x.T @ (x @ w))])(W, X)
+    return StepState("update", jaxpr, arguments, 1, settings)
+
+
+def test_the_list_makes_a_step_that_runs():
+    planned = applied(STEP_PASSES, state()).planned
+    assert isinstance(planned, PlannedStep)
+    (updated,) = planned.run(planned.lower().compile(), [jnp.asarray(W)], [X])
+    np.testing.assert_allclose(updated, W - 0.1 * (X.T @ (X @ W)), rtol=1e-6)
+
+
+def test_a_pass_leaves_the_state_before_it_as_it_was():
+    before = state()
+    after = step_passes.read(before)
+    assert before.read is None
+    assert len(after.step.graph.inputs) == len(after.step.constants) + 2
+    with pytest.raises(FrozenInstanceError):
+        after.read = None
+
+
+def test_plans_that_are_made_on_the_way_take_a_part_of_the_list():
+    positions = [STEP_PASSES.index(one) for one in TRIAL_PASSES]
+    assert positions == sorted(positions)
+    assert set(FIRST_PASSES) < set(TRIAL_PASSES)
+    graph, plan = step_passes._first_plan(state(), state().jaxpr)
+    assert plan == applied(FIRST_PASSES, state()).found.plan
+    assert plan == step_passes._trial_plan(state(), state().jaxpr, True)[1]
+    assert plan.graph == graph.fingerprint()
+
+
+def test_data_is_requested_as_the_strategy_says_and_variables_by_what_reads_them():
+    ready = applied((step_passes.read, step_passes.arrange_axes), state(parallel_mode="auto_parallel"))
+    request = step_passes._request(ready)
+    assert request.is_searched
+    assert [request.placements.get(entry.tensor) for entry in ready.step.graph.inputs[-2:]] == [
+        None,
+        Placement(((0, 1, 2), ())),
+    ]
+    assert request.memory_bytes == request.profile.memory_bytes
+
+
+def test_passes_of_one_stage_leave_pipelines_alone():
+    pipeline = state(pipeline_stages=2)
+    read = step_passes.read(pipeline)
+    for one in (step_passes.arrange_axes, step_passes.check_tables, step_passes.take_blocks, step_passes.plan):
+        assert one(read) is read
+    assert step_passes.plan_stages(state()).pipeline is None
+
+
+def test_strategies_that_exceed_the_memory_are_refused():
+    small = state()
+    planned = applied(TRIAL_PASSES, replace(small, settings=replace(small.settings, asked_bytes=10)))
+    with pytest.raises(
+        SporaxRuntimeError, match=r"^For 'memory', the step must fit into 0\.000 MB per device, but with"
+    ):
+        step_passes.check_memory(planned)

@@ -1,0 +1,18 @@
+"""Takes its place in the job, without JAX, and says so; the argument is a rank that then fails, or "wait"."""
+
+import os
+import sys
+import time
+
+from sporax.cluster.environment import RankEnvironment
+from sporax.cluster.membership import join
+
+membership = join(RankEnvironment.from_environ(os.environ))
+place = membership.environment
+time.sleep(1)  # a launcher has heard of the numbers by then
+print(f"this is rank {place.rank}, of {place.local_size} here, local rank {place.local_rank}", flush=True)
+if str(place.rank) in sys.argv[1:]:
+    os._exit(7)
+if "wait" in sys.argv[1:]:
+    time.sleep(600)
+membership.leave()

@@ -1,0 +1,56 @@
+"""What launchers on several machines say and write: labels, names of logs, the rank that failed with its machine."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLACE = Path(__file__).parent / "programs" / "place.py"
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_labels_and_logs_have_the_ranks_of_the_job(make_machines, start_job, tmp_path, numbered):
+    """Without `--node_rank`, too: the scheduler's numbers are used as soon as they are known."""
+    made = make_machines(2)
+    job = start_job(made, 4, PLACE, flags=["--log_dir", tmp_path / "logs"], numbered=numbered)
+    assert job.codes() == [0, 0], job.output()
+    for number, own in enumerate(([0, 1], [2, 3])):
+        for local_rank, rank in enumerate(own):
+            assert f"[{rank}] this is rank {rank}, of 2 here, local rank {local_rank}\n" in job.lines[number], (
+                job.output()
+            )
+            assert f"this is rank {rank}," in (tmp_path / f"logs/worker_{rank}.log").read_text()
+    logs = {file.name for file in (tmp_path / "logs").iterdir()}
+    assert logs == {*(f"worker_{rank}.log" for rank in range(4)), "scheduler.log", "launcher_node1.log"}
+
+
+def test_a_rank_that_the_scheduler_has_numbered_is_named_on_every_machine(make_machines, start_job):
+    job = start_job(make_machines(2), 4, PLACE, 3, numbered=False)
+    assert job.codes() == [1, 7], job.output()
+    for number in range(2):
+        said = "".join(line for line in job.lines[number] if line.startswith("sporax run: "))
+        assert re.search(r"rank 3 \(.*\) (on 10\.77\.0\.11 ended without|ended with exit code 7)", said), job.output()
+    assert not re.search("local rank [01] ", job.output())
+
+
+def test_logs_of_all_machines_are_shown_from_any_of_them(make_machines, start_job, tmp_path):
+    """Each has a folder of its own, which the others read over a remote shell; here one that enters the machine."""
+    made = make_machines(2)
+    job = start_job(made, 4, PLACE, 3)
+    assert job.codes() == [1, 7], job.output()
+    shell = tmp_path / "shell"
+    numbers = " ".join(f"{machine.name}) number={machine._first};;" for machine in made)
+    shell.write_text(
+        f'#!/bin/sh\ncase "$1" in {numbers} esac\nexec nsenter --target=$number --mount --uts -- sh -c "$2"\n'
+    )
+    shell.chmod(0o755)
+    command = [sys.executable, "-m", "sporax", "logs", *(f"{machine.name}:/tmp/logs" for machine in made)]
+    done = subprocess.run([*command, "--rsh", str(shell)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    heads = re.findall(r"== (.*) ==", done.stdout)
+    assert heads[0] == "rank 3, the first to fail: node1:/tmp/logs/worker_3.log, 1 lines"
+    assert [head.partition(":")[0] for head in heads[1:]] == ["rank 0", "rank 1", "rank 2"]
+    assert "this is rank 3, of 2 here, local rank 1\n" in done.stdout
+    assert re.search(r"node0:/tmp/logs/scheduler.log: \S+ rank 3 \(.*\) on 10.77.0.11 ended", done.stdout)
