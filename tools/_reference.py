@@ -84,7 +84,7 @@ def signature(name: str, value: object) -> str:
 def markdown(docstring: str) -> Iterator[str]:
     """The docstring as paragraphs, lists and blocks of code."""
     section = ""
-    for block in re.split(r"\n\s*\n", docstring):
+    for block in re.split(r"\n\s*\n", docstring.strip()):
         if not block.strip():
             continue
         first, _, rest = block.partition("\n")

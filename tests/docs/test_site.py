@@ -1,11 +1,15 @@
 """The pages of the site: they can be put together, links lead somewhere, guides are short, and there are fewer words than there were."""
 
+import doctest
 import importlib
 import re
 import sys
 from pathlib import Path
 
+import jax
 import pytest
+
+import sporax
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -93,3 +97,14 @@ def test_the_reference_is_markdown_of_docstrings():
     assert "**Raises**\n\n* **SporaxTypeError**:" in text
     lines = list(reference.markdown("Sums.\n\nRaises:\n    ValueError: no\n        numbers.\n\n    >>> f(1)\n    1\n"))
     assert lines == ["Sums.\n", "**Raises**\n", "* **ValueError**: no numbers.", "", "```python\n>>> f(1)\n1\n```\n"]
+
+
+def test_the_examples_in_docstrings_of_the_engine_give_what_they_say(tmp_path):
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    names = {"sporax": sporax, "jax": jax, "folder": tmp_path}
+    for name in sporax.__all__:
+        if callable(value := getattr(sporax, name)):
+            for example in finder.find(value, name, module=False, globs=names):
+                runner.run(example)
+    assert runner.summarize(verbose=False).failed == 0
+    assert runner.tries >= 8
