@@ -39,8 +39,8 @@ _PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end b
 _QUIET_SECONDS = 5.0
 _LONGEST_BACKOFF = 2.0
 _RUNNING = ("R", "S", "D", "I", "t")
-"""Letters of /proc/<process>/stat: it computes, or waits, or a debugger holds it. On a system without them none counts as running,
-and leases of workers hold.
+"""Letters of /proc/<process>/stat: it computes, or waits, or a debugger holds it. Where the system has no such file, none counts
+as running, and leases of workers hold.
 """
 
 
