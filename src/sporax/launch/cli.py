@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "sporax.launch.commands.calibrate_command",
         "measure the devices at hand and write their hardware profile",
     ),
+    "profile": (
+        "sporax.launch.commands.profile_command",
+        "show where the time of steps went that `sporax run --profile` has recorded",
+    ),
     "info": ("sporax.launch.commands.info", "show versions, devices and optional packages"),
     "k8s": ("sporax.k8s.k8s_command", "run jobs (MSJob) on Kubernetes; install and run the operator"),
     "logs": (

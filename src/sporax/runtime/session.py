@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import local
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakValueDictionary, ref
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from sporax.cluster.membership import Membership
 from sporax.cluster.watchdog import Watchdog
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the first brings the searches along, which most processes n
 
     from sporax.ps.worker.server_connection import ServerConnection
     from sporax.report.questions import Planned
+    from sporax.runtime.process.recording import StepRecording
 
 
 def _one() -> int:
@@ -151,6 +152,10 @@ class Session:
         step_listeners: called in order with every step that is planned to run.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
         remarks: what the heads of plans say that are made now.
+        looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
+        compile_seconds: spent on tracing, planning and compiling programs.
+        recording: counts steps and records some of them; None where nobody asks for it.
+        executables: compiled programs, whose texts say what recorded operators belong to.
         plans_all: training steps that the script does not shard are planned as well, in automatic parallelism, and nothing is
             trained or written: the process is there for its plans.
     """
@@ -184,6 +189,10 @@ class Session:
     plan_only: bool = False
     plans_all: bool = False
     remarks: tuple[str, ...] = ()
+    looked_for_checkpoint: bool = False
+    compile_seconds: float = 0.0
+    recording: StepRecording | None = None
+    executables: WeakSet[Any] = field(default_factory=WeakSet)
 
     def announce(self, planned: Planned) -> None:
         """Call all listeners with a new plan. An exception of theirs reaches the caller of the step."""
