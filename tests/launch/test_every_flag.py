@@ -41,6 +41,7 @@ REFUSED = {
     },
     "check": {},
     "completion": {},
+    "stubs": {},
     "profile": {
         "--rank": [["nowhere", "--rank", number] for number in NUMBERS],
         "--top": [["nowhere", "--top", number] for number in ("0", *NUMBERS)],

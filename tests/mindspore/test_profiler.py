@@ -45,7 +45,7 @@ def test_python_frames_are_recorded_on_request(tmp_path, with_stack):
     with ms.Profiler(str(tmp_path), with_stack=with_stack):
         ops.ones((2, 2)).asnumpy()
     trace = gzip.decompress(next(tmp_path.rglob("*.trace.json.gz")).read_bytes())
-    assert (b"test_profiler.py" in trace) is with_stack
+    assert (b".py:" in trace) is with_stack
     with pytest.raises(TypeError, match="'with_stack' must be a bool, but got 3"):
         ms.Profiler(str(tmp_path), False, with_stack=3)
 

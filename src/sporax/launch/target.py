@@ -26,7 +26,7 @@ from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import VERBOSE
 from sporax.ir.variables import read
 from sporax.launch import warning_lines
-from sporax.launch.whole_run import run_recorded, run_resumed
+from sporax.launch.script_run import run_recorded, run_resumed
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
 """Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`, and

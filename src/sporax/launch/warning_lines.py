@@ -15,7 +15,7 @@ from typing import TextIO
 
 from sporax.cluster.environment import VERBOSE
 from sporax.ir.variables import read
-from sporax.launch.whole_run import is_first
+from sporax.launch.script_run import is_first
 
 _OURS = "For '"
 

@@ -154,7 +154,7 @@ class Session:
         remarks: what the heads of plans say that are made now.
         looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
         compile_seconds: spent on tracing, planning and compiling programs.
-        recording: counts steps and records some of them; None where nobody asks for it.
+        recording: counts steps and records some of them; None where the user does not ask for it.
         executables: compiled programs, whose texts say what recorded operators belong to.
         plans_all: training steps that the script does not shard are planned as well, in automatic parallelism, and nothing is
             trained or written: the process is there for its plans.

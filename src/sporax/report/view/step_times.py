@@ -84,7 +84,7 @@ class StepTimes(msgspec.Struct, frozen=True):
     Attributes:
         rank, ranks: whose, and how many there are.
         first: number of the first recorded step, from 0.
-        num_steps: how many were recorded; 0 where nobody has counted them.
+        num_steps: how many were recorded; 0 where they are not counted.
         seconds: they took.
         num_devices: of this process.
         busy_seconds: in which a device ran at least one operator of a kind, over all devices; compute and collectives at the same

@@ -16,7 +16,7 @@ from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
 from sporax.mindspore.train.callback._figures import FigureCount, memory_bytes
 from sporax.mindspore.train.callback._monitors import LossMonitor, TimeMonitor
-from sporax.mindspore.train.callback._progress import Progress, on_terminal, rates
+from sporax.mindspore.train.callback._progress import Progress, compiling, on_terminal, rates
 
 LINE_SECONDS = 10.0
 """Between lines in logs."""
@@ -30,6 +30,8 @@ class ProgressLines(Progress):
     Args:
         file: where to print it.
     """
+
+    _tells_of_compiling = True
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -95,7 +97,8 @@ class MonitorFigures(Callback):
             facts = run_context.original_args()
             # Waits for the device, so it comes before the time is read.
             scalar_loss(facts.get("net_outputs"))
-            words = [*rates(self._count.figures(facts)), f"{memory_bytes() / 2**20:.0f} MiB"]
+            figures = self._count.figures(facts)
+            words = [*rates(figures), *compiling(figures), f"{memory_bytes() / 2**20:.0f} MiB"]
             print(f"sporax: epoch {facts.cur_epoch_num}: {', '.join(words)}", file=self._file, flush=True)
             self._count.begin(facts)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Ten times a second is enough for people.
 _REFRESH_SECONDS = 0.1
+_WORTH_SECONDS = 0.05  # of compiling
 
 
 class Progress(Callback):
@@ -30,6 +31,7 @@ class Progress(Callback):
     """
 
     hears_evaluation_in_fit = False
+    _tells_of_compiling = False
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or _console(sys.stdout)
@@ -87,6 +89,8 @@ class Progress(Callback):
         loss = scalar_loss(facts.get("net_outputs"))  # waits for the device, so it comes before the clock is read
         figures = self._count.figures(facts)
         parts = [f"loss {loss:.4g}" if isinstance(loss, float) else "", *rates(figures)]
+        if self._tells_of_compiling or self._bar is not None:
+            parts += compiling(figures)
         parts.append(f"{memory_bytes() / 2**20:.0f} MiB")
         return ", ".join(filter(None, parts))
 
@@ -97,17 +101,17 @@ class Progress(Callback):
 
 
 def rates(figures: Figures) -> list[str]:
-    """Words for how fast steps are; compiling counts for itself."""
+    """Words for how fast steps are, without the time of compiling."""
     if not figures.steps:
         return []
     seconds = figures.running_seconds
-    rates = [
-        f"{seconds * 1e3 / figures.steps:.2f} ms/step",
-        f"{figures.samples / seconds:.0f} samples/s",
-        *figures.rates(),
-    ]
-    # What took no time is not worth a word.
-    return [*rates, f"compiled in {figures.compile_seconds:.1f} s"] if figures.compile_seconds >= 0.05 else rates
+    milliseconds = seconds * 1e3 / figures.steps
+    return [f"{milliseconds:.2f} ms/step", f"{figures.samples / seconds:.0f} samples/s", *figures.rates()]
+
+
+def compiling(figures: Figures) -> list[str]:
+    """Words for the time of compiling; what took no time is not worth any."""
+    return [f"compiled in {figures.compile_seconds:.1f} s"] if figures.compile_seconds >= _WORTH_SECONDS else []
 
 
 def on_terminal(file: TextIO) -> Progress:

@@ -48,9 +48,9 @@ def _tell_of_resume(environ: Mapping[str, str]) -> None:
     session = importlib.import_module(_SESSION).SESSION
     if not session.looked_for_checkpoint and is_first(environ):
         print(
-            "sporax: warning: `sporax run --resume` had no effect: nothing was resumed. The script has neither called Model.train "
-            "nor loaded a checkpoint (load_checkpoint, load_distributed_checkpoint, sporax.load); a training loop of one's own "
-            "loads it itself.",
+            "sporax: warning: `sporax run --resume` had no effect: nothing was resumed. The script has neither called "
+            "Model.train nor loaded a checkpoint (load_checkpoint, load_distributed_checkpoint, sporax.load); a training loop of "
+            "one's own loads it itself.",
             file=sys.stderr,
             flush=True,
         )

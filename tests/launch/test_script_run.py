@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax
-from sporax.launch.whole_run import run_resumed
+from sporax.launch.script_run import run_resumed
 from sporax.runtime.session import SESSION
 
 ASKED = {"SPORAX_RESUME": "1"}
@@ -34,7 +34,9 @@ def test_a_loop_of_ones_own_that_loads_nothing_is_told(capsys):
 
 
 def test_rank_0_alone_tells(capsys):
-    run_resumed(lambda: 0, ASKED | {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"})
+    place = {"RANK": "1", "SIZE": "2", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
+    environ = {f"OMPI_COMM_WORLD_{name}": value for name, value in place.items()} | {"PMIX_NAMESPACE": "job"}
+    run_resumed(lambda: 0, ASKED | environ)
     assert capsys.readouterr().err == ""
 
 
