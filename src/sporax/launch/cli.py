@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "show how a script's training step is sharded over devices, without training",
     ),
     "check": ("sporax.mindspore._names.check", "list what a program uses of MindSpore that is not offered here"),
-    "stubs": ("sporax.mindspore._names.stubs", "write stubs by which editors find `import mindspore`"),
+    "stubs": ("sporax.launch.commands.stubs_command", "write stubs by which editors find `import mindspore`"),
     "calibrate": (
         "sporax.launch.commands.calibrate_command",
         "measure the devices at hand and write their hardware profile",

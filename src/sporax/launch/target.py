@@ -29,8 +29,8 @@ from sporax.launch import warning_lines
 from sporax.launch.script_run import run_recorded, run_resumed
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
-"""Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`, and
-`add_hint`, which adds a note to an exception that leaves the script where it knows more."""
+"""Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`,
+`add_hint`, which adds a note to an exception that leaves the script where it knows more, and `write_stubs`, for editors."""
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
 

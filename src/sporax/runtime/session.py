@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import local
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
 from sporax.cluster.membership import Membership
@@ -31,7 +31,9 @@ if TYPE_CHECKING:  # the first brings the searches along, which most processes n
 
     from sporax.ps.worker.server_connection import ServerConnection
     from sporax.report.questions import Planned
-    from sporax.runtime.process.recording import StepRecording
+
+
+T = TypeVar("T")
 
 
 def _one() -> int:
@@ -48,6 +50,17 @@ InputCheck = Callable[[ParallelConfig, Sequence[Shape], int], None]
 
 StepListener = Callable[[Any, Callable[[OperatorMark], bool]], None]
 """Called with a planned step (`runtime.planned.step.PlannedStep`) and whether its plan had to keep an operator's strategy."""
+
+
+class StepRecorder(Protocol):
+    """Counts steps and records some of them (`runtime.process.recording`)."""
+
+    def around(self, run: Callable[[], T], variables: Sequence[Any] = (), *, ends_step: bool = False) -> T:
+        """Run a program that may be the end of a step."""
+        ...
+
+    def finish(self) -> None:
+        """Write what was recorded."""
 
 
 class ImitatedRank(Protocol):
@@ -191,7 +204,7 @@ class Session:
     remarks: tuple[str, ...] = ()
     looked_for_checkpoint: bool = False
     compile_seconds: float = 0.0
-    recording: StepRecording | None = None
+    recording: StepRecorder | None = None
     executables: WeakSet[Any] = field(default_factory=WeakSet)
 
     def announce(self, planned: Planned) -> None:

@@ -7,7 +7,6 @@ ours. Pyright and Pylance look into ``typings`` by themselves; mypy does with ``
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import re
 from collections.abc import Iterator
@@ -24,20 +23,12 @@ _LISTS_NAMES = re.compile(r"^__all__\b", re.MULTILINE)
 _MARK = "# Written by `sporax stubs`: names of MindSpore are those of Sporax."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the folder."""
-    parser.add_argument(
-        "directory", nargs="?", default="typings", metavar="DIR", help="where the stubs go (default: typings)"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Write the stubs; returns the exit code.
+def write_stubs(folder: Path) -> int:
+    """Write the stubs into a folder; returns how many there are.
 
     Raises:
         SporaxValueError: there are other files of that name.
     """
-    folder = Path(arguments.directory)
     first = folder / _ALIAS / "__init__.pyi"
     if (folder.exists() and not folder.is_dir()) or (
         (folder / _ALIAS).exists() and not (first.is_file() and first.read_text(encoding="utf-8").startswith(_MARK))
@@ -52,11 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         file = path / "__init__.pyi" if inside else path.with_suffix(".pyi")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{_MARK}\n{_names_of(home) if home else ''}\n", encoding="utf-8")
-    print(
-        f"{len(homes)} stubs are in {folder / _ALIAS}. Pyright and Pylance read 'typings' (switch off reportMissingModuleSource "
-        f"there); for mypy set MYPYPATH={folder}."
-    )
-    return 0
+    return len(homes)
 
 
 def _names_of(home: str) -> str:

@@ -49,8 +49,7 @@ from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.traced_function import traced
 from sporax.runtime.process.defects import defects_told
-from sporax.runtime.process.recording import StepRecording
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, StepRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +385,7 @@ def _searched(request: PlanRequest) -> PlanResult:
     return result
 
 
-def _recorded(jitted: Any, recording: StepRecording) -> Any:
+def _recorded(jitted: Any, recording: StepRecorder) -> Any:
     """A function each of whose calls is a step that may be recorded."""
     texts: list[Any] = []
 

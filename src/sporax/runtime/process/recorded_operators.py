@@ -49,7 +49,7 @@ _DEVICE_LINES = ("Stream", "XLA Ops")
 """How lines of a device begin that have its operators: of GPUs, and of TPUs. The others repeat them."""
 
 
-class Instruction(NamedTuple):
+class CompiledInstruction(NamedTuple):
     """What the text of a compiled program says of one instruction.
 
     Attributes:
@@ -78,7 +78,7 @@ class Recorded:
     host: tuple[tuple[str, float, float], ...]
 
 
-def instructions_of(texts: Iterable[str]) -> dict[tuple[str, str], Instruction]:
+def instructions_of(texts: Iterable[str]) -> dict[tuple[str, str], CompiledInstruction]:
     """The instructions of compiled programs by the names of the program and of the instruction.
 
     Example:
@@ -86,7 +86,7 @@ def instructions_of(texts: Iterable[str]) -> dict[tuple[str, str], Instruction]:
         >>> instructions_of([text])["jit_f", "sin.1"].path
         'net.fc1.Sin'
     """
-    found: dict[tuple[str, str], Instruction] = {}
+    found: dict[tuple[str, str], CompiledInstruction] = {}
     for text in texts:
         head = _MODULE.match(text)
         if head is None:
@@ -101,7 +101,7 @@ def instructions_of(texts: Iterable[str]) -> dict[tuple[str, str], Instruction]:
     return found
 
 
-def _described(opcode: str, scopes: str, program: str) -> Instruction:
+def _described(opcode: str, scopes: str, program: str) -> CompiledInstruction:
     stack, _, primitive = scopes.rpartition("/")
     # One that the compiler has made of several names them all.
     purposes = purposes_of(stack)
@@ -112,7 +112,7 @@ def _described(opcode: str, scopes: str, program: str) -> Instruction:
     name = program.removeprefix("jit_")
     path = "" if path == name or len(purposes) > 1 else path.removeprefix(f"{name}.")
     # A parameter's metadata is its name alone, and that of what the compiler adds is empty.
-    return Instruction(opcode, path or purpose, primitive, purpose)
+    return CompiledInstruction(opcode, path or purpose, primitive, purpose)
 
 
 def texts_of(executables: Iterable[Any]) -> list[str]:
@@ -162,7 +162,7 @@ def _read_line(
     number: int,
     line: Any,
     device: int | None,
-    known: Mapping[tuple[str, str], Instruction],
+    known: Mapping[tuple[str, str], CompiledInstruction],
     tasks: Mapping[int, str],
 ) -> Iterable[OperatorRun]:
     """The operators on a line."""
@@ -172,7 +172,9 @@ def _read_line(
         # On a line of the host only what XLA ran has the name of an instruction; on one of a device all is work.
         if not operator and device is None:
             continue
-        instruction = known.get((program, operator)) or Instruction(_opcode(operator), "", operator or event.name, "")
+        instruction = known.get((program, operator)) or CompiledInstruction(
+            _opcode(operator), "", operator or event.name, ""
+        )
         kind = _kind(instruction.opcode, event.name)
         execution = int(facts.get("run_id", 0))
         yield OperatorRun(
@@ -200,7 +202,7 @@ def _kind(opcode: str, event: str) -> str:
     return COPY if opcode in _COPIES or event.startswith("Memcpy") else COMPUTE
 
 
-def _name(instruction: Instruction, kind: str, operator: str) -> str:
+def _name(instruction: CompiledInstruction, kind: str, operator: str) -> str:
     if instruction.opcode in _CONTAINERS:
         return instruction.opcode
     if kind == COLLECTIVE:

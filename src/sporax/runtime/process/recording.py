@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,7 +69,7 @@ class StepRecording:
     _depth: int = 0
     _step: Any = field(default=None)
 
-    def around(self, run: Callable[[], T], variables: Iterable[Any] = (), *, ends_step: bool = False) -> T:
+    def around(self, run: Callable[[], T], variables: Sequence[Any] = (), *, ends_step: bool = False) -> T:
         """Run a program that may be the end of a step.
 
         Args:
@@ -87,9 +87,8 @@ class StepRecording:
             results = run()
         finally:
             self._depth -= 1
-        updated = list(variables)
-        if ends_step or any(getattr(variable, "requires_grad", False) for variable in updated):
-            self._ended([results, *(getattr(variable, "raw", None) for variable in updated)])
+        if ends_step or any(getattr(variable, "requires_grad", False) for variable in variables):
+            self._ended([results, *(getattr(variable, "raw", None) for variable in variables)])
         return results
 
     def _start(self) -> None:
