@@ -45,7 +45,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Features": (
         "launching",
-        "profiling",
         "several_machines",
         "engines",
         "data_parallel",
