@@ -174,10 +174,11 @@ def _is_readable(array: Any) -> bool:
     """Whether the host reads the array where it is: one of numpy, or of JAX on a CPU."""
     if isinstance(array, np.ndarray):
         return True
-    if not isinstance(array, jax.Array) or not array.is_fully_addressable or len(array.sharding.device_set) > 1:
+    if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array) or not array.is_fully_addressable:
         return False
-    (device,) = array.sharding.device_set
-    return device.platform == "cpu" and not jnp.issubdtype(array.dtype, jax.dtypes.extended)
+    devices: set[Any] = array.sharding.device_set
+    on_cpu = len(devices) == 1 and all(device.platform == "cpu" for device in devices)
+    return on_cpu and not jnp.issubdtype(array.dtype, jax.dtypes.extended)
 
 
 def zero(devices: Devices) -> jax.Array:
