@@ -18,7 +18,7 @@ from types import FunctionType
 
 import numpy as np
 
-import sporax
+from sporax._version import __version__
 from sporax.planner.request import PlanRequest
 from sporax.planner.rules.rule_table import has_own_rules
 
@@ -46,8 +46,8 @@ def request_key(request: PlanRequest) -> str | None:
 @cache
 def _version() -> str:
     """Of Sporax and of its code, which may have changed without a new version: names, sizes and times of its files."""
-    digest = hashlib.sha256(sporax.__version__.encode())
-    root = Path(sporax.__file__).parent
+    digest = hashlib.sha256(__version__.encode())
+    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         facts = path.stat()
         digest.update(f"{path.relative_to(root)} {facts.st_size} {facts.st_mtime_ns}\n".encode())
