@@ -20,8 +20,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from sporax.base import errors
-from sporax.planner import PlanRequest, PlanResult, make_plan, received
+from sporax.planner import PlanRequest, PlanResult, received
 from sporax.runtime import world
+from sporax.runtime.devices.stored_plans import stored_or_made
 from sporax.runtime.ranks import collectives, groups
 
 _BEAT_SECONDS = 1.0
@@ -44,11 +45,11 @@ def agreed_plan(request: PlanRequest) -> PlanResult:
     """
     # Without a search all processes come to the same plan by themselves.
     if jax.process_count() == 1 or not request.is_searched:
-        return make_plan(request)
+        return stored_or_made(request)
     if jax.process_index() > 0:
         return _read(request, _received())
     with ThreadPoolExecutor(1, "plan") as pool:
-        found = pool.submit(copy_context().run, make_plan, request)
+        found = pool.submit(copy_context().run, stored_or_made, request)
         text = _sent(found)
     # Its own error with its own traceback; and its own plan after the same way through text as in the others.
     return (
