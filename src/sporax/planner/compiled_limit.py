@@ -60,13 +60,13 @@ def within_compiled(
         compiled = measure(result) if is_near(predicted, limit) else None
         if compiled is None or compiled <= limit:
             return _as_bounded_by(first, _with_figures(result, predicted, compiled, number))
-        error = _too_large(limit, predicted, compiled)
+        reason = _too_large(limit, predicted, compiled)
         if number < _ROUNDS:
             try:
                 result = planned(limit - (compiled - predicted))
             except PlanTooLargeError:
                 break
-    raise error
+    raise reason
 
 
 def _too_large(limit: int, predicted: int, compiled: int) -> SporaxRuntimeError:

@@ -50,7 +50,7 @@ from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.traced_function import traced
 from sporax.runtime.process.defects import defects_told
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, StepRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,8 @@ class PlannedFunction(Answers):
         """
         donated = self.donated if donate is None else tuple(donate)
         jitted = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
+        if SESSION.recording is not None:
+            jitted = _recorded(jitted, SESSION.recording)
         updating = self._of_objects(jitted) if self.objects else jitted
         return updating if not self.names else self._by_keyword(updating)
 
@@ -301,6 +303,13 @@ def plan(
             not fit; a function that changes its arguments in place; a memory limit or share that cannot be read; or a saved plan
             that is not a plan of this function.
         SporaxRuntimeError: nothing fits the memory.
+
+    Example:
+        >>> w, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((256, 256), (512, 256)))
+        >>> step = lambda w, x: w - 0.1 * jax.grad(lambda w: ((x @ w) ** 2).mean())(w)
+        >>> planned = sporax.plan(step, w, x, devices={"data": 8}, hardware="h100", carry={0: 0}, fixed={1: (8, 1)})
+        >>> tuple(planned.in_shardings[1].spec)
+        ('data', None)
     """
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
@@ -426,6 +435,21 @@ def _searched(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     if jax.process_index():  # process 0 may have called with another function
         check_plan(request.graph, result.plan)
     return result
+
+
+def _recorded(jitted: Any, recording: StepRecorder) -> Any:
+    """A function each of whose calls is a step that may be recorded."""
+    texts: list[Any] = []
+
+    @wraps(jitted)
+    def call(*args: Any) -> Any:
+        # Its text says what recorded operators belong to.
+        if not texts:
+            texts.append(jitted.lower(*args).compile())
+            SESSION.executables.add(texts[0])
+        return recording.around(lambda: jitted(*args), ends_step=True)
+
+    return call
 
 
 def _check_left_out(options: Mapping[str, Any]) -> None:
