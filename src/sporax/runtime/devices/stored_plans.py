@@ -2,7 +2,8 @@
 
 Problem: a search takes seconds, and a second run of a script asks for the plan of the first.
 Method: a file for each request, named by the key of all that the plan depends on (`planner.request_key`), version included. It
-has the plan as text behind a line with the key and a checksum, and appears in one step. A file that is damaged, or not ours, is
+has the plan as text behind a line with the key and a checksum, and appears in one step. A plan that a compiler was asked about
+depends on the version of JAX, too. A file that is damaged, or not ours, is
 ignored, and one line says so. The process that searches for all others (`agreed_plan`) reads and writes.
 """
 
@@ -13,10 +14,11 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+import jax
 import msgspec
 
 from sporax.base.atomic_file import atomic_write
-from sporax.planner import PlanRequest, PlanResult, make_plan, remembered, request_key
+from sporax.planner import Measure, PlanRequest, PlanResult, make_plan, remembered, request_key
 from sporax.runtime.process import dry_run
 from sporax.runtime.process.compilation_cache import plans_directory
 from sporax.runtime.process.dry_run_report import say
@@ -41,30 +43,34 @@ class _Head(msgspec.Struct, frozen=True):
     sha256: str
 
 
-def stored_or_made(request: PlanRequest) -> PlanResult:
+def stored_or_made(request: PlanRequest, measure: Measure | None = None) -> PlanResult:
     """The plan of a step, of an earlier run where one is stored.
+
+    Args:
+        request: what is asked for.
+        measure: compiles a plan for `make_plan`.
 
     Raises:
         SporaxError: as `make_plan`.
     """
-    path = _path(request)
+    path = _path(request, "" if measure is None else f"-jax-{jax.__version__}")
     if path is None:
-        return make_plan(request)
+        return make_plan(request, measure)
     found = _stored(path, request)
     if found is None:
-        found = make_plan(request)
+        found = make_plan(request, measure)
         _store(path, found)
     return found
 
 
-def _path(request: PlanRequest) -> Path | None:
+def _path(request: PlanRequest, suffix: str) -> Path | None:
     """Where the plan is stored; None for plans that are not."""
     # Who only looks at plans looks at searches, too.
     if not request.is_searched or SESSION.plan_only or SESSION.plans_all or dry_run.active():
         return None
     folder = plans_directory()
     key = None if folder is None else request_key(request)
-    return None if folder is None or key is None else folder / f"{key}.plan"
+    return None if folder is None or key is None else folder / f"{key}{suffix}.plan"
 
 
 def _stored(path: Path, request: PlanRequest) -> PlanResult | None:
