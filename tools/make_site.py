@@ -46,6 +46,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Features": (
         "launching",
         "several_machines",
+        "engines",
         "data_parallel",
         "operator_parallel",
         "automatic_parallel",
