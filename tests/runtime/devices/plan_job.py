@@ -17,7 +17,7 @@ jax.distributed.initialize(f"localhost:{port}", 2, rank)
 
 searched = []
 search = stored_plans.make_plan
-stored_plans.make_plan = lambda request: searched.append(request) or search(request)
+stored_plans.make_plan = lambda request, measure=None: searched.append(request) or search(request)
 agreed_plan._BEAT_SECONDS = 0.05  # some beats before the plan is there
 
 

@@ -35,7 +35,9 @@ def searches(monkeypatch, tmp_path):
     monkeypatch.delenv(NO_CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     searched, search = [], stored_plans.make_plan
-    monkeypatch.setattr(stored_plans, "make_plan", lambda request: searched.append(request) or search(request))
+    monkeypatch.setattr(
+        stored_plans, "make_plan", lambda request, measure=None: searched.append(request) or search(request, measure)
+    )
     stored_plans._say_once.cache_clear()
     return searched
 
