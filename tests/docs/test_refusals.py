@@ -162,7 +162,7 @@ def sentences() -> list[tuple[str, str]]:
     """Page and line of everything that speaks of a refusal."""
     return [
         (page.stem, line.strip())
-        for page in sorted((ROOT / "docs").glob("*.md"))
+        for page in sorted((ROOT / "docs").rglob("*.md"))
         for line in page.read_text().splitlines()
         if re.search(r"\brefus(e|es|ed)\b", line, re.IGNORECASE)
     ]

@@ -152,7 +152,7 @@ class RankEnvironment:
         return RankEnvironment(timeout_seconds=_timeout(environ))
 
 
-def join_address(host: str, port: int) -> str:
+def join_address(host: str, port: int | str) -> str:
     """`host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -32,7 +32,7 @@ from sporax.k8s.decide.actions import (
 )
 from sporax.k8s.decide.draft import ActionsDraft
 from sporax.k8s.decide.faults import settle_faults
-from sporax.k8s.decide.job_restart import may_restart_job, restart_job, waits_for_old_pods
+from sporax.k8s.decide.job_restart import is_starting_again, may_restart_job, restart_job, waits_for_old_pods
 from sporax.k8s.decide.observed import Gang, Pod, PodPhase, ReportedMembership
 from sporax.k8s.resource import job_status as facts
 from sporax.k8s.resource import names
@@ -421,6 +421,8 @@ def _state_progress(draft: ActionsDraft) -> None:
         return
     # Only pods that ran before are being replaced; the others are starting.
     restarting = [name for name in down if draft.record(name).restarts]
+    if restarting and is_starting_again(draft):
+        return  # the condition says why the whole job starts again
     if restarting:
         message = f"Being replaced: {', '.join(restarting[:5])}{' …' if len(restarting) > 5 else ''}."
         draft.state(facts.RESTARTING, "True", "MSJobRestarting", message)

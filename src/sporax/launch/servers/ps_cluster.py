@@ -22,6 +22,7 @@ from typing import IO
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports, private
+from sporax.cluster.environment import join_address
 from sporax.launch.jobs.bound_process import BoundProcess
 from sporax.launch.jobs.rank import rank_command
 from sporax.launch.target import Target
@@ -117,7 +118,7 @@ class LocalCluster:
         self._max_restarts = max_restarts
         self._job = uuid.uuid4().hex[:8]
         # The store listens one port above the scheduler of ranks.
-        self._address = f"{environ.get('MS_SCHED_HOST', '127.0.0.1')}:{int(environ['MS_SCHED_PORT']) + 1}"
+        self._address = join_address(environ.get("MS_SCHED_HOST", "127.0.0.1"), int(environ["MS_SCHED_PORT"]) + 1)
         self._requester = Requester(self._address, keys)
         self.children: dict[tuple[str, int], Child] = {}
         self.wanted: Wanted | None = None

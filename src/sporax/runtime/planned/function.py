@@ -292,6 +292,13 @@ def plan(
             not fit; a function that changes its arguments in place; a memory limit or share that cannot be read; or a saved plan
             that is not a plan of this function.
         SporaxRuntimeError: nothing fits the memory.
+
+    Example:
+        >>> w, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((256, 256), (512, 256)))
+        >>> step = lambda w, x: w - 0.1 * jax.grad(lambda w: ((x @ w) ** 2).mean())(w)
+        >>> planned = sporax.plan(step, w, x, devices={"data": 8}, hardware="h100", carry={0: 0}, fixed={1: (8, 1)})
+        >>> tuple(planned.in_shardings[1].spec)
+        ('data', None)
     """
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
