@@ -1,6 +1,6 @@
 """The first job on a cluster: data parallel training on any number of workers, with nothing but this file.
 
-sporax k8s submit examples/08-kubernetes/first.py --workers 2 --image REGISTRY/sporax --follow
+sporax k8s submit examples/08-kubernetes/first.py --workers 2 --image REGISTRY/sporax-cpu --follow
 sporax run --worker_num 2 examples/08-kubernetes/first.py                      without a cluster
 """
 

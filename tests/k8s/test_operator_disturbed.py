@@ -96,21 +96,27 @@ async def live_with_kills(tmp_path, monkeypatch, kills):
     """A job's life during which the operator is killed after each of these numbers of calls and started again."""
     async with behind_a_proxy(tmp_path, monkeypatch) as (api, playground, proxy):
         serving, left, number = started(playground), list(kills), 0
+        restarting: set[asyncio.Task[None]] = set()
+
+        async def start_again():
+            nonlocal serving
+            await killed(serving)
+            serving = started(playground)
 
         def judge(method, path):
-            nonlocal serving, number
+            nonlocal number
             number += 1
             if not left or number < left[0]:
                 return Fate.ANSWERED
             del left[0]
             number = 0
-            serving.cancel()
-            serving = started(playground)
+            restarting.add(asyncio.create_task(start_again()))
             return random.Random(f"{kills} {len(left)}").choice([Fate.LOST, Fate.SWALLOWED])
 
         proxy.judge = judge
         await live(api, playground)
         assert outcome(api, playground) == UNDISTURBED
+        await asyncio.gather(*restarting)
         await killed(serving)
         return len(kills) - len(left)
 

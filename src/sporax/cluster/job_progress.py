@@ -112,10 +112,7 @@ def report_progress(
         SporaxValueError: one of them is negative.
 
     Example:
-        >>> for step, batch in enumerate(batches, 1):
-        ...     loss = train_step(batch)
-        ...     if step % 100 == 0:
-        ...         sporax.report_progress(step, loss=float(loss))
+        >>> sporax.report_progress(40, loss=0.25, samples_per_second=812.0)
     """
     for name, number in (("step", step), ("epoch", epoch)):
         if not isinstance(number, int) or isinstance(number, bool):
