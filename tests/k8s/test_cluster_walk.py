@@ -52,8 +52,8 @@ def test_the_lines_of_the_page_lead_to_a_finished_job(site, tmp_path):
     status = next(text for line, text in said.items() if " status " in line)
     assert "Succeeded" in status
     explained = next(text for line, text in said.items() if " explain " in line)
-    assert "cleanPodPolicy" in explained
-    assert "Which pods are deleted when the job is over" in " ".join(explained.split())
+    assert "What the user asks for." in explained
+    assert "What the operator says of the job, and remembers of it." in explained
     assert (
         site.plane.kubectl("get", "deployment", "-n", "sporax-system", "-o", "name").strip()
         == "deployment.apps/sporax-operator"
