@@ -41,16 +41,16 @@ def test_a_script_is_submitted_and_its_log_and_progress_are_followed_to_the_end(
             assert owner["uid"] == body["metadata"]["uid"]
             container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
             assert container["command"][-2:] == ["--epochs", "3"]
-            lines, said = [], []
-            following = asyncio.to_thread(job.follow, on_line=lines.append, on_progress=said.append)
+            lines, heard = [], []
+            following = asyncio.to_thread(job.follow, on_line=lines.append, on_progress=heard.append)
             following = asyncio.create_task(following)
             await playground.until(playground.is_in("Running", "train"))
             assert (await asyncio.to_thread(job.look)).state == "Running"
             api.logs["train-worker-0"] = ["step 1", "step 2"]
             await playground.until(lambda: lines == ["step 1", "step 2"])
             rank_0.last = ProgressReport(step=2, loss="0.5")
-            await playground.until(lambda: said)
-            assert (said[-1].step, said[-1].loss) == (2, "0.5")
+            await playground.until(lambda: heard)
+            assert (heard[-1].step, heard[-1].loss) == (2, "0.5")
             api.logs["train-worker-0"] += ["the end"]
             playground.end("train-worker-0", 0)
             playground.end("train-worker-1", 0)

@@ -163,7 +163,7 @@ class SubmittedJob:
 
         Args:
             on_line: called, in a thread of its own, with each line that worker 0 writes, also after it was replaced.
-            on_progress: called with each progress that rank 0 has said.
+            on_progress: called with each progress that rank 0 has reported.
             seconds: the longest time to wait; None waits for ever.
 
         Raises:
@@ -178,13 +178,13 @@ class SubmittedJob:
         last: Progress | None = None
         try:
             while not (now := self.look()).is_finished:
-                last = _said(now, last, on_progress)
+                last = _passed_on(now, last, on_progress)
                 if end is not None and time.monotonic() > end:
                     raise SporaxRuntimeError(
                         f"For 'follow', job '{self.name}' must end within {seconds:g} s, but it is {now.state}: {now.message}"
                     )
                 time.sleep(_POLL_SECONDS)
-            _said(now, last, on_progress)
+            _passed_on(now, last, on_progress)
         finally:
             is_over.set()
         if on_line is not None:
@@ -219,7 +219,9 @@ class SubmittedJob:
                 is_over.wait(_POLL_SECONDS)
 
 
-def _said(now: JobSnapshot, last: Progress | None, on_progress: Callable[[Progress], Any] | None) -> Progress | None:
+def _passed_on(
+    now: JobSnapshot, last: Progress | None, on_progress: Callable[[Progress], Any] | None
+) -> Progress | None:
     """Pass on a progress that is new."""
     if on_progress is not None and now.progress is not None and now.progress != last:
         on_progress(now.progress)
