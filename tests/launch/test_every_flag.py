@@ -41,6 +41,13 @@ REFUSED = {
     },
     "check": {},
     "completion": {},
+    "stubs": {},
+    "profile": {
+        "--rank": [["nowhere", "--rank", number] for number in NUMBERS],
+        "--top": [["nowhere", "--top", number] for number in ("0", *NUMBERS)],
+        "--depth": [["nowhere", "--depth", number] for number in NUMBERS],
+        "--out": [["nowhere", "--out", file] for file in ("times.png", "nowhere/times.svg", ".")],
+    },
     "info": {},
     "calibrate": {
         "--devices": [["--devices", number] for number in ("0", "99999999", *NUMBERS)],

@@ -127,15 +127,21 @@ def _check_together(arguments: argparse.Namespace, command: str) -> None:
         raise SporaxValueError(
             f"{command} --dry-run prints the YAML and --output writes it to a file: give one of them."
         )
-    for flag in ("replace", "follow"):
-        if arguments.action == "submit" and values[flag] and (values["dry_run"] or values["output"]):
-            raise SporaxValueError(f"{command} --{flag} has no effect with --dry-run or --output, which send nothing.")
+    if arguments.action == "submit" and (values["dry_run"] or values["output"]):
+        _check_nothing_is_sent(values, command)
     if values.get("metrics_port") and values["metrics_port"] == values["liveness_port"]:
         raise SporaxValueError(
             f"{command} --metrics_port and --liveness_port must differ, but both are {values['metrics_port']}."
         )
     if arguments.action == "manifests":
         _check_manifests(arguments, command)
+
+
+def _check_nothing_is_sent(values: dict[str, object], command: str) -> None:
+    """Flags of `submit` that are about what is sent."""
+    for flag in ("replace", "follow"):
+        if values[flag]:
+            raise SporaxValueError(f"{command} --{flag} has no effect with --dry-run or --output, which send nothing.")
 
 
 def _check_manifests(arguments: argparse.Namespace, command: str) -> None:

@@ -18,7 +18,7 @@ MS_PS_DURABILITY       memory, process, disk or replica (default: replica with t
 MS_PS_SLOTS            virtual slots, at least one for each server (default 16)
 MS_PS_LEASE            seconds a silent server keeps its slots (default 10)
 MS_PS_WORKER_LEASE     seconds a silent worker stays a member (default: MS_PS_LEASE); a worker that is started again before
-                       that changes no bit of a synchronous run
+                       that changes no bit of a synchronous run; `sporax run` speaks for silent workers that run
 MS_PS_SNAPSHOT_BYTES   log size after which snapshots are taken
 MS_PS_CHECKPOINT_PATH  where global checkpoints go (`sporax ps checkpoint`); the same folder on all machines
 MS_PS_CHECKPOINT_SECONDS  pause between checkpoints, 0 (default) for only when asked

@@ -53,7 +53,8 @@ class GroupedSteps:
         XLA's CPU back end runs convolutions inside a loop on one thread, about three times slower than outside of one.
         """
         # Plans, and the parts of the ranks that this process acts for, are made for single steps.
-        if context.plans_only() or world.num_ranks_here() > 1:
+        # A recording counts single steps.
+        if context.plans_only() or world.num_ranks_here() > 1 or SESSION.recording is not None:
             return False
         if self._groupable is None:
             try:

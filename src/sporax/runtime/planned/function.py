@@ -49,7 +49,7 @@ from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.traced_function import traced
 from sporax.runtime.process.defects import defects_told
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, StepRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +183,8 @@ class PlannedFunction(Answers):
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)),
             donate_argnums=self.donated if donate is None else tuple(donate),
         )
+        if SESSION.recording is not None:
+            jitted = _recorded(jitted, SESSION.recording)
         updating = self._of_objects(jitted) if self.objects else jitted
         return updating if not self.names else self._by_keyword(updating)
 
@@ -388,6 +390,21 @@ def _searched(request: PlanRequest) -> PlanResult:
     if jax.process_index():  # process 0 may have called with another function
         check_plan(request.graph, result.plan)
     return result
+
+
+def _recorded(jitted: Any, recording: StepRecorder) -> Any:
+    """A function each of whose calls is a step that may be recorded."""
+    texts: list[Any] = []
+
+    @wraps(jitted)
+    def call(*args: Any) -> Any:
+        # Its text says what recorded operators belong to.
+        if not texts:
+            texts.append(jitted.lower(*args).compile())
+            SESSION.executables.add(texts[0])
+        return recording.around(lambda: jitted(*args), ends_step=True)
+
+    return call
 
 
 def _check_left_out(options: Mapping[str, Any]) -> None:

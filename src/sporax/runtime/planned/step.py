@@ -19,6 +19,7 @@ from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.planner import SearchResult, cost_model
 from sporax.planner.cost.model import CostModel
 from sporax.report.questions import Answers
+from sporax.report.view.headline import utilization
 from sporax.runtime.devices.argument import Argument
 from sporax.runtime.devices.global_view import devices_here, place_data
 from sporax.runtime.process import step_verification
@@ -63,6 +64,10 @@ class PlannedStep(Answers):
         # Where the user set nothing about fusion, the compiler merges, and that is part of the cost.
         profile = devices_here().profile(self.settings)
         return cost_model(self.settings, self.plan.mesh, profile, self.plan.fusion_is_free)
+
+    def utilization(self) -> tuple[float, str] | None:
+        """Model FLOPs utilization of a step of one second, see `report.view.headline.utilization`."""
+        return utilization(self.graph, self.plan.mesh.num_devices, self.model)
 
     def structs(self) -> list[jax.ShapeDtypeStruct]:
         """Shapes, dtypes and shardings of the arguments as the program takes them."""

@@ -31,6 +31,7 @@ from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_STEPS
 from sporax.ir.variables import read
 from sporax.lowering.passes.checksums import Checksums
+from sporax.runtime.session import SESSION
 
 _REPLAYS = 20
 """How often a program is replayed to find the operator: a defect that was seen once in a step may be rare."""
@@ -78,6 +79,7 @@ def compiled(jitted: Any, name: str, arguments: Sequence[Any], steps: Steps | No
     # What is told of a compilation that takes long: "compiling 'step': 193 operators, 12 s".
     with activity(f"{num_operators(traced.jaxpr)} operators"):
         executable = traced.lower().compile()
+    SESSION.executables.add(executable)
     if not every():
         return executable
     if traced.jaxpr.effects:

@@ -116,6 +116,7 @@ def load(path: str | Path, like: Tree) -> Tree:
         >>> int(state["step"])
         100
     """
+    SESSION.looked_for_checkpoint = True
     source = open_directory("load", Path(path), verify=False, checks_parts=True)
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     wanted = [_wanted(_name(key_path), leaf) for key_path, leaf in leaves]
