@@ -27,6 +27,7 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.ir.uneven import UnevenRows
+from sporax.lowering.compiler_options import merged_options
 from sporax.lowering.execute.local_norms import local_norms
 from sporax.lowering.ingest.ingest import Ingested, ingest
 from sporax.lowering.ingest.regather import regather_weights
@@ -39,7 +40,6 @@ from sporax.lowering.passes.pass_order import (
     WAITING,
     compiler_options,
     flat_for_plan,
-    merged_options,
     passed,
 )
 from sporax.lowering.passes.recompute.memory_notes import host_notes, recomputation_notes
