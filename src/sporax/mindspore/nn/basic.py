@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
@@ -10,7 +9,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._padded import without_row
 from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
+from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -18,52 +17,7 @@ from sporax.mindspore.nn.activation import get_activation
 from sporax.mindspore.nn.cell import Cell
 
 
-class _Affine(Cell):
-    """Weight and bias of layers that multiply by one and add the other: Dense and convolutions, those of `mint.nn` included.
-
-    Attributes:
-        weight: (outputs, …), or (inputs, …) where it is transposed.
-        bias: (outputs,); None without one.
-    """
-
-    weight: Parameter
-    bias: Any
-
-    def _make_affine(
-        self,
-        shape: tuple[int, ...],
-        num_outputs: int,
-        dtype: DType,
-        has_bias: bool,
-        weight_init: Any = None,
-        bias_init: Any = None,
-    ) -> None:
-        """Make both.
-
-        Args:
-            shape: of the weight.
-            num_outputs: length of the bias.
-            dtype: of both.
-            has_bias: whether there is one.
-            weight_init: initializer; None: uniform on ±1/√(inputs that one output depends on), as in PyTorch.
-            bias_init: initializer; None: the same.
-
-        Raises:
-            SporaxValueError: initial values of another shape.
-        """
-        name = type(self).__name__
-        argument.initial_shape(name, "weight_init", weight_init, shape)
-        argument.initial_shape(name, "bias_init", bias_init, (num_outputs,))
-        # The slope √5 makes it that range.
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, shape, dtype), name="weight")
-        self.bias = None
-        if has_bias:
-            bias_init = Uniform(1 / math.sqrt(math.prod(shape[1:]))) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (num_outputs,), dtype), name="bias")
-
-
-class Dense(_Affine):
+class Dense(Cell):
     """``activation(x @ weight.T + bias)``.
 
     Args:
@@ -102,7 +56,9 @@ class Dense(_Affine):
         self.in_channels = argument.positive_int("Dense", "in_channels", in_channels)
         self.out_channels = argument.positive_int("Dense", "out_channels", out_channels)
         self.has_bias = argument.boolean("Dense", "has_bias", has_bias)
-        self._make_affine((out_channels, in_channels), out_channels, dtype, has_bias, weight_init, bias_init)
+        self.weight, self.bias = argument.weight_and_bias(
+            "Dense", (out_channels, in_channels), out_channels, dtype, has_bias, weight_init, bias_init
+        )
         # Made also if they are not used: a strategy can be set on them later.
         self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
         self.activation = get_activation(activation) if isinstance(activation, str) else activation

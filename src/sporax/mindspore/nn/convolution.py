@@ -11,11 +11,11 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._choices import ImageFormat, PadMode
-from sporax.mindspore.nn.basic import _Affine
+from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.spatial_settings import pair
 
 
-class _Convolution(_Affine):
+class _Convolution(Cell):
     """Settings, weight and bias of a convolution.
 
     Attributes:
@@ -74,7 +74,15 @@ class _Convolution(_Affine):
         # A Tensor may be given without the dimension of size 1.
         if isinstance(weight_init, Tensor) and extra:
             weight_init = ops.expand_dims(weight_init, 2)
-        self._make_affine(shape, self.out_channels, dtype, self.has_bias, weight_init, bias_init)
+        self.weight, self.bias = argument.weight_and_bias(
+            type(self).__name__,
+            shape,
+            self.out_channels,
+            dtype,
+            self.has_bias,
+            weight_init,
+            bias_init if self.has_bias else None,
+        )
         self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
 
     @property

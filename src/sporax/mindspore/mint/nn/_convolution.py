@@ -10,12 +10,12 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.basic import _Affine
+from sporax.mindspore.nn.cell import Cell
 
 Sizes = int | tuple[int, ...]
 
 
-class _Convolution(_Affine):
+class _Convolution(Cell):
     """What all convolutions share: sizes, `weight` and `bias`.
 
     `weight` is (out_channels, in_channels / groups, *kernel), or (in_channels, out_channels / groups, *kernel) for a
@@ -52,7 +52,8 @@ class _Convolution(_Affine):
                 )
         first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
         shape = (first, second // groups, *self.kernel_size)
-        self._make_affine(shape, out_channels, dtype or dtypes.float32, argument.boolean(name, "bias", bias))
+        has_bias = argument.boolean(name, "bias", bias)
+        self.weight, self.bias = argument.weight_and_bias(name, shape, out_channels, dtype or dtypes.float32, has_bias)
 
     def extend_repr(self) -> str:
         """Settings."""

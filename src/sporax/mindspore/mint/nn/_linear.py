@@ -13,11 +13,10 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.basic import _Affine
 from sporax.mindspore.nn.cell import Cell
 
 
-class Linear(_Affine):
+class Linear(Cell):
     """``input @ weight.T + bias``.
 
     Args:
@@ -50,7 +49,9 @@ class Linear(_Affine):
         self.in_features = argument.positive_int("Linear", "in_features", in_features)
         self.out_features = argument.positive_int("Linear", "out_features", out_features)
         has_bias, shape = argument.boolean("Linear", "bias", bias), (out_features, in_features)
-        self._make_affine(shape, out_features, dtype or dtypes.float32, has_bias, weight_init, bias_init)
+        self.weight, self.bias = argument.weight_and_bias(
+            "Linear", shape, out_features, dtype or dtypes.float32, has_bias, weight_init, bias_init
+        )
 
     def construct(self, input: Tensor) -> Tensor:
         """`input`: (…, in_features); gives (…, out_features)."""
