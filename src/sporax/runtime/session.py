@@ -24,7 +24,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import OperatorMark, Shardings
 from sporax.ir.operation import Shape
 
-if TYPE_CHECKING:  # the first brings the searches along, which most processes never need
+if TYPE_CHECKING:  # most processes never need the searches, or the watchdog of jobs
     import jax
 
     from sporax.cluster.membership import Membership
