@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from sporax.planner.compiled_limit import Measure, is_near
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
-    from sporax.planner.planning import finish, make_plan, received
+    from sporax.planner.planning import finish, make_plan, received, remembered
     from sporax.planner.request import PlanRequest
+    from sporax.planner.request_key import request_key
     from sporax.planner.result import PlanResult
     from sporax.planner.search import SearchOptions, SearchResult, alternatives, trade_offs
 
@@ -41,6 +42,8 @@ __all__ = [
     "is_near",
     "make_plan",
     "received",
+    "remembered",
+    "request_key",
     "trade_offs",
 ]
 
@@ -61,6 +64,8 @@ _HOMES = {
     "is_near": "sporax.planner.compiled_limit",
     "make_plan": "sporax.planner.planning",
     "received": "sporax.planner.planning",
+    "remembered": "sporax.planner.planning",
+    "request_key": "sporax.planner.request_key",
     "trade_offs": "sporax.planner.search",
 }
 

@@ -115,6 +115,17 @@ def received(request: PlanRequest, text: str) -> PlanResult:
     return PlanResult.from_json(request, text, search_options(request) if request.is_searched else SearchOptions())
 
 
+def remembered(request: PlanRequest, text: str) -> PlanResult:
+    """The result that an earlier run has found for an equal request; what it warned of, this one warns of.
+
+    Args:
+        request: what is asked for.
+        text: `PlanResult.to_json` of that run.
+    """
+    _warn_of_ignored(request.settings)
+    return received(request, text)
+
+
 def finish(request: PlanRequest, found: SearchResult, model: CostModel) -> PlanResult:
     """The plan that executes what a search has decided, with its cost.
 

@@ -22,6 +22,7 @@ from jax.experimental import multihost_utils
 from sporax.base import errors
 from sporax.planner import Measure, PlanRequest, PlanResult, make_plan, received
 from sporax.runtime import world
+from sporax.runtime.devices.stored_plans import stored_or_made
 from sporax.runtime.ranks import collectives, groups
 
 _BEAT_SECONDS = 1.0
@@ -47,14 +48,14 @@ def agreed_plan(request: PlanRequest, measure: Measure | None = None) -> PlanRes
         SporaxError: as `make_plan`, in every process.
     """
     if jax.process_count() == 1:
-        return make_plan(request, measure)
+        return stored_or_made(request, measure)
     # Without a search all processes come to the same plan by themselves.
     if not request.is_searched:
         return make_plan(request)
     if jax.process_index() > 0:
         return _read(request, _received())
     with ThreadPoolExecutor(1, "plan") as pool:
-        found = pool.submit(copy_context().run, make_plan, request)
+        found = pool.submit(copy_context().run, stored_or_made, request)
         text = _sent(found)
     # Its own error with its own traceback; and its own plan after the same way through text as in the others.
     return (

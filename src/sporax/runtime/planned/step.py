@@ -61,6 +61,11 @@ class PlannedStep(Answers):
         return self.step.graph
 
     @property
+    def is_one_program(self) -> bool:
+        """Whether a step is one compiled program."""
+        return True
+
+    @property
     def model(self) -> CostModel:
         """The cost of operators and links: of the profile that the settings name, or that fits the devices at hand."""
         # Where the user set nothing about fusion, the compiler merges, and that is part of the cost.
@@ -151,9 +156,7 @@ class PlannedStep(Answers):
             # A variable is elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
             if any(array.is_deleted() for array in variables):
                 raise
-        moved = [
-            joint_arrays.place(array, sharding) for array, sharding in zip(variables, self.shardings, strict=False)
-        ]
+        moved = joint_arrays.place_all(variables, self.shardings[: len(variables)])
         return _started(executable(*moved, *fed))
 
 
