@@ -9,10 +9,13 @@ analysis is read. The last compiled program is stored, so that the step that run
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
+from jax.sharding import NamedSharding
 
+from sporax.base.progress import activity
 from sporax.ir.plan import Plan
 from sporax.planner import PlanRequest, PlanResult
 from sporax.runtime.process import dry_run
@@ -24,6 +27,32 @@ class Compilable(Protocol):
 
     def compile(self, name: str) -> Any:
         """The program, compiled; `name` is what messages call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionForArguments:
+    """A function that `jax.jit` has made, for arguments of certain shapes.
+
+    Attributes:
+        jitted: the function. What is compiled here is stored by JAX, and calls of it find it there.
+        args: its arguments, or their shapes and dtypes.
+        shardings: of the arguments, in their structure.
+    """
+
+    jitted: Any
+    args: tuple[Any, ...]
+    shardings: Any
+
+    def compile(self, name: str) -> Any:
+        """The program, compiled; `name` is what messages call it."""
+        shapes = jax.eval_shape(lambda *args: args, *self.args)
+        structs = jax.tree.map(_on, shapes, self.shardings)
+        with activity(f"compiling '{name}' for its memory"):
+            return self.jitted.lower(*structs).compile()
+
+
+def _on(struct: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding, weak_type=struct.weak_type)
 
 
 Step = TypeVar("Step", bound=Compilable)

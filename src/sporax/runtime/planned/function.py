@@ -43,7 +43,7 @@ from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
 from sporax.runtime.devices.device_program import device_program
 from sporax.runtime.devices.global_view import axis_names, jax_mesh
-from sporax.runtime.planned.compiled_plans import CompiledPlans, are_here
+from sporax.runtime.planned.compiled_plans import CompiledPlans, FunctionForArguments, are_here
 from sporax.runtime.planned.fixed_arguments import check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.fixed_results import FixedResults
 from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
@@ -393,40 +393,37 @@ def _planned(
     def under(result: PlanResult) -> PlannedFunction:
         return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated, axes)
 
+    # Results that are carried are predicted in the place of their arguments, which donation makes true.
+    donated = tuple(sorted({*carry.values(), *called.donated}))
     with defects_told("planning", "plan"):
-        if limit is None or not are_here(request):
-            return under(_searched(request))
-        # Results that are carried are predicted in the place of their arguments, which donation makes true.
-        donated = tuple(sorted({*carry.values(), *called.donated}))
-        trials = CompiledPlans(lambda result: _Program(under(result), args, donated), "plan")
-        result = _searched(request, trials.measure)
-    last = trials.step_of(result.plan)
-    return replace(under(result), programs={} if last is None else {donated: last.jitted})
+        return _within_memory(request, under, args, donated)
 
 
-class _Program:
-    """A planned function that can be compiled for its arguments.
+def _within_memory(
+    request: PlanRequest,
+    under: Callable[[PlanResult], PlannedFunction],
+    args: tuple[Any, ...],
+    donated: tuple[int, ...],
+) -> PlannedFunction:
+    """The function under the plan of a search; a memory limit holds for its compiled program where the devices are here.
 
     Args:
-        planned: the function under a plan.
+        request: what is asked for.
+        under: the function under a plan.
         args: its arguments, or their shapes and dtypes.
-        donated: positions of donated arguments.
+        donated: positions of the arguments that the compiled program donates.
     """
+    if request.memory_bytes is None or not are_here(request):
+        return under(_searched(request))
 
-    def __init__(self, planned: PlannedFunction, args: tuple[Any, ...], donated: tuple[int, ...]) -> None:
-        self.planned, self.args = planned, args
-        self.jitted = planned.jitted(donated)
+    def lowered(result: PlanResult) -> FunctionForArguments:
+        planned = under(result)
+        return FunctionForArguments(planned.jitted(donated), args, planned.in_shardings)
 
-    def compile(self, name: str) -> Any:
-        """The program, compiled; JAX keeps it for calls of `jitted`."""
-        shapes = jax.eval_shape(lambda *args: args, *self.args)
-        structs = jax.tree.map(_on, shapes, self.planned.in_shardings)
-        with activity(f"compiling '{name}' for its memory"):
-            return self.jitted.lower(*structs).compile()
-
-
-def _on(struct: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding, weak_type=struct.weak_type)
+    trials = CompiledPlans(lowered, "plan")
+    result = _searched(request, trials.measure)
+    last = trials.step_of(result.plan)
+    return replace(under(result), programs={} if last is None else {donated: last.jitted})
 
 
 def _searched(request: PlanRequest, measure: Measure | None = None) -> PlanResult:
