@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Protocol, Self, TypeVar
 
 
-class Array(Protocol):
+class Arithmetic(Protocol):
     """What the rules compute with arrays of either namespace."""
 
     def __add__(self, other: Self, /) -> Self: ...
@@ -35,7 +35,7 @@ class Scalar(Protocol):
     def __rsub__(self, other: float, /) -> Any: ...
 
 
-ArrayT = TypeVar("ArrayT", bound=Array)
+ArrayT = TypeVar("ArrayT", bound=Arithmetic)
 ScalarT = TypeVar("ScalarT", bound=Scalar)
 
 
