@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-cluster quick soak lint types contracts docs check bench clean
+.PHONY: help demo test test-newest test-cluster quick soak lint types contracts docs site check bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,7 @@ soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against
 	$(BIN)/python tools/soak_network.py --cases 200 || test $$? -eq 2  # 2: no machines can be had here (root, Linux)
 	$(BIN)/python tools/soak_steps.py --runs 100
 	$(BIN)/python tools/soak_collectives.py --runs 2000
+	$(BIN)/python -m pytest -n auto -m "hypothesis and not soak" --hypothesis-profile random
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
 
 CONTROL_PLANE ?= $(HOME)/.cache/sporax/control-plane
@@ -67,6 +68,16 @@ docs: $(BIN)/.ready ## Write the generated pages of docs/
 	$(BIN)/python tools/make_api_docs.py
 	$(BIN)/python tools/make_coverage_docs.py
 	$(BIN)/python tools/make_type_stubs.py
+	$(BIN)/sporax k8s manifests --output deploy --packages
+
+$(BIN)/.site-ready: $(BIN)/.ready
+	@# The packages alone: installing Sporax again would pull it away from what `make --jobs` runs at the same time.
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' \
+		| $(BIN)/pip install --quiet --requirement /dev/stdin
+	@touch $@
+
+site: $(BIN)/.site-ready ## Build the site of the documentation in build/site; warnings are errors
+	$(BIN)/python tools/make_site.py
 
 check: lint types contracts test ## Everything a change must pass
 
@@ -74,4 +85,4 @@ bench: $(BIN)/.ready ## What the facade costs over hand-written JAX
 	$(BIN)/python benchmarks/facade_overhead.py
 
 clean: ## Remove the virtual environment and what was written by examples and tools
-	rm -rf $(VENV) outputs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build outputs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

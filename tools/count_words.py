@@ -59,7 +59,7 @@ def found() -> Iterator[Found]:
         nodes = list(ast.walk(ast.parse(text)))
         yield from _matches(words[TEXT], TEXT, path, _texts(text, nodes))
         yield from _matches(words[NAMES], NAMES, path, _names(path, nodes))
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         lines = list(enumerate(path.read_text().splitlines(), 1))
         if path.name == "glossary.md":
             lines = [(number, line) for number, line in lines if not _ROW.match(line)]

@@ -11,7 +11,10 @@ import textwrap
 
 from _generated import GOLDEN, ROOT, api_facts, run, table
 
+import sporax.mindspore.mint
+import sporax.mindspore.ops  # noqa: F401  (fills the registries)
 from sporax.base.errors import SporaxError
+from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES
 
 PLACES = {
     place: f"sporax.mindspore.{place}".rstrip(".")
@@ -71,6 +74,13 @@ def is_there(owner: object, name: str) -> bool:
     return True
 
 
+def has_row(place: str, name: str) -> bool:
+    """Whether `docs/operators.md` has a row with this name."""
+    if place == "ops":
+        return name in FUNCTIONS or name in PRIMITIVES
+    return place.startswith("mint") and f"{place}.{name}".removeprefix("mint.") in MINT
+
+
 def page() -> str:
     """The text of the page."""
     recorded = json.loads((GOLDEN / "names.json").read_text())
@@ -82,9 +92,12 @@ def page() -> str:
         checked = sum(f"{place}.{name}".lstrip(".") in signatures for name in names)
         share = f"{100 * len(names) / len(wanted):.0f} %" if wanted else "-"
         counts.append((f"`{title}`", len(wanted), len(names), share, checked))
-        if names:
-            listing = textwrap.fill(", ".join(f"`{name}`" for name in names), 120, break_long_words=False)
-            sections.append(f"## {title}\n\n{listing}")
+        listed = [name for name in names if not has_row(place, name)]
+        if listed:
+            listing = textwrap.fill(", ".join(f"`{name}`" for name in listed), 120, break_long_words=False)
+            rest = len(names) - len(listed)
+            where = f"{rest} operators are in [operators.md](operators.md). The other names:\n\n" if rest else ""
+            sections.append(f"## {title}\n\n{where}{listing}")
     header = ("Module or class", "Names in MindSpore", "Offered", "Share", "Parameters compared")
     return (
         "\n\n".join(

@@ -318,6 +318,8 @@ def expected_losses(case: Case, program: Path, known: dict[tuple[str, int], list
             job = start(alone, case, program)
             if not _ended(job, time.monotonic() + _JOB_SECONDS) or job.launchers[0].returncode:
                 raise AssertionError(f"the job on one machine fails: {''.join(job.lines[0])[-3000:]}")
+            if lost := [line for line in job.lines[0] if "go on without it" in line]:
+                raise AssertionError(f"the job on one machine is no reference: {lost}")
             time.sleep(0.2)
             known[case.job, case.num_ranks] = job.losses()
         if len(job.losses()) != STEPS * case.num_ranks:

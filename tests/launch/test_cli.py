@@ -35,6 +35,8 @@ RUN_FLAGS = {
     "no_cache": False,
     "verbose": False,
     "verify_steps": 0,
+    "profile": "",
+    "profile_steps": "",
     "target": None,
     "target_arguments": None,
 }

@@ -48,6 +48,13 @@ def test_msrun_starts_eight_here_and_returns():
         (["--worker_num=2", "--sim_level=0", "--local_devices=2"], "local_devices must be left out in a dry run"),
         (["--sim_level=1"], "--sim_level must be used together with --worker_num"),
         (["--bind_core=True"], "--bind_core must be used together with --worker_num"),
+        (["--profile=x", "--profile_steps=8:5"], "profile_steps must be FIRST:LAST .* such as 5:8 .* but got 8:5"),
+        (["--profile_steps=5:8"], "profile_steps must be used together with --profile, but got 5:8"),
+        ([f"--profile={__file__}"], "profile must be a folder, or the name of a new one"),
+        (
+            ["--profile=x"],
+            "profile must be used with a Python script or module, whose steps can be counted, but got .*sh",
+        ),
     ],
 )
 def test_values_that_make_no_sense(words: list[str], message: str):

@@ -1,11 +1,13 @@
 """`Profiler`: a recording of the JAX profiler is written; what has no counterpart is refused or named."""
 
+import gzip
 import json
 import logging
 
 import pytest
 
 import sporax.mindspore as ms
+from sporax.launch.cli import main as profile_command
 from sporax.mindspore import ops
 from sporax.mindspore.profiler import (
     AicoreMetrics,
@@ -22,7 +24,7 @@ from sporax.mindspore.profiler import (
 )
 
 
-def test_a_recording_is_written(tmp_path):
+def test_a_recording_is_written(tmp_path, capsys):
     profiler = ms.Profiler(output_path=str(tmp_path / "run"), start_profile=False)
     profiler.start()
     with pytest.raises(RuntimeError, match="must not be recording"):
@@ -34,6 +36,18 @@ def test_a_recording_is_written(tmp_path):
     assert list((tmp_path / "run").rglob("*.xplane.pb"))
     with pytest.raises(RuntimeError, match="must be recording"):
         profiler.stop()
+    assert profile_command(["profile", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.startswith("recording: ")
+
+
+@pytest.mark.parametrize("with_stack", [False, True])
+def test_python_frames_are_recorded_on_request(tmp_path, with_stack):
+    with ms.Profiler(str(tmp_path), with_stack=with_stack):
+        ops.ones((2, 2)).asnumpy()
+    trace = gzip.decompress(next(tmp_path.rglob("*.trace.json.gz")).read_bytes())
+    assert (b".py:" in trace) is with_stack
+    with pytest.raises(TypeError, match="'with_stack' must be a bool, but got 3"):
+        ms.Profiler(str(tmp_path), False, with_stack=3)
 
 
 def test_what_has_no_counterpart(tmp_path, caplog):

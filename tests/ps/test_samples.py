@@ -8,7 +8,7 @@ import pytest
 
 from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.events import Received, Tick
-from sporax.ps.protocol.messages import Heartbeat, LeaseSamples, Options, Ready, RegisterProcess, SampleRange
+from sporax.ps.protocol.messages import GetWanted, Heartbeat, LeaseSamples, Options, Ready, RegisterProcess, SampleRange
 from sporax.ps.scheduler.journal import Journal
 from sporax.ps.scheduler.scheduler_state import SchedulerState
 
@@ -54,5 +54,25 @@ def test_a_silent_worker_stays_a_member_for_its_own_lease(worker_lease: float, m
     for now in (1.0, 2.0, 3.0):
         tell(b"s", Heartbeat("server", 0, 1, now, state.journal.epoch, {}, {}, {}, None), now)
         tell(b"w0", Heartbeat("worker", 0, 1, now, state.journal.epoch, {}, {}, {}), now)
+        state.handle(Tick(), now)
+    assert state.journal.members[-1].ranks == members
+
+
+@pytest.mark.parametrize(("running", "members"), [([], [0]), (["w0"], [0]), (["w0", "w1"], [0, 1])])
+def test_a_silent_worker_whose_process_runs_stays_a_member(running: list[str], members: list[int]) -> None:
+    """Its launcher says so: it may be too busy for heartbeats, for longer than its lease."""
+    state = SchedulerState(Options(-1, "memory", 2, lease_seconds=1.0), Journal("job", 2, 1), 0.0)
+
+    def tell(sender: bytes, message: object, now: float) -> None:
+        state.handle(Received(sender, message, ()), now)
+
+    tell(b"s", RegisterProcess("server", "s", 0, "h", "1"), 0.0)
+    tell(b"s", Ready(0, 1, {}), 0.0)
+    for rank in (0, 1):
+        tell(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank, "h", "1"), 0.0)
+    for now in range(1, 10):
+        tell(b"s", Heartbeat("server", 0, 1, now, state.journal.epoch, {}, {}, {}, None), now)
+        tell(b"w0", Heartbeat("worker", 0, 1, now, state.journal.epoch, {}, {}, {}), now)
+        tell(b"launcher", GetWanted(running), now)
         state.handle(Tick(), now)
     assert state.journal.members[-1].ranks == members

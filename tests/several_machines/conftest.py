@@ -19,7 +19,7 @@ import pytest
 
 from compiler_flags import COMPILER
 
-sys.path.append(str(Path(__file__).parents[2] / "tools"))
+sys.path += [str(Path(__file__).parents[2] / "tools"), str(Path(__file__).parent / "programs")]
 import machines
 
 _JOB_VARIABLES = ("MS_", "RANK_", "LOCAL_RANK", "DEVICE_ID", "OMPI_", "PYTHONPATH", "XLA_FLAGS")

@@ -47,6 +47,21 @@ def open_ports(machine) -> set[tuple[str, int]]:
     return found
 
 
+def scanned(stranger, member) -> set[int]:
+    """TCP ports of a machine that accept a stranger, of all that there are."""
+    found: set[int] = set()
+    for address in (member.address, member.address_6):
+        done = stranger.run([sys.executable, str(PROGRAMS / "scan.py"), address], timeout=300)
+        assert done.returncode == 0, done.stdout
+        found |= set(json.loads(done.stdout))
+    return found
+
+
+def udp_sockets(member) -> list[str]:
+    lines = member.run(["cat", "/proc/net/udp", "/proc/net/udp6"]).stdout.splitlines()
+    return [line for line in lines if "local_address" not in line]
+
+
 def sniff(machine, file: Path) -> None:
     """Write down what a machine sends to the scheduler."""
     with open(file, "wb") as output:
@@ -78,6 +93,11 @@ def test_a_stranger_reaches_what_the_page_lists_and_disturbs_nothing(make_machin
     assert ("10.77.0.10", 8118) in first
     assert {address for address, _ in first} == {"10.77.0.10"}
     assert (len(first), [address for address, _ in second]) == (3, ["10.77.0.11"])
+    if count == 1000:
+        assert [scanned(stranger, member) for member in made] == [
+            {port for _, port in ports} for ports in (first, second)
+        ]
+        assert not any(map(udp_sockets, made))
     answers = disturb(stranger, made, tmp_path / "wire", 1, count)
     assert "welcome" not in str(answers)
     assert answers["10.77.0.10:8118"] == ["challenge"]
@@ -102,6 +122,11 @@ def test_a_stranger_reaches_parameter_servers_and_disturbs_nothing(make_machines
     first, second = map(open_ports, made)
     assert {("10.77.0.10", 8118), ("0.0.0.0", 8119)} <= first
     assert (len(first), len(second)) == (3, 1)
+    if count == 1000:
+        assert [scanned(stranger, member) for member in made] == [
+            {port for _, port in ports} for ports in (first, second)
+        ]
+        assert not any(map(udp_sockets, made))
     (tmp_path / "wire").write_text("")
     answers = disturb(stranger, made, tmp_path / "wire", 2, count)
     assert answers == {"10.77.0.10:8118": ["challenge"]}

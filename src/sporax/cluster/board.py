@@ -110,11 +110,11 @@ class RankBoard:
     def stopped(self) -> list[int]:
         """Ranks whose processes stand still after SIGSTOP. One that a debugger holds is not among them."""
         # "T" is stopped by a signal, "t" by a debugger.
-        return [rank for rank, process in self._others().items() if _state(process) == "T"]
+        return [rank for rank, process in self._others().items() if process_state(process) == "T"]
 
     def traced(self) -> list[int]:
         """Ranks that a debugger holds."""
-        return [rank for rank, process in self._others().items() if _state(process) == "t"]
+        return [rank for rank, process in self._others().items() if process_state(process) == "t"]
 
     def left_behind(self) -> list[int]:
         """Ranks that have left with fewer exchanges begun than this one."""
@@ -134,7 +134,9 @@ class RankBoard:
         # An older note means that the rank's thread does not run any more.
         since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
         return [
-            rank for rank, process in self.present().items() if self.entries[rank, _WAITING] < since and _state(process)
+            rank
+            for rank, process in self.present().items()
+            if self.entries[rank, _WAITING] < since and process_state(process)
         ]
 
     def awaiting(self, elsewhere: Collection[int] = ()) -> list[int]:
@@ -189,7 +191,9 @@ def _remove_boards_of_the_dead(directory: Path) -> None:
         with suppress(OSError, ValueError):
             # Zombies and dead processes no longer write.
             processes = np.fromfile(path, np.int64)[::3]
-            if processes.any() and all(_state(int(process)) in ("", "Z", "X") for process in processes if process):
+            if processes.any() and all(
+                process_state(int(process)) in ("", "Z", "X") for process in processes if process
+            ):
                 path.unlink()
 
 
@@ -245,7 +249,7 @@ class Idleness:
         now = _footprint(process, seconds_by_group)
         before = self._since.setdefault(process, now)
         # "D" is disk access: such a process waits for something that does come.
-        if _state(process) in ("", "D") or now.moved_since(before):
+        if process_state(process) in ("", "D") or now.moved_since(before):
             before = self._since[process] = now
         return now.time - before.time
 
@@ -269,7 +273,7 @@ def _seconds_by_group() -> dict[str, float]:
     return used
 
 
-def _state(process: int) -> str:
+def process_state(process: int) -> str:
     """One letter as in ``ps``; nothing for a process that is gone, or on a system without /proc."""
     stat = _stat(process)
     return stat[0] if stat else ""

@@ -53,6 +53,11 @@ RECOVERY_VARIABLE = "MS_ENABLE_RECOVERY"
 RESUME = "SPORAX_RESUME"
 """Set to 1, training goes on from the newest complete checkpoint, as with ``Model.train(resume=True)``."""
 
+PROFILE = "SPORAX_PROFILE"
+"""Folder of a recording of some steps; each rank has a folder of its own in it (`runtime.process.recording`)."""
+PROFILE_STEPS = "SPORAX_PROFILE_STEPS"
+"""Which steps are recorded, counted from 0: ``"5:8"`` for 5, 6 and 7."""
+
 RESTART_VARIABLE = "SPORAX_RESTART"
 """How often the launcher has started this job again; set by a launcher that does so, and only then."""
 
@@ -152,7 +157,7 @@ class RankEnvironment:
         return RankEnvironment(timeout_seconds=_timeout(environ))
 
 
-def join_address(host: str, port: int) -> str:
+def join_address(host: str, port: int | str) -> str:
     """`host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -153,17 +153,18 @@ def watch_as_launcher(
     """Connect to another node's scheduler to hear how the job fares, and the ranks of the processes `names`; None when it cannot
     be reached now, or is the one of another start of the job than `restart`.
     """
-    try:
-        stream = socket.create_connection(address, timeout=1.0)
-        ports.notice_silence(stream)
-        if _say_hello(stream, secret) != restart:
-            stream.close()
+    with ExitStack() as on_failure:
+        try:
+            stream = on_failure.enter_context(socket.create_connection(address, timeout=1.0))
+            ports.notice_silence(stream)
+            if _say_hello(stream, secret) != restart:
+                return None
+            _send(stream, messages.Watch(socket.gethostname(), names))
+        except (OSError, SporaxRuntimeError):
             return None
-        _send(stream, messages.Watch(socket.gethostname(), names))
-    except (OSError, SporaxRuntimeError):
-        return None
-    stream.settimeout(None)
-    return stream
+        stream.settimeout(None)
+        on_failure.pop_all()
+        return stream
 
 
 def leave_as_launcher(stream: socket.socket, failure: str | None, *, final: bool = False) -> None:
@@ -178,6 +179,9 @@ def hear_as_launcher(stream: socket.socket, address: tuple[str, int]) -> tuple[i
     message = _receive(stream, address)
     if isinstance(message, messages.Numbered):
         return message.ranks
+    if isinstance(message, messages.Refused):
+        where = join_address(*address)
+        return messages.Ended(well=False, reason=f"the scheduler at {where} refuses this launcher: {message.reason}")
     return message if isinstance(message, messages.Ended) else messages.Ended(well=False, reason=_reason(message))
 
 

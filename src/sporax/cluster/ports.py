@@ -44,6 +44,18 @@ def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
     return family, str(address[0])
 
 
+def preferred_family(host: str) -> socket.AddressFamily:
+    """The family of addresses by which a host is reached where only one can be used: IPv4, unless it has addresses of IPv6 alone.
+
+    A name that is not known, which may become known later, counts as IPv4.
+    """
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return socket.AF_INET
+    return socket.AF_INET6 if all(family == socket.AF_INET6 for family, *_ in found) else socket.AF_INET
+
+
 def is_local(host: str) -> bool:
     """Whether `host` names this machine: only its own addresses can be bound."""
     family, address = resolve_host(host)

@@ -117,6 +117,19 @@ def one_of(*names: str, any_case: bool = False) -> ValueKind:
     return ValueKind(f"one of {', '.join(names)}", parse, ("another", f"{names[0]} "))
 
 
+def step_range() -> ValueKind:
+    """A range of steps with at least one, as a pair of whole numbers."""
+
+    def parse(text: str) -> tuple[int, int]:
+        first, _, last = text.partition(":")
+        if not (first.isdecimal() and last.isdecimal()) or int(first) >= int(last):
+            raise ValueError
+        return int(first), int(last)
+
+    allowed = "FIRST:LAST with FIRST < LAST, such as 5:8 for steps 5, 6 and 7"
+    return ValueKind(allowed, parse, ("some", "5", "8:5", "5:5", "-1:2", "1:2:3"))
+
+
 SWITCH = one_of("0", "1")
 TEXT = ValueKind("a text", str, ())
 """Names, addresses and files, which whoever opens them checks."""
@@ -180,6 +193,8 @@ _TABLE = (
     EnvironmentVariable("SPORAX_TOKEN_FILE", JOB, TEXT, "", by_launcher=True),
     EnvironmentVariable("SPORAX_KEPT_LOGS", JOB, TEXT, "", by_launcher=True),
     EnvironmentVariable("SPORAX_SERVING_FILE", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_PROGRESS_HOST", JOB, TEXT, "127.0.0.1", by_launcher=True),
+    EnvironmentVariable("SPORAX_PROGRESS_PORT", JOB, integer(0, MAX_PORT), 0, by_launcher=True),
     EnvironmentVariable("SPORAX_DRY_RUN_DIR", JOB, TEXT, ""),
     # ------------------------------------------------------------------------------------------- parameter servers
     EnvironmentVariable("MS_PS_STALENESS", SERVERS, integer(-1), 0),
@@ -212,6 +227,8 @@ _TABLE = (
     EnvironmentVariable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_VERBOSE", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_VERIFY_STEPS", RUNTIME, integer(0), 0),
+    EnvironmentVariable("SPORAX_PROFILE", RUNTIME, TEXT, ""),
+    EnvironmentVariable("SPORAX_PROFILE_STEPS", RUNTIME, step_range(), (5, 8)),
     EnvironmentVariable("SPORAX_KEEP_MEMORY", RUNTIME, SWITCH, "1"),
     EnvironmentVariable("SPORAX_MINDSPORE_VERSION", RUNTIME, TEXT, ""),
     # Of this project's tests and benchmarks.

@@ -27,9 +27,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "show how a script's training step is sharded over devices, without training",
     ),
     "check": ("sporax.mindspore._names.check", "list what a program uses of MindSpore that is not offered here"),
+    "stubs": ("sporax.launch.commands.stubs_command", "write stubs by which editors find `import mindspore`"),
     "calibrate": (
         "sporax.launch.commands.calibrate_command",
         "measure the devices at hand and write their hardware profile",
+    ),
+    "profile": (
+        "sporax.launch.commands.profile_command",
+        "show where the time of steps went that `sporax run --profile` has recorded",
     ),
     "info": ("sporax.launch.commands.info", "show versions, devices and optional packages"),
     "k8s": ("sporax.k8s.k8s_command", "run jobs (MSJob) on Kubernetes; install and run the operator"),

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster.environment import RECOVERY_VARIABLE, SIMULATION_LEVELS, simulation_level
+from sporax.cluster.environment import PROFILE_STEPS, RECOVERY_VARIABLE, SIMULATION_LEVELS, simulation_level
 from sporax.ir.config.placement_config import DURABILITIES
 from sporax.ir.variables import VARIABLES, check, read, without_effect
 from sporax.launch.job_file import complete
-from sporax.launch.target import Target, resolve
+from sporax.launch.target import Target, TargetKind, resolve
 
 DEFAULT_PORT = 8118
 DEFAULT_ADDRESS = "127.0.0.1"
@@ -35,7 +35,8 @@ _BINDING_KEY = re.compile(r"device(\d+)|scheduler")
 _ID_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 _OF_ONE_PROCESS = frozenset(
-    "module config job_file local_devices resume no_cache verbose verify_steps target target_arguments".split()
+    "module config job_file local_devices resume no_cache verbose verify_steps profile profile_steps".split()
+    + ["target", "target_arguments"]
 )
 """Attributes of a command line that have a meaning without a launcher."""
 
@@ -92,13 +93,15 @@ class LaunchOptions:
         tail_worker_log: local ranks whose output is shown while joining; None shows all.
         token_file: file with the token that all processes of the job share; None: the launcher draws one on one node.
         dry_run: what is imitated; None in a real job.
-        no_cache: compile all programs again, and keep none for later runs.
+        no_cache: compile and search for plans again, and store nothing for later runs.
         verbose: errors have all of their frames.
         verify_steps: how many steps apart programs run twice, to compare their results; 0: never.
         server_num: parameter servers.
         staleness, durability: of the parameter server; None and "" for the environment's.
         max_restarts: of the job from its newest checkpoint; in a job with servers, of one process.
         resume: the script goes on from the newest complete checkpoint of its callbacks.
+        profile: folder of a recording of some steps; "" for none.
+        profile_steps: which; "" for the default.
     """
 
     target: Target
@@ -126,6 +129,8 @@ class LaunchOptions:
     durability: str = ""
     max_restarts: int = 0
     resume: bool = False
+    profile: str = ""
+    profile_steps: str = ""
 
     @property
     def is_one_node(self) -> bool:
@@ -142,6 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     _add_servers(parser)
     _add_logs(parser, defaults)
     _add_checks(parser)
+    _add_profiles(parser)
     _add_dry_runs(parser)
 
 
@@ -200,7 +206,7 @@ def _add_logs(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
 
 def _add_checks(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("compiled programs").add_argument
-    add("--no_cache", action="store_true", help="compile all programs again, and keep none for later runs")
+    add("--no_cache", action="store_true", help="compile and search for plans again, and store nothing for later runs")
     add(
         "--verify-steps",
         type=int,
@@ -208,6 +214,12 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run every N-th step's programs twice and compare, bit by bit",
     )
+
+
+def _add_profiles(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("where time goes").add_argument
+    add("--profile", default="", metavar="DIR", help="record some steps, with Cell paths; print where their time went")
+    add("--profile_steps", default="", metavar="FIRST:LAST", help="which steps, counted from 0 (default: 5:8)")
 
 
 def _add_dry_runs(parser: argparse.ArgumentParser) -> None:
@@ -244,8 +256,10 @@ def checked(
     if arguments.rank_table_file and not os.path.isfile(arguments.rank_table_file):
         # A rank table is read by every rank, so a wrong path is an error before they start.
         raise _wrong("rank_table_file", "a file that exists", arguments.rank_table_file)
+    target = resolve(arguments.target, arguments.target_arguments, as_module=arguments.module)
+    _check_profile(arguments, target, dry_run)
     return LaunchOptions(
-        target=resolve(arguments.target, arguments.target_arguments, as_module=arguments.module),
+        target=target,
         worker_num=arguments.worker_num,
         local_worker_num=local_worker_num,
         master_addr=arguments.master_addr,
@@ -270,7 +284,29 @@ def checked(
         durability=arguments.durability,
         max_restarts=_max_restarts(arguments, environ),
         resume=arguments.resume,
+        profile=arguments.profile,
+        profile_steps=arguments.profile_steps,
     )
+
+
+def _check_profile(arguments: argparse.Namespace, target: Target, dry_run: DryRunOptions | None) -> None:
+    """Check what is to be recorded, and that it can be."""
+    steps = VARIABLES[PROFILE_STEPS].kind
+    if arguments.profile_steps:
+        try:
+            steps.parse(arguments.profile_steps)
+        except ValueError:
+            raise _wrong("profile_steps", steps.allowed, arguments.profile_steps) from None
+        if not arguments.profile:
+            raise _wrong("profile_steps", "used together with --profile", arguments.profile_steps)
+    if not arguments.profile:
+        return
+    if os.path.exists(arguments.profile) and not os.path.isdir(arguments.profile):
+        raise _wrong("profile", "a folder, or the name of a new one", arguments.profile)
+    if target.kind is TargetKind.EXECUTABLE:
+        raise _wrong("profile", "used with a Python script or module, whose steps can be counted", target)
+    if dry_run is not None:
+        raise _wrong("profile", "left out in a dry run, which runs no steps", arguments.profile)
 
 
 def _check_variables(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:

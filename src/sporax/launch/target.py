@@ -26,10 +26,11 @@ from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import VERBOSE
 from sporax.ir.variables import read
 from sporax.launch import warning_lines
+from sporax.launch.script_run import run_recorded, run_resumed
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
-"""Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`, and
-`add_hint`, which adds a note to an exception that leaves the script where it knows more."""
+"""Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`,
+`add_hint`, which adds a note to an exception that leaves the script where it knows more, and `write_stubs`, for editors."""
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
 
@@ -120,9 +121,8 @@ def execute(target: Target) -> int:
     for name in PREPARATIONS:
         importlib.import_module(name).install()
     warning_lines.install(os.environ)
-    if target.kind is TargetKind.MODULE:
-        return _run_module(target)
-    return _run_script(target)
+    run = _run_module if target.kind is TargetKind.MODULE else _run_script
+    return run_resumed(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
 
 
 def _run_script(target: Target) -> int:

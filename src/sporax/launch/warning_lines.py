@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Mapping
 from typing import TextIO
 
-from sporax.base.errors import SporaxError
-from sporax.cluster.environment import VERBOSE, RankEnvironment
+from sporax.cluster.environment import VERBOSE
 from sporax.ir.variables import read
+from sporax.launch.script_run import is_first
 
 _OURS = "For '"
 
@@ -37,16 +37,8 @@ def install(environ: Mapping[str, str]) -> None:
         text = str(message)
         if category is not UserWarning or not text.startswith(_OURS):
             before(message, category, filename, lineno, file, line)
-        elif text not in printed and _is_first(environ):
+        elif text not in printed and is_first(environ):
             printed.add(text)
             print(f"sporax: warning: {text}", file=file or sys.stderr, flush=True)
 
     warnings.showwarning = show
-
-
-def _is_first(environ: Mapping[str, str]) -> bool:
-    """Whether this is rank 0, or a process that is alone or does not know its rank."""
-    try:
-        return not RankEnvironment.from_environ(environ).rank
-    except SporaxError:  # `init` says what is wrong
-        return True

@@ -1,7 +1,8 @@
 """`mindspore.Profiler` and `mindspore.profiler`: where the time of a run goes, recorded by the JAX profiler.
 
-A recording is a folder that TensorBoard (with its profile plugin), XProf and Perfetto show. MindSpore's own files, for
-MindInsight and MindStudio, are not written.
+A recording is a folder that TensorBoard (with its profile plugin) and XProf show; ``perfetto.json.gz`` in it has the operators
+with their Cell paths for Perfetto, and `sporax profile` prints where the time went. MindSpore's own files, for MindInsight and
+MindStudio, are not written.
 
 With a `schedule`, a call of `step` after each training step decides what happens next: ``NONE → WARM_UP → RECORD …
 RECORD_AND_SAVE``, over and over. JAX needs no warming up, so nothing happens there; each cycle is a recording of its own
@@ -13,6 +14,7 @@ from __future__ import annotations
 import enum
 import json
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +25,7 @@ import jax
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
 from sporax.mindspore._names.missing import missing_names
+from sporax.runtime.process import trace_files
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
@@ -51,7 +54,7 @@ _SETTINGS = frozenset(
     activities aic_metrics aicore_metrics data_process data_simplification env_enable hbm_ddr host_stack host_sys l2_cache
     mstx mstx_domain_exclude mstx_domain_include op_time parallel_strategy pcie profile_communication profile_framework
     experimental_config export_type profile_memory profiler_level record_shapes sync_enable sys_interconnection sys_io
-    timeline_limit with_stack
+    timeline_limit
     """.split()
 )
 """MindSpore's arguments: what its recordings have beyond or besides those of JAX."""
@@ -268,6 +271,7 @@ class Profiler:
         start_profile: begin at once.
         schedule: says for the number of a step what to do in it, see `Schedule`; `step` counts.
         on_trace_ready: is called with the profiler whenever a recording was written.
+        with_stack: record calls of Python functions, too, which slows the program down.
         settings: MindSpore's further arguments. JAX records everything that it can, so they have no effect; each one given
             is named by a warning in the log.
 
@@ -286,8 +290,11 @@ class Profiler:
         start_profile: bool = True,
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[Any], None] | None = None,
+        with_stack: bool = False,
         **settings: Any,
     ) -> None:
+        if not isinstance(with_stack, bool):
+            raise SporaxTypeError(f"For 'Profiler', 'with_stack' must be a bool, but got {with_stack!r}.")
         if not isinstance(output_path, (str, os.PathLike)):
             raise SporaxTypeError(f"For 'Profiler', 'output_path' must be a str, but got {output_path!r}.")
         if not isinstance(start_profile, bool):
@@ -303,6 +310,9 @@ class Profiler:
         self.output_path = Path(getattr(on_trace_ready, "output_path", output_path))
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.step_num = 0
+        self._with_stack = with_stack
+        self._first_step = 0
+        self._began = 0.0
         self._metadata: dict[str, Any] = {}
         self._is_recording = False
         self._is_started = False
@@ -334,15 +344,22 @@ class Profiler:
 
     def _record(self) -> None:
         try:
-            jax.profiler.start_trace(str(self.output_path))
+            trace_files.start_profiler(self._folder, python_frames=self._with_stack)
         except RuntimeError as error:
             raise SporaxRuntimeError(f"For 'Profiler.start', no other profiler must be recording: {error}") from error
         self._is_recording = True
+        self._first_step, self._began = self.step_num, time.perf_counter()
+
+    @property
+    def _folder(self) -> Path:
+        """Where the files of this process go: ranks must not write over each other's."""
+        return trace_files.folder_of_rank(self.output_path) if jax.process_count() > 1 else self.output_path
 
     def _save(self) -> None:
         """End the recording, and say so."""
         self._is_recording = False
-        jax.profiler.stop_trace()
+        num_steps = 0 if self.schedule is None else self.step_num - self._first_step + 1
+        trace_files.stop_profiler(self._folder, self._first_step, num_steps, time.perf_counter() - self._began)
         if self._metadata:
             (self.output_path / _METADATA_FILE).write_text(json.dumps(self._metadata), encoding="utf-8")
         if self.on_trace_ready is not None:
@@ -416,13 +433,14 @@ class Profiler:
             raise SporaxValueError(f"For 'Profiler.add_metadata_json', 'value' must be JSON: {error}.") from None
 
     def op_analyse(self, op_name: str | list[str], device_id: int | None = None) -> None:
-        """Refused: look at the recording with TensorBoard or Perfetto.
+        """Refused: `sporax profile` prints where the time of a recording went.
 
         Raises:
             SporaxNotImplementedError: always.
         """
         raise SporaxNotImplementedError(
-            f"For 'Profiler.op_analyse', tables of operators are not offered; show {str(self.output_path)!r} with TensorBoard."
+            "For 'Profiler.op_analyse', tables of single operators are not offered: `sporax profile "
+            f"{self.output_path}` prints those of Cells."
         )
 
 
@@ -431,7 +449,8 @@ class profile(Profiler):  # noqa: N801 - MindSpore's name
 
     Args:
         activities: with the other settings: JAX records everything that it can, so they have no effect.
-        with_stack, profile_memory, data_process, parallel_strategy, hbm_ddr, pcie, sync_enable, record_shapes: likewise.
+        with_stack: record calls of Python functions, too.
+        profile_memory, data_process, parallel_strategy, hbm_ddr, pcie, sync_enable, record_shapes: as `activities`.
         start_profile: begin at once.
         schedule: says for the number of a step what to do in it, see `Schedule`; `step` counts.
         on_trace_ready: is called with the profiler whenever a recording was written; see `tensorboard_trace_handler`.
@@ -461,14 +480,14 @@ class profile(Profiler):  # noqa: N801 - MindSpore's name
         experimental_config: _ExperimentalConfig | None = None,
     ) -> None:
         options = {
-            "activities": activities, "with_stack": with_stack, "profile_memory": profile_memory, "pcie": pcie,
+            "activities": activities, "profile_memory": profile_memory, "pcie": pcie,
             "data_process": data_process, "parallel_strategy": parallel_strategy, "hbm_ddr": hbm_ddr,
             "record_shapes": record_shapes, "experimental_config": experimental_config,
         }  # fmt: skip
         settings: dict[str, Any] = {name: value for name, value in options.items() if value}
         if not sync_enable:
             settings["sync_enable"] = False
-        super().__init__("./data", start_profile, schedule, on_trace_ready, **settings)
+        super().__init__("./data", start_profile, schedule, on_trace_ready, with_stack, **settings)
 
 
 def analyse(

@@ -18,7 +18,7 @@ MS_PS_DURABILITY       memory, process, disk or replica (default: replica with t
 MS_PS_SLOTS            virtual slots, at least one for each server (default 16)
 MS_PS_LEASE            seconds a silent server keeps its slots (default 10)
 MS_PS_WORKER_LEASE     seconds a silent worker stays a member (default: MS_PS_LEASE); a worker that is started again before
-                       that changes no bit of a synchronous run
+                       that changes no bit of a synchronous run; `sporax run` speaks for silent workers that run
 MS_PS_SNAPSHOT_BYTES   log size after which snapshots are taken
 MS_PS_CHECKPOINT_PATH  where global checkpoints go (`sporax ps checkpoint`); the same folder on all machines
 MS_PS_CHECKPOINT_SECONDS  pause between checkpoints, 0 (default) for only when asked
@@ -31,10 +31,13 @@ MS_PS_KEYS             directory of keys, see `security`
 from __future__ import annotations
 
 import os
+import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sporax.cluster import ports
+from sporax.cluster.environment import join_address
 from sporax.ir.variables import JOB, MAX_PORT, SERVERS, VARIABLES, check, read
 from sporax.ps.protocol.messages import Options
 
@@ -54,7 +57,7 @@ class PsEnvironment:
 
     Attributes:
         role: ``scheduler``, ``server``, ``worker`` or "".
-        host, port: of the parameter server's scheduler.
+        host, port: of the parameter server's scheduler; an IPv6 address without brackets.
         worker_num, server_num: at the start.
         node: name of this process over restarts.
         index: requested number of this server, -1 for any.
@@ -82,7 +85,7 @@ class PsEnvironment:
     @property
     def scheduler(self) -> str:
         """Address of the scheduler."""
-        return f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> PsEnvironment:
@@ -99,11 +102,9 @@ class PsEnvironment:
         servers = read(environ, "MS_SERVER_NUM")
         # A single server has no other one that could hold copies.
         durability = read(environ, "MS_PS_DURABILITY") or ("replica" if servers > 1 else "process")
-        host = environ.get("MS_SCHED_HOST", "") or "127.0.0.1"
+        host = environ.get("MS_SCHED_HOST", "").strip("[]") or "127.0.0.1"
         # Both names of this machine must lead to the same loopback address.
         host = "127.0.0.1" if host == "localhost" else host
-        if ":" in host:
-            raise VARIABLES["MS_SCHED_HOST"].wrong("a name or an IPv4 address where there are parameter servers", host)
         lease = read(environ, "MS_PS_LEASE")
         # The launcher of servers sets its own variable, since MindSpore's also changes how training starts.
         recovers = read(environ, "MS_ENABLE_RECOVERY") == "1" or "MS_PS_RECOVERY" in environ
@@ -116,7 +117,7 @@ class PsEnvironment:
             server_num=servers,
             node=environ.get("MS_NODE_ID", "") or uuid.uuid4().hex,
             index=read(environ, "MS_PS_INDEX"),
-            own_host=environ.get("MS_WORKER_IP", "") or _own_host(host),
+            own_host=environ.get("MS_WORKER_IP", "").strip("[]") or _own_host(host),
             recovery_path=environ.get("MS_RECOVERY_PATH", "") if recovers else "",
             node_timeout=read(environ, "MS_NODE_TIMEOUT"),
             receive_timeout=read(environ, "MS_RECEIVE_MSG_TIMEOUT"),
@@ -140,9 +141,7 @@ class PsEnvironment:
 
 def _own_host(scheduler: str) -> str:
     """The address of this machine that the scheduler's machine can reach."""
-    import socket
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(ports.preferred_family(scheduler), socket.SOCK_DGRAM) as probe:
         try:
             # Connecting a datagram socket sends nothing; it only chooses the interface.
             probe.connect((scheduler, 1))

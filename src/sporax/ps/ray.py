@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sporax.base.errors import SporaxImportError, SporaxRuntimeError
+from sporax.cluster.environment import join_address
 from sporax.cluster.token import TOKEN_VARIABLE, new_token, token_from_environ
 from sporax.ps.client.requester import Requester
 from sporax.ps.environment import REPLACED
@@ -62,7 +63,8 @@ class RayServers:
         # Other nodes need keys, and a token that all actors get makes them.
         if not own.get("MS_PS_KEYS") and not is_loopback(host) and own.get("MS_PS_INSECURE") != "1":
             own.setdefault(TOKEN_VARIABLE, token_from_environ(os.environ) or new_token())
-        self.address = f"{host}:{port + 1}"
+        host = host.strip("[]")
+        self.address = join_address(host, port + 1)
         self.variables = {
             **own,
             "MS_SCHED_HOST": host,

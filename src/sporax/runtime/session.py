@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import local
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakValueDictionary, ref
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.graph import OperatorGraph
@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # most processes never need the searches, or the watchdog of 
     from sporax.cluster.watchdog import Watchdog
     from sporax.ps.worker.server_connection import ServerConnection
     from sporax.report.questions import Planned
+
+
+T = TypeVar("T")
 
 
 def _one() -> int:
@@ -47,6 +50,17 @@ InputCheck = Callable[[ParallelConfig, Sequence[Shape], int], None]
 
 StepListener = Callable[[Any, Callable[[OperatorMark], bool]], None]
 """Called with a planned step (`runtime.planned.step.PlannedStep`) and whether its plan had to keep an operator's strategy."""
+
+
+class StepRecorder(Protocol):
+    """Counts steps and records some of them (`runtime.process.recording`)."""
+
+    def around(self, run: Callable[[], T], variables: Sequence[Any] = (), *, ends_step: bool = False) -> T:
+        """Run a program that may be the end of a step."""
+        ...
+
+    def finish(self) -> None:
+        """Write what was recorded."""
 
 
 class ImitatedRank(Protocol):
@@ -151,6 +165,10 @@ class Session:
         step_listeners: called in order with every step that is planned to run.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
         remarks: what the heads of plans say that are made now.
+        looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
+        compile_seconds: spent on tracing, planning and compiling programs.
+        recording: counts steps and records some of them; None where the user does not ask for it.
+        executables: compiled programs, whose texts say what recorded operators belong to.
         plans_all: training steps that the script does not shard are planned as well, in automatic parallelism, and nothing is
             trained or written: the process is there for its plans.
     """
@@ -184,6 +202,10 @@ class Session:
     plan_only: bool = False
     plans_all: bool = False
     remarks: tuple[str, ...] = ()
+    looked_for_checkpoint: bool = False
+    compile_seconds: float = 0.0
+    recording: StepRecorder | None = None
+    executables: WeakSet[Any] = field(default_factory=WeakSet)
 
     def announce(self, planned: Planned) -> None:
         """Call all listeners with a new plan. An exception of theirs reaches the caller of the step."""

@@ -646,7 +646,13 @@ def test_a_whole_restart_is_counted_once_although_the_operator_dies_before_it_de
     simulation.settle()
     assert simulation.status.job_restarts == 1
     assert simulation.names() == []
+    reason = simulation.status.condition("Restarting").message
+    assert reason.startswith("The whole job starts again (1 of 5")
     simulation.wait(1)
+    simulation.step()  # the first of the new pods is created
+    simulation.advance()
+    simulation.step()
+    assert simulation.status.condition("Restarting").message.startswith("Being replaced: ")
     simulation.settle()
     assert simulation.state == "Running"
     assert (simulation.status.job_restarts, simulation.status.restarts) == (1, 3)

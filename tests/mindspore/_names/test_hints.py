@@ -2,6 +2,7 @@
 
 import pytest
 
+from sporax.mindspore import nn
 from sporax.mindspore._names.hints import add_hint
 from sporax.mindspore.nn import Cell
 
@@ -27,6 +28,20 @@ def test_a_property_that_is_called_is_told(before, name, tmp_path):
 @pytest.mark.parametrize("line", ["[None][0]()", "int('x', y=1)", "Cell().pipeline_stage + 1"])
 def test_other_exceptions_stay_as_they_are(line, tmp_path):
     assert notes_of(line, tmp_path / "script.py") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            "nn.Dense(3, 4, activaton='relu')",
+            "For 'Dense', there is no argument 'activaton'. Did you mean 'activation'?",
+        ),
+        ("nn.Dense(3, 4, colour=1)", None),
+    ],
+)
+def test_a_misspelled_keyword(line, hint, tmp_path):
+    assert notes_of(line, tmp_path / "script.py", nn=nn) == ([] if hint is None else [hint])
 
 
 def test_the_launcher_shows_it(write, run):

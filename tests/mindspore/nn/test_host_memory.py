@@ -13,7 +13,7 @@ from sporax.lowering.passes import pass_order
 from sporax.lowering.rewriter import flat
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.context import reset_offload_context
-from sporax.runtime.planned import recompute_auto
+from sporax.runtime import planned
 
 ROWS, WIDTH = 200, 8
 
@@ -180,13 +180,13 @@ def test_offloaded_parameters_lie_on_the_host():
 def predicted(monkeypatch):
     """The peaks that were predicted, in order."""
     peaks = []
-    original = recompute_auto.peak_of_one_device
+    original = planned.peak_of_one_device
 
     def peak(*args):
         peaks.append(original(*args))
         return peaks[-1]
 
-    monkeypatch.setattr(recompute_auto, "peak_of_one_device", peak)
+    monkeypatch.setattr(planned, "peak_of_one_device", peak)
     return peaks
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sporax.mindspore import dataset, nn
-from sporax.mindspore.train import LossMonitor, Model
+from sporax.mindspore.train import LossMonitor, Model, TimeMonitor
 from sporax.mindspore.train.callback import _default_progress
 from sporax.mindspore.train.callback._default_progress import ProgressLines, default_progress
 from sporax.runtime.session import SESSION
@@ -52,3 +52,33 @@ def test_where_plans_are_only_made_there_is_none(monkeypatch):
     monkeypatch.setattr(SESSION, "plan_only", True)
     monkeypatch.setattr(SESSION, "plans_all", True)
     assert default_progress([]) == []
+
+
+def test_figures_that_monitors_leave_out_are_on_a_line_of_their_own(train, capsys, monkeypatch):
+    monkeypatch.setattr(_default_progress, "FIGURE_SECONDS", 0.0)
+    train(callbacks=[LossMonitor(0), TimeMonitor()])
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2  # TimeMonitor's, as ever
+    first, last = err.splitlines()
+    assert first.startswith("sporax: epoch 1: ")
+    for part in (" ms/step, ", " samples/s, ", "compiled in ", " MiB"):
+        assert part in first
+    assert "compiled in" not in last  # it counts where it happened
+
+
+def test_tokens_per_second_where_a_batch_has_ids(capsys):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(16, 4)
+
+        def construct(self, ids):
+            return self.table(ids).sum()
+
+    net = Net()
+    data = dataset.NumpySlicesDataset((np.ones((8, 6), np.int32),), shuffle=False).batch(4)
+    Model(net, optimizer=nn.SGD(net.trainable_params(), 0.1)).train(1, data, callbacks=TimeMonitor())
+    line = capsys.readouterr().out.strip()
+    samples, tokens = (float(part.split()[0]) for part in line.split(", ")[-2:])
+    # Rounded to 0.1 and to 1.
+    assert abs(6 * samples - tokens) < 1

@@ -1,9 +1,10 @@
 """Trains a table that parameter servers keep, and prints each loss to its last bit; arguments: steps, seconds between them, rank
-that raises.
+that raises, and, where the job has to last, a file: after its fourth step a rank waits until the file is there.
 """
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -26,4 +27,6 @@ for number in range(steps):
     print(f"step {number} of rank {get_rank()}: {loss.hex()}", flush=True)
     if number == 3 and get_rank() == failing:
         raise ValueError("the data is spoiled")
+    while number == 3 and len(sys.argv) > 4 and not Path(sys.argv[4]).exists():
+        time.sleep(0.05)
     time.sleep(pause)

@@ -29,8 +29,17 @@ def may_restart_job(draft: ActionsDraft) -> bool:
 
 def waits_for_old_pods(draft: ActionsDraft) -> bool:
     """Whether pods of before a restart are left, and no others: one of them could take part in the job that starts again."""
-    pods = draft.pods.values()
-    return draft.status.job_restarts > 0 and bool(pods) and all(_is_old(draft, pod) for pod in pods)
+    return bool(draft.pods) and _has_no_new_pod(draft)
+
+
+def is_starting_again(draft: ActionsDraft) -> bool:
+    """Whether the condition Restarting speaks of the whole job, and none of its new pods is there yet."""
+    condition = draft.status.condition(facts.RESTARTING)
+    return condition is not None and condition.status == "True" and _has_no_new_pod(draft)
+
+
+def _has_no_new_pod(draft: ActionsDraft) -> bool:
+    return draft.status.job_restarts > 0 and all(_is_old(draft, pod) for pod in draft.pods.values())
 
 
 def _is_old(draft: ActionsDraft, pod: Pod) -> bool:

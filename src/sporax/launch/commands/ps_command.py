@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.cluster.environment import join_address
 from sporax.cluster.token import TOKEN_FILE_VARIABLE
 from sporax.ir.variables import read
 from sporax.launch.jobs.secrets import token_file_of
@@ -77,6 +78,10 @@ def _checked_address(address: str) -> str:
         raise SporaxValueError(
             f"For 'sporax ps', --scheduler must be HOST:PORT with a port from 1 to {_LAST_PORT}, but got '{address}'."
         )
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise SporaxValueError(
+            f"For 'sporax ps', an IPv6 address in --scheduler must be in brackets, [HOST]:PORT, but got '{address}'."
+        )
     return address
 
 
@@ -86,7 +91,8 @@ def _address_in_environment() -> str:
             "For 'sporax ps', --scheduler must be given, HOST:PORT as `sporax run` prints it, where MS_SCHED_PORT is not set."
         )
     # The store listens one port above the scheduler of ranks.
-    return f"{os.environ.get('MS_SCHED_HOST') or '127.0.0.1'}:{read(os.environ, 'MS_SCHED_PORT') + 1}"
+    host = (os.environ.get("MS_SCHED_HOST") or "127.0.0.1").strip("[]")
+    return join_address(host, read(os.environ, "MS_SCHED_PORT") + 1)
 
 
 def _keys(address: str) -> Keys | None:
@@ -94,7 +100,7 @@ def _keys(address: str) -> Keys | None:
     token_file = token_file_of(address)
     # What the environment says comes first.
     environ = {TOKEN_FILE_VARIABLE: token_file, **os.environ} if token_file else os.environ
-    return keys_for(address.rsplit(":", 1)[0], environ)
+    return keys_for(address.rpartition(":")[0], environ)
 
 
 def _scale(requester: Requester, arguments: argparse.Namespace, address: str) -> int:

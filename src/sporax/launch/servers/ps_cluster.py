@@ -22,6 +22,8 @@ from typing import IO
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports, private
+from sporax.cluster.board import process_state
+from sporax.cluster.environment import join_address
 from sporax.launch.jobs.bound_process import BoundProcess
 from sporax.launch.jobs.rank import rank_command
 from sporax.launch.target import Target
@@ -36,6 +38,10 @@ _ASK_SECONDS = 0.25
 _PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end by themselves
 _QUIET_SECONDS = 5.0
 _LONGEST_BACKOFF = 2.0
+_RUNNING = ("R", "S", "D", "I", "t")
+"""Letters of /proc/<process>/stat: it computes, or waits, or a debugger holds it. Where the system has no such file, none counts
+as running, and leases of workers hold.
+"""
 
 
 @dataclass(slots=True)
@@ -117,7 +123,7 @@ class LocalCluster:
         self._max_restarts = max_restarts
         self._job = uuid.uuid4().hex[:8]
         # The store listens one port above the scheduler of ranks.
-        self._address = f"{environ.get('MS_SCHED_HOST', '127.0.0.1')}:{int(environ['MS_SCHED_PORT']) + 1}"
+        self._address = join_address(environ.get("MS_SCHED_HOST", "127.0.0.1"), int(environ["MS_SCHED_PORT"]) + 1)
         self._requester = Requester(self._address, keys)
         self.children: dict[tuple[str, int], Child] = {}
         self.wanted: Wanted | None = None
@@ -158,11 +164,21 @@ class LocalCluster:
         # The scheduler is not asked at every turn: 50 questions a second would disturb it.
         if now >= self._asked:
             self._asked = now + _ASK_SECONDS
-            self._follow(self._requester.ask(GetWanted(), Wanted, 0.05))
+            self._follow(self._requester.ask(GetWanted(self._running_workers()), Wanted, 0.05))
         scheduler = self.children.get(("scheduler", 0))
         if self.wanted is not None and (self.wanted.finished or (scheduler is not None and scheduler.exit_code == 0)):
             self._end_latecomers(self.wanted)
         return not self.failure and not self._is_over(now)
+
+    def _running_workers(self) -> list[str]:
+        """Names of the workers whose processes run. One that gets no processor, or holds Python's lock, sends no heartbeats for
+        longer than its lease and is alive all the same; one that was stopped is not among them.
+        """
+        return [
+            child.node
+            for child in self.children.values()
+            if child.role == "worker" and child.process is not None and process_state(child.process.pid) in _RUNNING
+        ]
 
     def _is_over(self, now: float) -> bool:
         """Whether nothing runs any more, but for servers that have not heard the farewell of a scheduler that has ended well.

@@ -67,13 +67,8 @@ def _scheduler_address(options: LaunchOptions) -> tuple[str, int]:
     Raises:
         SporaxValueError: the address is not one of the first node, or the node has no number.
     """
-    if ":" in options.master_addr:
-        raise SporaxValueError(
-            "For 'sporax run', master_addr must be a name or an IPv4 address where --server_num is given, but got "
-            f"'{options.master_addr}'."
-        )
     if options.is_one_node:
-        return options.master_addr, options.master_port or ports.two_free_ports()
+        return options.master_addr.strip("[]"), options.master_port or ports.two_free_ports()
     if options.node_rank < 0:
         raise SporaxValueError(
             "For 'sporax run', --node_rank must be given together with --server_num on several nodes, as servers are dealt out "

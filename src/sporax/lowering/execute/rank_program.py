@@ -8,6 +8,7 @@ array per placement of every tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from sporax.lowering.execute.redistribute import apply_redistribution
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy
 from sporax.lowering.jax_versions import scan_numbers
+from sporax.lowering.marks.communication_scope import communication_scope
 from sporax.lowering.marks.host_transfer import place_of_work
 from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.planner.communication.gradient_terms import Delay, term_order
@@ -191,9 +193,18 @@ class _Runner:
     def _transfer(self, transfers: Sequence[TransferGroup], values: Values) -> None:
         for group in transfers:
             arrays = [values[transfer.tensor][transfer.redistribution.source] for transfer in group]
-            moved = self._move(group[0], arrays[0]) if len(group) == 1 else self._move_fused(group, arrays)
+            with self._named(group):
+                moved = self._move(group[0], arrays[0]) if len(group) == 1 else self._move_fused(group, arrays)
             for transfer, array in zip(group, moved, strict=True):
                 values[transfer.tensor][transfer.redistribution.target] = array
+
+    def _named(self, group: TransferGroup) -> AbstractContextManager[None]:
+        """A name scope that says in profiles for what a group is sent."""
+        transfer = group[0]
+        path = self.step.graph.operators[transfer.operator].path if transfer.operator >= 0 else ""
+        reason = "" if transfer.resharding is None else transfer.resharding.reason
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        return communication_scope(f"{reason or 'resharding'}{more}", path)
 
     def _move(self, transfer: Transfer, array: Array) -> list[Array]:
         resharding = transfer.resharding

@@ -29,6 +29,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore._names.hints import add_hint as add_hint
 from sporax.mindspore._names.importing import import_module
 from sporax.mindspore._names.missing import is_plain_import_of, missing_module, missing_names, placeholder_module
+from sporax.mindspore._names.stubs import write_stubs as write_stubs
 
 ALIAS = "mindspore"
 TARGET = "sporax.mindspore"

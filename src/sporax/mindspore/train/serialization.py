@@ -49,13 +49,11 @@ from sporax.mindspore.train._stored.slice_files import (
     unsliced_file,
     write_rank_file,
 )
+from sporax.runtime.session import SESSION
 from sporax.runtime.storage import safetensors_format
 from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError
-from sporax.runtime.storage.slices import held_slices, this_rank
+from sporax.runtime.storage.slices import SliceSource, held_slices, this_rank
 from sporax.runtime.storage.tensor_files import StoredTensor
-
-if TYPE_CHECKING:
-    from sporax.runtime.storage.slices import SliceSource
 
 __all__ = [
     "async_ckpt_thread_status",
@@ -299,7 +297,7 @@ def load_checkpoint(
         filter_prefix: leave out names that start so (a string or several).
         dec_key, dec_mode: encryption is not offered.
         specify_prefix: take only names that start so.
-        choice_func: says by name what to take, where neither of the two is given.
+        choice_func: says by name what to take, where neither is given.
         crc_check: warn if the file has no checksum. One that is there is always compared, but for files of which this
             process reads its blocks only: those in slices, and whole ones in a planned job of several processes.
         format: ``"ckpt"`` or ``"safetensors"``; a name that ends in ``.safetensors`` says so by itself.
@@ -313,9 +311,9 @@ def load_checkpoint(
         SporaxNotImplementedError: the file is encrypted, or a key is given.
         SporaxRuntimeError: a shape or dtype does not fit `net`; then nothing was loaded into it.
     """
+    SESSION.looked_for_checkpoint = True
     _refuse_encryption("load_checkpoint", "dec_key", dec_key, dec_mode)
     check_bool("load_checkpoint", "crc_check", crc_check)
-    # Checked before the file is opened.
     keep = _filter(_prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix), choice_func)
     path, kind = _source(ckpt_file_name, format)
     source = _slice_source(path, crc_check)

@@ -512,7 +512,9 @@ class Initialised(ServerMessage, frozen=True, array_like=True, tag=60):
 
 
 class GetWanted(ServerMessage, frozen=True, array_like=True, tag=61):
-    """The supervisor asks what should run."""
+    """The supervisor asks what should run; `running`: names of its workers whose processes run now, silent or not."""
+
+    running: list[str] = []
 
 
 class Stop(ServerMessage, frozen=True, array_like=True, tag=62):

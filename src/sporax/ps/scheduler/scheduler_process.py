@@ -10,7 +10,8 @@ from sporax.ps.environment import PsEnvironment
 from sporax.ps.scheduler.journal import journal_path
 from sporax.ps.scheduler.scheduler import ServerScheduler
 from sporax.ps.slots.slot_files import read_manifest
-from sporax.ps.sockets.security import is_loopback, keys_for
+from sporax.ps.sockets.security import keys_for
+from sporax.ps.sockets.transport import listening_address
 
 
 def run(place: PsEnvironment, environ: Mapping[str, str]) -> None:
@@ -22,8 +23,7 @@ def run(place: PsEnvironment, environ: Mapping[str, str]) -> None:
     if place.options.restore:
         _check_restore(place)
     keys = keys_for(place.host, environ)
-    # As servers do: a job of this machine is closed to others; with keys every interface may be open.
-    address = f"{'*' if keys is not None and not is_loopback(place.host) else place.host}:{place.port}"
+    address = listening_address(place.host, place.port, keys)
     ServerScheduler(address, place.options, place.worker_num, place.server_num, journal, keys).run()
 
 

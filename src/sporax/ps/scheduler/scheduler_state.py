@@ -404,6 +404,10 @@ class SchedulerState(CheckpointingScheduler):
 
     def _get_wanted(self, sender: bytes, message: GetWanted) -> None:
         journal = self.journal
+        for rank, (node, _, _) in journal.workers.items():
+            # It may be too busy to send heartbeats, but it is not lost.
+            if node in message.running and rank in self.workers and self.workers[rank].live:
+                self.workers[rank].seen = self._now
         servers = journal.server_num
         joined = [node for node, _, _ in journal.workers.values()]
         target = Wanted(

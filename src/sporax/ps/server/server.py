@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.cluster.environment import join_address
 from sporax.ps.metrics import MetricsPage
 from sporax.ps.protocol.events import (
     Action,
@@ -54,9 +55,9 @@ from sporax.ps.slots.recovery import Replay, damage_text, missing_text
 from sporax.ps.slots.slot import bytes_of
 from sporax.ps.slots.slot_files import read_slot, write_slot
 from sporax.ps.sockets.peers import Peers
-from sporax.ps.sockets.security import Keys, is_loopback
+from sporax.ps.sockets.security import Keys
 from sporax.ps.sockets.stream import Streams
-from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, receive, send
+from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, listening_address, receive, send
 
 # Seconds between two registrations, until the scheduler answers.
 _REGISTER_SECONDS = 0.3
@@ -108,10 +109,7 @@ class Server:
         self._silent_seconds = silent_seconds
         self._local = LocalSocket()
         self._streams = Streams(self._local.path)
-        # With keys other machines may connect; without them only this one's address is open.
-        self._router = self._transport.listen(
-            "tcp://*:*" if keys is not None and not is_loopback(host) else f"tcp://{host}:*"
-        )
+        self._router = self._transport.listen(f"tcp://{listening_address(host, '*', keys)}")
         self._port = int(self._router.last_endpoint.decode().rsplit(":", 1)[1])
         self._scheduler = self._transport.connect(f"tcp://{scheduler}", b"server-" + uuid.uuid4().bytes)
         self._peers: Peers | None = None
@@ -167,7 +165,7 @@ class Server:
         """Get a number, read back what the log has, and tell the scheduler."""
         hostname = socket.gethostname()
         register = RegisterProcess(
-            "server", self._node, self._index, hostname, f"{self._host}:{self._port}", self._local.path
+            "server", self._node, self._index, hostname, join_address(self._host, self._port), self._local.path
         )
         welcome: ProcessAccepted | None = None
         handshakes = self._transport.watch(self._scheduler)

@@ -135,7 +135,8 @@ def keys_for(host: str, environ: Mapping[str, str] = os.environ) -> Keys | None:
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine's loopback."""
     try:
-        return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        return ipaddress.ip_address(str(found[0][4][0])).is_loopback
     except (OSError, ValueError):
         # A name that is not known is treated as another machine.
         return False

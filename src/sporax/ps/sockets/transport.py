@@ -7,16 +7,18 @@ Everything that is sent may be sent again, so a full or vanished peer loses mess
 from __future__ import annotations
 
 import os
+import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxImportError
-from sporax.cluster import private
+from sporax.cluster import ports, private
+from sporax.cluster.environment import join_address
 from sporax.ps.protocol.messages import ServerMessage
 from sporax.ps.protocol.wire import Frame, encode
-from sporax.ps.sockets.security import Keys, authenticated
+from sporax.ps.sockets.security import Keys, authenticated, is_loopback
 
 try:
     import zmq
@@ -53,7 +55,7 @@ class Transport:
 
     def listen(self, address: str) -> Any:
         """A ROUTER bound to an address such as ``tcp://*:8118``."""
-        router = self._socket(zmq.ROUTER)
+        router = self._socket(zmq.ROUTER, address)
         # A peer that starts again under its old name takes over its place.
         router.router_handover = True
         # An unknown peer is an error here, which `send` reports as False.
@@ -67,7 +69,7 @@ class Transport:
 
     def connect(self, address: str, identity: bytes) -> Any:
         """A DEALER to one listener."""
-        dealer = self._socket(zmq.DEALER)
+        dealer = self._socket(zmq.DEALER, address)
         dealer.identity = identity
         # Milliseconds; up to half a second for a peer that stays away.
         dealer.reconnect_ivl = 20
@@ -100,13 +102,26 @@ class Transport:
         self._sockets.remove(dealer)
         dealer.close(0)
 
-    def _socket(self, kind: int) -> Any:
+    def _socket(self, kind: int, address: str) -> Any:
         new_socket = self.context.socket(kind)
+        # ZeroMQ looks for one family alone, and without the option that is IPv4.
+        host = address.removeprefix("tcp://").rpartition(":")[0]
+        new_socket.ipv6 = host != "*" and ports.preferred_family(host) == socket.AF_INET6
         # No limit of queues: the window of clients bounds what is on its way.
         new_socket.sndhwm = new_socket.rcvhwm = 0  # flow control is the clients' window
         new_socket.linger = _LINGER_MS
         self._sockets.append(new_socket)
         return new_socket
+
+
+def listening_address(host: str, port: int | str, keys: Keys | None) -> str:
+    """Where to listen for those who reach this machine as `host`, as ``host:port``.
+
+    A job of this machine is closed to others. With keys every interface may be open; without them only that of `host` is.
+    """
+    if keys is not None and not is_loopback(host):
+        host = "*" if ports.preferred_family(host) == socket.AF_INET else "::"
+    return join_address(host, port)
 
 
 class HandshakeWatch:

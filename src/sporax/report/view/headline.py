@@ -47,7 +47,9 @@ def headline(graph: OperatorGraph, num_devices: int, costs: Costs) -> Headline:
     view = Headline(seconds=costs.seconds, unit=unit, samples=samples, tokens=tokens, peak_bytes=costs.peak_bytes)
     if search is not None:
         limit = None if search.options is None else search.options.memory_bytes
+        compiled = search.statistics.get("compiled_bytes")
         view = replace(view, bound=search.bound_seconds, limit_bytes=limit)
+        view = replace(view, compiled_bytes=compiled) if isinstance(compiled, int) else view
     return _on_hardware(view, graph, num_devices, model.profile) if isinstance(model, Roofline) else view
 
 
@@ -67,6 +69,15 @@ def pipeline_headline(micro: OperatorGraph, num_micro: int, num_devices: int, co
     return replace(view, **{name: value and value * num_micro for name, value in parts.items()})
 
 
+def utilization(graph: OperatorGraph, num_devices: int, model: CostModel) -> tuple[float, str] | None:
+    """Model FLOPs utilization of a step of `graph` that takes one second, and the name of the hardware profile; None where the
+    model knows no rates. For other times divide by their seconds.
+    """
+    if not isinstance(model, Roofline):
+        return None
+    return ideal_seconds(graph, model.profile) / num_devices, model.profile.name
+
+
 def _on_hardware(view: Headline, graph: OperatorGraph, num_devices: int, profile: HardwareProfile) -> Headline:
     """The headline with what the devices say."""
     rate = 1 / view.seconds if view.seconds else None
@@ -75,7 +86,7 @@ def _on_hardware(view: Headline, graph: OperatorGraph, num_devices: int, profile
         hardware=profile.name,
         samples_per_second=rate and view.samples and view.samples * rate,
         tokens_per_second=rate and view.tokens and view.tokens * rate,
-        mfu=rate and _ideal_seconds(graph, profile) * rate / num_devices,
+        mfu=rate and ideal_seconds(graph, profile) * rate / num_devices,
         limit_bytes=profile.memory_bytes if view.limit_bytes is None else view.limit_bytes,
         remark=_SIMULATED if profile.name == "cpu" and num_devices > 1 else "",
     )
@@ -94,7 +105,7 @@ def _samples(graph: OperatorGraph) -> tuple[int | None, int | None]:
     return samples, tokens
 
 
-def _ideal_seconds(graph: OperatorGraph, profile: HardwareProfile) -> float:
+def ideal_seconds(graph: OperatorGraph, profile: HardwareProfile) -> float:
     """Time of all products and convolutions on one device that reaches its nominal rate."""
     total = 0.0
     for operator in inline_loops(graph).graph.operators:

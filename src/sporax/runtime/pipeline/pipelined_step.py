@@ -24,6 +24,7 @@ from sporax.planner.pipeline.simulate import Outcome, simulate
 from sporax.report.pipeline_summary import PipelineSummary
 from sporax.report.plan_warnings import plan_warnings
 from sporax.report.render.pipeline_timeline import Times
+from sporax.report.view.headline import utilization
 from sporax.runtime.devices.global_view import devices_here
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
@@ -60,6 +61,11 @@ class PipelinedStep:
         return self.pipeline.micro.step.graph
 
     @property
+    def is_one_program(self) -> bool:
+        """Whether a step is one compiled program: each stage has several."""
+        return False
+
+    @property
     def plan(self) -> Plan:
         """The plan of the first chunk; each chunk has its own, see `pipeline`."""
         return self.pipeline.chunks[0].plan
@@ -73,6 +79,12 @@ class PipelinedStep:
     def model(self) -> CostModel:
         """The cost model of operators and links of a stage."""
         return cost_model(self.settings, self.plan.mesh, self._profile, True)
+
+    def utilization(self) -> tuple[float, str] | None:
+        """Model FLOPs utilization of a step of one second, see `report.view.headline.utilization`."""
+        num_devices = self.pipeline.schedule.num_stages * self.plan.mesh.num_devices
+        of_micro = utilization(self.graph, num_devices, self.model)
+        return None if of_micro is None else (of_micro[0] * self.pipeline.micro.num_micro, of_micro[1])
 
     def storage(self, position: int) -> NamedSharding | None:
         """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""

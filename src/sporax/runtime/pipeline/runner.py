@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +36,9 @@ from sporax.runtime.pipeline.stage_memory import MemoryWatch
 from sporax.runtime.pipeline.stage_program import compile_program
 from sporax.runtime.pipeline.stage_transfer import DeviceTransfer, Line, is_here
 from sporax.runtime.process.step_verification import Steps
+from sporax.runtime.process.trace_files import task_annotation
 from sporax.runtime.ranks import joint_arrays
+from sporax.runtime.session import SESSION
 
 StepResults = tuple[dict[int, jax.Array], dict[int, jax.Array]]
 """Updated variables by position of the argument, and other results by position among the outputs."""
@@ -127,10 +130,18 @@ class CompiledPipeline:
         values = self._values(arguments)
         if self.measuring:
             self.times = self._timed(values)
+        elif SESSION.recording is not None:
+            self._annotated(values)
         else:
             for instruction in self.instructions:
                 instruction.execute(values)
         return self._collected(values)
+
+    def _annotated(self, values: list[Any]) -> None:
+        """Run, and name the tasks for a recording."""
+        for instruction in self.instructions:
+            with task_annotation(instruction.label) if isinstance(instruction.label, Task) else nullcontext():
+                instruction.execute(values)
 
     def _timed(self, values: list[Any]) -> Times:
         """Run, waiting for the end of every task: tasks do not overlap, so each one's own time is measured."""

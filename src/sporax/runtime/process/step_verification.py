@@ -30,7 +30,8 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_STEPS
 from sporax.ir.variables import read
-from sporax.lowering.passes.checksums import Checksums
+from sporax.lowering import passes
+from sporax.runtime.session import SESSION
 
 _REPLAYS = 20
 """How often a program is replayed to find the operator: a defect that was seen once in a step may be rare."""
@@ -78,6 +79,7 @@ def compiled(jitted: Any, name: str, arguments: Sequence[Any], steps: Steps | No
     # What is told of a compilation that takes long: "compiling 'step': 193 operators, 12 s".
     with activity(f"{num_operators(traced.jaxpr)} operators"):
         executable = traced.lower().compile()
+    SESSION.executables.add(executable)
     if not every():
         return executable
     if traced.jaxpr.effects:
@@ -189,7 +191,7 @@ class VerifiedProgram:
 
     def _first_operator(self, arguments: list[jax.Array]) -> str:
         """A sentence that names the first operator whose result changes when the program is replayed."""
-        watched = Checksums(self.jaxpr)
+        watched = passes.Checksums(self.jaxpr)
         program = jax.jit(watched)
         sums = [_local(jax.block_until_ready(program(*arguments))) for _ in range(_REPLAYS)]
         changed = [(run != sums[0]).any(axis=0) for run in sums[1:]]

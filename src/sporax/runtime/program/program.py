@@ -115,6 +115,11 @@ class Program:
         arrays = None if kwargs or variant is None or not variant.fresh() else variant.arrays_of(args)
         if variant is None or arrays is None:
             variant, arrays = self._select(args, kwargs)
+        if SESSION.recording is not None and frames.current_frame() is None:
+            return SESSION.recording.around(lambda: self._run(variant, arrays), variant.written)
+        return self._run(variant, arrays)
+
+    def _run(self, variant: Variant, arrays: list[jax.Array]) -> Any:
         if variant.planned is not None:
             return _run_planned(variant, variant.planned, arrays)
         if variant.communicates:
@@ -241,7 +246,9 @@ class Program:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         variant = new_variant(self.function, self.name, signature, arrays, self.settings())
-        compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
+        seconds = time.perf_counter() - started
+        SESSION.compile_seconds += seconds
+        compilation = Compilation(reason, seconds, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
         return variant

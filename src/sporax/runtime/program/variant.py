@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from sporax.runtime import world
 from sporax.runtime.process import compilation_cache, dry_run, step_verification
 from sporax.runtime.program.signature import Signature
 from sporax.runtime.ranks import local_ranks
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 from sporax.runtime.storage.variables import InMemory, VariableStorage
 
@@ -29,8 +31,10 @@ _SILENT_SECONDS = 2.0  # compilations that are over sooner leave no word
 def waiting(what: str) -> Iterator[None]:
     """Say what is done inside when it takes seconds, and find programs that earlier runs have compiled."""
     compilation_cache.turn_on()
+    started = time.perf_counter()
     with reported(speaks=world.world() is None or jax.process_index() == 0, delay=_SILENT_SECONDS), activity(what):
         yield
+    SESSION.compile_seconds += time.perf_counter() - started
 
 
 @dataclass(slots=True)

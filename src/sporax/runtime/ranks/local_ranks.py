@@ -148,7 +148,7 @@ def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
 @cache
 def _tell(count: int, rows: int) -> None:
     """Say once what becomes of a batch: a script that reads a share by hand would see that it is smaller than it should be."""
-    say(f"this process acts for {count} ranks, one on each device: a batch of {rows} rows is divided between them.")
+    say(f"this process acts for {count} ranks, which share a batch of {rows} rows.")
 
 
 def part_shape(array: Any) -> tuple[int, ...]:

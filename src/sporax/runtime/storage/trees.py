@@ -64,6 +64,11 @@ def save(path: str | Path, tree: Any) -> None:
         SporaxValueError: two leaves have the same path, or `path` is a file.
         SporaxRuntimeError: another process could not write, or saves another tree.
         OSError: this process could not write.
+
+    Example:
+        >>> sporax.save(folder / "a", {"w": jax.numpy.arange(4.0), "step": 100})
+        >>> sorted(path.name.split("-")[0] for path in (folder / "a").iterdir())
+        ['complete.json', 'rank_0']
     """
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
@@ -104,7 +109,14 @@ def load(path: str | Path, like: Tree) -> Tree:
         SporaxTypeError: a leaf of `like` is nothing that can be loaded.
         SporaxValueError: there is no complete save, a slice is damaged, or leaves are missing or have another shape or dtype; the
             message names them.
+
+    Example:
+        >>> sporax.save(folder / "b", {"w": jax.numpy.arange(4.0), "step": 100})
+        >>> state = sporax.load(folder / "b", like={"step": 0})
+        >>> int(state["step"])
+        100
     """
+    SESSION.looked_for_checkpoint = True
     source = open_directory("load", Path(path), verify=False, checks_parts=True)
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     wanted = [_wanted(_name(key_path), leaf) for key_path, leaf in leaves]

@@ -15,6 +15,8 @@ from sporax.mindspore.train.callback._progress import Progress
 from sporax.mindspore.train.callback._request_exit import OnRequestExit
 from sporax.mindspore.train.callback._resumable import ResumableCheckpoint
 from sporax.mindspore.train.callback._summary_collector import SummaryCollector
+from sporax.mindspore.train.callback._track import Track
+from sporax.mindspore.train.callback._trackers import MLflowTracker, TensorBoardTracker, Tracker, WandbTracker
 
 __all__ = [
     "Callback",
@@ -33,6 +35,11 @@ __all__ = [
     "ResumableCheckpoint",
     "SummaryCollector",
     "Progress",
+    "Track",
+    "Tracker",
+    "TensorBoardTracker",
+    "MLflowTracker",
+    "WandbTracker",
 ]
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -13,12 +13,15 @@ from typing import TextIO
 
 from sporax.mindspore import context
 from sporax.mindspore.train._ranks import rank
-from sporax.mindspore.train.callback._callback import Callback, RunContext
+from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
+from sporax.mindspore.train.callback._figures import FigureCount, memory_bytes
 from sporax.mindspore.train.callback._monitors import LossMonitor, TimeMonitor
-from sporax.mindspore.train.callback._progress import Progress, on_terminal
+from sporax.mindspore.train.callback._progress import Progress, compiling, on_terminal, rates
 
 LINE_SECONDS = 10.0
 """Between lines in logs."""
+FIGURE_SECONDS = 10.0
+"""The same, of what monitors leave out."""
 
 
 class ProgressLines(Progress):
@@ -28,9 +31,12 @@ class ProgressLines(Progress):
         file: where to print it.
     """
 
+    _tells_of_compiling = True
+
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._bar = None
+        self._count = FigureCount()
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Only the time is noted: there is no bar."""
@@ -58,8 +64,50 @@ class ProgressLines(Progress):
         print(f"sporax: {where}: {self._status(facts)}", file=self._file, flush=True)
 
 
+class MonitorFigures(Callback):
+    """A line with what `LossMonitor` and `TimeMonitor` leave out:
+    after an epoch, at most every `FIGURE_SECONDS`.
+
+    Lines of monitors are as MindSpore's, which scripts read, so this one goes elsewhere.
+
+    Args:
+        file: where to print it.
+    """
+
+    hears_evaluation_in_fit = False
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._count = FigureCount()
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """Begin to count."""
+        self._speaks, self._told = rank() == 0, time.perf_counter()
+        self._count.begin(run_context.original_args())
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """Count."""
+        self._count.add(run_context.original_args())
+
+    def on_train_epoch_end(self, run_context: RunContext) -> None:
+        """Print a line, if the last one is long ago, and begin to count again."""
+        now = time.perf_counter()
+        if self._speaks and now - self._told >= FIGURE_SECONDS:
+            self._told = now
+            facts = run_context.original_args()
+            # Waits for the device, so it comes before the time is read.
+            scalar_loss(facts.get("net_outputs"))
+            figures = self._count.figures(facts)
+            words = [*rates(figures), *compiling(figures), f"{memory_bytes() / 2**20:.0f} MiB"]
+            print(f"sporax: epoch {facts.cur_epoch_num}: {', '.join(words)}", file=self._file, flush=True)
+            self._count.begin(facts)
+
+
 def default_progress(callbacks: Iterable[Callback]) -> list[Callback]:
     """What reports the progress of a run with such callbacks: nothing where one of them does, or where nothing is trained."""
-    if context.plans_only() or any(isinstance(each, LossMonitor | TimeMonitor | Progress) for each in callbacks):
+    callbacks = list(callbacks)
+    if context.plans_only() or any(isinstance(each, Progress) for each in callbacks):
         return []
+    if any(isinstance(each, LossMonitor | TimeMonitor) for each in callbacks):
+        return [MonitorFigures(sys.stderr)]
     return [on_terminal(sys.stderr) if sys.stderr.isatty() else ProgressLines(sys.stderr)]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_count
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
+from sporax.mindspore.train.callback._figures import FigureCount
 
 
 def _say(text: str) -> None:
@@ -80,6 +81,8 @@ class _Clock:
 class TimeMonitor(Callback):
     """Prints the time of each epoch, of a step in it, and how many samples per second that is; on rank 0.
 
+    Tokens per second and the model FLOPs utilization follow where they are known (`_figures`).
+
     Args:
         data_size: steps per epoch, where the run does not say.
         data_time: also tell how long the host waited for data, per step.
@@ -95,11 +98,15 @@ class TimeMonitor(Callback):
         self.data_time = check_bool("TimeMonitor", "data_time", data_time)
         # An evaluation in `Model.fit` is inside a training epoch, so each mode has a clock.
         self._clocks: dict[str, _Clock] = {}
+        self._count = FigureCount()
 
     def epoch_begin(self, run_context: RunContext) -> None:
         """Start the clock."""
         now = time.time()
-        self._clocks[run_context.original_args().mode] = _Clock(now, now)
+        facts = run_context.original_args()
+        self._clocks[facts.mode] = _Clock(now, now)
+        if facts.mode == "train":
+            self._count.begin(facts)
 
     def step_begin(self, run_context: RunContext) -> None:
         """Note how long the data took."""
@@ -113,6 +120,8 @@ class TimeMonitor(Callback):
         clock = self._clocks[facts.mode]
         clock.num_samples += facts.get("num_samples", 0)
         clock.waiting_since = time.time()
+        if facts.mode == "train":
+            self._count.add(facts)
 
     def epoch_end(self, run_context: RunContext) -> None:
         """Print the times of this epoch."""
@@ -133,6 +142,10 @@ class TimeMonitor(Callback):
             text += f" (data time: {clock.waited * 1e3 / num_steps:5.3f} ms)"
         if clock.num_samples and seconds > 0:
             text += f", {clock.num_samples / seconds:.1f} samples/s"
+        if facts.mode == "train":
+            # Of the same time as the samples, with what was compiled in it.
+            known = replace(self._count.figures(facts), seconds=seconds, compile_seconds=0.0).rates()
+            text = ", ".join([text, *known])
         _say(text)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-import jax
-
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
+from sporax.mindspore.train.callback._figures import FigureCount, Figures, memory_bytes
 
 # Most processes show no progress, and importing rich would be a twentieth of what they import.
 if TYPE_CHECKING:
@@ -19,10 +17,11 @@ if TYPE_CHECKING:
 
 # Ten times a second is enough for people.
 _REFRESH_SECONDS = 0.1
+_WORTH_SECONDS = 0.05  # of compiling
 
 
 class Progress(Callback):
-    """Shows epoch, step, loss, time per step, samples per second and memory; on rank 0 only.
+    """Shows epoch, step, loss, time per step, samples and tokens per second, model FLOPs utilization and memory; on rank 0 only.
 
     Sporax's own. In a terminal it is a bar, else one line per epoch. Between refreshes it does not look at the loss, so
     it does not make training wait for the device.
@@ -32,12 +31,14 @@ class Progress(Callback):
     """
 
     hears_evaluation_in_fit = False
+    _tells_of_compiling = False
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or _console(sys.stdout)
         self._bar: Bar | None = None
         self._speaks = True
         self._last_epoch = 0
+        self._count = FigureCount()
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Open the bar."""
@@ -55,10 +56,9 @@ class Progress(Callback):
     def on_train_epoch_begin(self, run_context: RunContext) -> None:
         """Begin a new bar."""
         facts = run_context.original_args()
-        self._started = self._reported = time.perf_counter()
+        self._reported = time.perf_counter()
         self._first_step = facts.cur_step_num
-        # Samples of this epoch, for the rate.
-        self._num_samples = 0
+        self._count.begin(facts)
         if self._bar is not None:
             self._last_epoch = self._last_epoch or facts.cur_epoch_num + facts.epoch_num - 1
             title = f"epoch {facts.cur_epoch_num}/{self._last_epoch}"
@@ -67,7 +67,7 @@ class Progress(Callback):
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Move the bar on."""
         facts = run_context.original_args()
-        self._num_samples += facts.get("num_samples", 0)
+        self._count.add(facts)
         now = time.perf_counter()
         # Reading the loss would make training wait for the device.
         if self._bar is not None and now - self._reported > _REFRESH_SECONDS:
@@ -87,11 +87,10 @@ class Progress(Callback):
 
     def _status(self, facts: Any) -> str:
         loss = scalar_loss(facts.get("net_outputs"))  # waits for the device, so it comes before the clock is read
-        seconds = time.perf_counter() - self._started
-        num_steps = facts.cur_step_num - self._first_step
-        parts = [f"loss {loss:.4g}" if isinstance(loss, float) else ""]
-        if num_steps:
-            parts += [f"{seconds * 1e3 / num_steps:.2f} ms/step", f"{self._num_samples / seconds:.0f} samples/s"]
+        figures = self._count.figures(facts)
+        parts = [f"loss {loss:.4g}" if isinstance(loss, float) else "", *rates(figures)]
+        if self._tells_of_compiling or self._bar is not None:
+            parts += compiling(figures)
         parts.append(f"{memory_bytes() / 2**20:.0f} MiB")
         return ", ".join(filter(None, parts))
 
@@ -99,6 +98,20 @@ class Progress(Callback):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def rates(figures: Figures) -> list[str]:
+    """Words for how fast steps are, without the time of compiling."""
+    if not figures.steps:
+        return []
+    seconds = figures.running_seconds
+    milliseconds = seconds * 1e3 / figures.steps
+    return [f"{milliseconds:.2f} ms/step", f"{figures.samples / seconds:.0f} samples/s", *figures.rates()]
+
+
+def compiling(figures: Figures) -> list[str]:
+    """Words for the time of compiling; what took no time is not worth any."""
+    return [f"compiled in {figures.compile_seconds:.1f} s"] if figures.compile_seconds >= _WORTH_SECONDS else []
 
 
 def on_terminal(file: TextIO) -> Progress:
@@ -110,13 +123,3 @@ def _console(file: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=file)
-
-
-def memory_bytes() -> int:
-    """Most memory that was in use: of the first device where it can tell, else of this process."""
-    stats = jax.local_devices()[0].memory_stats()
-    if stats and "peak_bytes_in_use" in stats:
-        return int(stats["peak_bytes_in_use"])
-    # The system counts in KiB, on macOS in bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

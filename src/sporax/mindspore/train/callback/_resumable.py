@@ -25,6 +25,7 @@ from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._model_checkpoint import ModelCheckpoint
 from sporax.mindspore.train.callback._own_files import job_id
 from sporax.mindspore.train.checkpoint.stores import DirectoryStore, Facts, Store
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
 _WHERE = "ResumableCheckpoint"
@@ -186,6 +187,7 @@ def check_resume(resume: Any, callbacks: list[Callback], asked: bool) -> bool:
         SporaxTypeError: it is no bool.
         SporaxValueError: no callback saves what could be resumed from.
     """
+    SESSION.looked_for_checkpoint = True
     able = any(isinstance(callback, ResumableCheckpoint | ModelCheckpoint) for callback in callbacks)
     if check_bool("Model.train", "resume", resume) and not able:
         raise SporaxValueError(

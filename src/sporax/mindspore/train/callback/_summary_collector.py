@@ -11,6 +11,7 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, Spora
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train._checks import check_bool, check_count
+from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
 from sporax.mindspore.train.summary import SummaryRecord
 
@@ -22,6 +23,8 @@ _OF_MINDINSIGHT = ("collect_graph", "collect_train_lineage", "collect_eval_linea
 
 class SummaryCollector(Callback):
     """Writes loss, learning rate, distributions of Parameters, input images and evaluation metrics to TensorBoard files.
+
+    Rank 0 writes. `Track` sends figures to other trackers as well.
 
     Args:
         summary_dir: directory of the files.
@@ -73,8 +76,8 @@ class SummaryCollector(Callback):
         self._events = 0
 
     def __enter__(self) -> SummaryCollector:
-        # Opened at the start of a run, so that an unused callback needs no package.
-        self._record = SummaryRecord(self._directory)
+        # Opened at the start of a run, so that an unused callback needs no package; rank 0 alone writes.
+        self._record = SummaryRecord(self._directory) if rank() == 0 else None
         self._events = 0
         return self
 
@@ -133,8 +136,10 @@ class SummaryCollector(Callback):
             self._add("input_data", first, "image")
 
     def _add(self, name: str, value: Any, plugin: str = "scalar") -> None:
+        # All ranks read the value: slices of it may be on the devices of others.
+        host = Tensor(value.float().asnumpy()) if isinstance(value, Tensor) else Tensor(float(value))
         if self._record is not None:
-            self._record.add_value(plugin, name, value if isinstance(value, Tensor) else Tensor(float(value)))
+            self._record.add_value(plugin, name, host)
 
     def _write(self, step: int) -> None:
         if self._record is not None:

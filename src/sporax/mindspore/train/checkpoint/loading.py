@@ -34,6 +34,7 @@ from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
 from sporax.mindspore.train.checkpoint.unified import COUNTERS, NAME_MAP
 from sporax.mindspore.train.serialization import load_checkpoint
+from sporax.runtime.session import SESSION
 from sporax.runtime.storage.regions import Region, full_region, region_shape
 from sporax.runtime.storage.slices import placed_blocks
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
@@ -117,6 +118,7 @@ def load_distributed_checkpoint(
         SporaxValueError: no Cell, a file that does not exist, another number of files than the strategy has ranks.
         SporaxRuntimeError: a shape or dtype does not fit; nothing was loaded.
     """
+    SESSION.looked_for_checkpoint = True
     _check_network(network)
     if dec_key is not None or dec_mode != "AES-GCM":
         raise SporaxNotImplementedError(f"For '{_DISTRIBUTED}', encryption is not offered, but 'dec_key' is given.")

@@ -1,0 +1,120 @@
+"""How launchers of jobs with parameter servers notice each other's end: over sockets of this machine, without processes."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from sporax.cluster import membership, ports
+from sporax.launch.servers.launcher_links import FirstLauncher, OtherLauncher
+
+SECONDS = 30
+"""In which a word over a socket of this machine is heard, on a busy computer, too."""
+
+
+@pytest.fixture
+def variables():
+    return {
+        "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(ports.two_free_ports()), "MS_WORKER_NUM": "2",
+        "SPORAX_TOKEN": "0123456789abcdef0123456789abcdef",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def first(variables):
+    """The launcher of the first of three machines."""
+    launcher = FirstLauncher(variables, 2, SECONDS)
+    yield launcher
+    launcher.close()
+
+
+def until(fact, link):
+    """Let a link work until something is so; gives what it says then."""
+    end = time.monotonic() + SECONDS
+    while not fact(said := link.failure()):
+        assert time.monotonic() < end, said
+        time.sleep(0.001)
+    return said
+
+
+def others(first, variables, count=2):
+    """Launchers of other machines that the first one has let in; each has to be answered while it connects."""
+    made = [OtherLauncher(variables, SECONDS) for _ in range(count)]
+    threads = [threading.Thread(target=link.failure) for link in made]
+    for thread in threads:
+        thread.start()
+    said = until(lambda _: len(first._cluster.watchers) == count, first)
+    for thread in threads:
+        thread.join()
+    assert [said, *(link.failure() for link in made)] == [""] * (count + 1)
+    return made
+
+
+def test_launchers_that_leave_in_good_order_are_no_failure(first, variables):
+    one, other = others(first, variables)
+    one.close()
+    assert until(lambda _: len(first._cluster.watchers) == 1, first) == ""
+    assert other.failure() == ""
+    first.close()
+    assert until(lambda _: other._stream is None, other) == ""
+
+
+def test_a_launcher_that_is_gone_is_named_to_all_others(first, variables):
+    """Its connection ends without a word."""
+    one, other = others(first, variables)
+    one._stream.shutdown(socket.SHUT_RDWR)
+    reason = f"the launcher on {socket.gethostname()} ended without saying goodbye (killed, or its machine is gone)"
+    assert until(bool, first) == reason
+    assert until(bool, other) == reason
+    # Asked again the first one says the same; the other one has ended its connection.
+    assert first.failure() == reason
+    one.close()
+
+
+def test_what_a_launcher_says_of_its_end_is_told_to_all_others(first, variables):
+    one, other = others(first, variables)
+    membership.leave_as_launcher(one._stream, "got SIGTERM (signal 15)")
+    reason = f"the launcher on {socket.gethostname()} got SIGTERM (signal 15)"
+    assert until(bool, first) == reason
+    assert until(bool, other) == reason
+
+
+def test_a_first_launcher_that_is_gone_is_named(first, variables):
+    one, other = others(first, variables)
+    for connection in first._scheduler._connections.values():
+        connection.stream.shutdown(socket.SHUT_RDWR)
+    reason = f"the scheduler at 127.0.0.1:{variables['MS_SCHED_PORT']} is gone"
+    assert [until(bool, link) for link in (one, other)] == [reason, reason]
+
+
+def test_a_rank_that_is_lost_is_no_failure_of_launchers(first, variables):
+    """It is started again by the launcher of its machine."""
+    (one, other) = others(first, variables)
+    first._scheduler.fail("rank 1 ended with exit code 9")
+    assert first.failure() == ""
+    assert until(lambda _: one._stream is None, one) == ""
+    other.close()
+
+
+def test_launchers_that_never_come_end_the_job(variables):
+    first = FirstLauncher(variables, 2, 0.0)
+    assert first.failure() == "only 0 of 2 launchers of other machines came within 0 s"
+    first.close()
+
+
+def test_a_first_launcher_that_never_comes_is_named(variables):
+    other = OtherLauncher(variables, 0.0)
+    address = f"127.0.0.1:{variables['MS_SCHED_PORT']}"
+    assert other.failure() == f"the scheduler at {address} could not be reached within 0 s"
+    other.close()
+
+
+def test_a_launcher_with_another_token_does_not_count(first, variables):
+    stranger = OtherLauncher({**variables, "SPORAX_TOKEN": "f" * 32}, SECONDS)
+    thread = threading.Thread(target=stranger.failure)
+    thread.start()
+    until(lambda _: bool(first._scheduler._refused), first)
+    thread.join()
+    assert not first._cluster.watchers
+    assert "its token is another one" in until(bool, stranger)
