@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sporax.planner.devices import Devices, fitting_hardware
     from sporax.planner.planning import finish, make_plan, received, remembered
     from sporax.planner.request import PlanRequest
-    from sporax.planner.request_key import request_key
+    from sporax.planner.request_text import request_key
     from sporax.planner.result import PlanResult
     from sporax.planner.search import SearchOptions, SearchResult, alternatives, trade_offs
 
@@ -65,7 +65,7 @@ _HOMES = {
     "make_plan": "sporax.planner.planning",
     "received": "sporax.planner.planning",
     "remembered": "sporax.planner.planning",
-    "request_key": "sporax.planner.request_key",
+    "request_key": "sporax.planner.request_text",
     "trade_offs": "sporax.planner.search",
 }
 

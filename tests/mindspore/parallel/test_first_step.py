@@ -5,7 +5,10 @@ import pytest
 
 import sporax.mindspore as ms
 from compiled_programs import compilations
+from sporax.cluster.environment import NO_CACHE
 from sporax.mindspore import context, nn
+from sporax.runtime.devices import stored_plans
+from sporax.runtime.process import compilation_cache
 from sporax.runtime.ranks import joint_arrays
 
 X = np.random.RandomState(0).randn(16, 8).astype(np.float32)
@@ -56,3 +59,19 @@ def test_what_is_sharded_on_the_host_is_what_programs_of_jax_shard(parallel, mon
     losses = trained()[1]
     monkeypatch.setattr(joint_arrays, "_is_readable", lambda array: False)
     np.testing.assert_array_equal(losses, trained()[1])
+
+
+def test_a_second_run_of_a_network_does_not_search_again(monkeypatch, tmp_path):
+    context.set_context(mode=context.GRAPH_MODE)
+    context.set_auto_parallel_context(parallel_mode="auto_parallel", device_num=8)
+    monkeypatch.delenv(NO_CACHE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compilation_cache, "turn_on", lambda: None)
+    searched, search = [], stored_plans.make_plan
+    monkeypatch.setattr(stored_plans, "make_plan", lambda *request: searched.append(request) or search(*request))
+    try:
+        losses = [trained(steps=1)[1] for _ in range(2)]
+    finally:
+        context.reset_auto_parallel_context()
+    assert len(searched) == 1
+    assert losses[0] == losses[1]

@@ -1,7 +1,7 @@
 """Plans that outlive the process: what a search has found is stored next to the compiled programs.
 
 Problem: a search takes seconds, and a second run of a script asks for the plan of the first.
-Method: a file for each request, named by the key of all that the plan depends on (`planner.request_key`), version included. It
+Method: a file for each request, named by the key of all that the plan depends on (`planner.request_text`), version included. It
 has the plan as text behind a line with the key and a checksum, and appears in one step. A plan that a compiler was asked about
 depends on the version of JAX, too. A file that is damaged, or not ours, is
 ignored, and one line says so. The process that searches for all others (`agreed_plan`) reads and writes.

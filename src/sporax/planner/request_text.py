@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -19,9 +19,12 @@ from types import FunctionType
 import numpy as np
 
 from sporax._version import __version__
+from sporax.ir.marks import LayoutMark, OperatorMark
 from sporax.planner.request import PlanRequest
 from sporax.planner.rules.rule_table import has_own_rules
 
+_ADDRESS = " at 0x"
+"""In the text of an object that has no other text than where it is in memory."""
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), range)
 
 
@@ -59,6 +62,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[object, str]] = {}
+        self.numbers: dict[int, int] = {}
 
     def text(self, value: object) -> str:
         """A value as text.
@@ -82,6 +86,9 @@ class _Writer:
             # A class of the user's may do anything where it is called.
             if not kind.startswith("sporax."):
                 raise _NoTextError(kind)
+            if isinstance(value, OperatorMark | LayoutMark):
+                # A count of the process tells calls apart; which it is does not matter.
+                value = replace(value, number=self.numbers.setdefault(value.number, len(self.numbers)))
             return f"{kind}({','.join(self.text(getattr(value, item.name)) for item in fields(value))})"
         if isinstance(value, Mapping):
             entries = (f"{self.text(key)}:{self.text(entry)}" for key, entry in value.items())
@@ -96,7 +103,11 @@ class _Writer:
             return self._function(value)
         if isinstance(value, _PLAIN):
             return f"{kind}({value!r})"
-        raise _NoTextError(kind)
+        # Parameters of primitives, such as the program that a reduction combines with; their text says what they are.
+        text = str(value) if kind.startswith(("jax.", "jaxlib.")) else _ADDRESS
+        if _ADDRESS in text:
+            raise _NoTextError(kind)
+        return f"{kind}({text})"
 
     def _function(self, value: FunctionType | partial[object] | type) -> str:
         """A function or class of Sporax, whose code belongs to the version; what a function has closed over is written, too."""
